@@ -1,4 +1,4 @@
-"""What the registry knows of a mode, a workload and a kind before it is imported."""
+"""What the registry knows about a mode, a workload or a kind before it is imported."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Needs(NamedTuple):
-    """What a mode or a workload requires, as far as it is known without torch; the class's `check` decides.
+    """What a mode or a workload requires, as far as this is known without torch. The `check` of its class decides.
 
-    module: what is imported. extra: of this package, which installs it. compute_capability: the least of a GPU.
-    recipes_of_gpu: recipes that no CPU can emulate.
+    module: the module that it imports. extra: the extra of this package that installs that module. compute_capability:
+    the lowest that a GPU may have. gpu: whether a GPU is required. recipes_of_gpu: recipes that no CPU can emulate.
     """
 
     module: str | None = None
@@ -28,12 +28,12 @@ class Needs(NamedTuple):
 class ModeEntry(NamedTuple):
     """A mode before it is imported.
 
-    recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class knows.
-    default_on: the devices on which it runs when no mode is named. needs: None: an outside mode, whose class knows.
-    hidden: omitted from listings and defaults. compiled_by_auto: whether `--compile auto` compiles it on a GPU;
-    heeds_te_attention: whether --te-attention makes a difference to it; None: an outside mode, whose class knows.
-    never_compiled: recipes that torch.compile cannot take. recipe_fields: what may stand after each recipe's name (see
-    schema/recipe.py); empty: nothing.
+    recipes: its scaling recipes, the default first; empty if it has none; None for an outside mode, whose class
+    decides. default_on: the devices on which it runs if no mode is named. needs: None for an outside mode, whose class
+    decides. hidden: whether listings and defaults omit it. compiled_by_auto: whether `--compile auto` compiles it on a
+    GPU. heeds_te_attention: whether --te-attention changes it. Both are None for an outside mode, whose class decides.
+    never_compiled: recipes that torch.compile cannot handle. recipe_fields: the fields that may follow each recipe's
+    name (see schema/recipe.py); empty if there are no fields.
     """
 
     name: str
@@ -52,10 +52,10 @@ class ModeEntry(NamedTuple):
 class WorkloadEntry(NamedTuple):
     """A workload before it is imported.
 
-    default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
-    a workload that takes a sequence length or an image size has it there; None: an outside workload, whose class knows.
-    head_dim: width of an attention head; None: unknown here. member: of a family: which one; None: it is none of a
-    family. te_switches: those of Transformer Engine's layer that it can be trained with; None: as defaults.
+    default_on: the devices on which it runs if no workload is named. defaults: its own defaults of a run's options, by
+    field, with the sequence length or the image size if it takes one; None for an outside workload, whose class
+    decides. head_dim: width of an attention head; None if unknown. member: its name within its family; None outside a
+    family. te_switches: the options of Transformer Engine's layer that it can be trained with; None as for defaults.
     """
 
     name: str
@@ -70,16 +70,16 @@ class WorkloadEntry(NamedTuple):
 
     @property
     def usual(self) -> dict[str, Any]:
-        """The defaults of a run of it that follow from the workload."""
+        """The defaults that a run takes from this workload."""
         return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
 
 
 class FamilyEntry(NamedTuple):
-    """Workloads that are named `PREFIX:MEMBER`, one for each model of a library.
+    """A family of workloads with names of the form `PREFIX:MEMBER`, one for each model of a library.
 
-    names: a function without torch that gives the members' names. refuses: one that raises UsageError for a name that
-    is no member's and has a better answer than the nearest one. target: a class whose `of` gives a member's class.
-    example: a member. defaults: of each, as a workload has them.
+    names: a function that returns the members' names without importing torch. refuses: a function that raises
+    UsageError for a name that is no member's if it has better advice than the nearest name. target: a class whose `of`
+    returns the class of a member. example: a member. defaults: the defaults of every member, as in WorkloadEntry.
     """
 
     prefix: str
@@ -92,11 +92,11 @@ class FamilyEntry(NamedTuple):
     needs: Needs = Needs()
 
     def members(self) -> list[str]:
-        """Names without the prefix."""
+        """Return the members' names without the prefix."""
         return list(attribute(self.names)())
 
     def entry(self, member: str) -> WorkloadEntry:
-        """Raises UsageError with the nearest name for one that is no member."""
+        """Return the entry of a member. Raises UsageError with the nearest name if there is no such member."""
         attribute(self.refuses)(member)
         name, known = f"{self.prefix}:{member}", self.members()
         if member not in known:
@@ -108,7 +108,7 @@ class FamilyEntry(NamedTuple):
 
 
 class KindEntry(NamedTuple):
-    """A kind of thing that is measured, before it is imported. summary: of the command that measures it."""
+    """A kind of measurement before it is imported. summary: a summary of the command that runs it."""
 
     name: str
     target: str
@@ -116,6 +116,6 @@ class KindEntry(NamedTuple):
 
 
 def attribute(target: str) -> Any:
-    """What `module:name` points to. Raises ImportError and AttributeError."""
+    """Import and return what `module:name` points to. Raises ImportError or AttributeError if it cannot."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)

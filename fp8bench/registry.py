@@ -1,9 +1,9 @@
-"""Names of modes, workloads and kinds of things that are measured, and where they are. Nothing of theirs is imported
-until one is used.
+"""The names of modes, workloads and kinds of measurement, and where their code is. Nothing that an entry points to is
+imported before it is used.
 
-A built-in mode is one file under `modes/` and one line here, a kind one folder under `kinds/` and one line here. An
-outside package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`; each
-entry names a class.
+A built-in mode is one file under `modes/` and one entry here; a kind is one folder under `kinds/` and one entry here.
+An outside package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`;
+each entry names a class.
 """
 
 import sys
@@ -198,7 +198,7 @@ FAMILIES = {
         needs=_TIMM,
     )
 }
-"""By prefix."""
+"""Families of workloads by their prefix."""
 
 KINDS = (
     KindEntry("run", "fp8bench.kinds.run:KIND", "Training steps of whole models, with what they cost."),
@@ -222,21 +222,22 @@ KINDS = (
 
 
 def modes() -> dict[str, ModeEntry]:
-    """Every mode by name, hidden ones too; built-in names cannot be taken by an outside package."""
+    """Return every mode by name, including hidden ones. An outside package cannot take the name of a built-in mode."""
     outside = (ModeEntry(e.name, e.value, f"from {_package(e)}", recipes=None) for e in _entry_points(MODE_GROUP))
     return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
 
 
 def workloads() -> dict[str, WorkloadEntry]:
-    """Every workload by name."""
+    """Return every workload by name. An outside package cannot take the name of a built-in workload."""
     found = _entry_points(WORKLOAD_GROUP)
     outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None, te_switches=None) for e in found)
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split `te-fp8:current` into its entry and recipe, by default its first; fields of a recipe stay with it, as in
-    `te-fp8:delayed,history=16`. Raises UsageError for an unknown mode or recipe, and for an invalid field.
+    """Split a label such as `te-fp8:current` into the mode's entry and the recipe. Without a recipe, the mode's first
+    one is the default. Fields stay in the recipe, as in `te-fp8:delayed,history=16`. Raises UsageError for an unknown
+    mode or recipe, and for an invalid field.
     """
     name, _, recipe = label.partition(":")
     known = modes()
@@ -259,7 +260,7 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
 
 
 def find_workload(name: str) -> WorkloadEntry:
-    """The entry of that name, or of `timm:NAME`. Raises UsageError with the nearest name."""
+    """Return the workload of that name, also of the form `timm:NAME`. Raises UsageError with the nearest name."""
     prefix, colon, member = name.partition(":")
     if colon and prefix in FAMILIES:
         return FAMILIES[prefix].entry(member)
@@ -271,12 +272,12 @@ def find_workload(name: str) -> WorkloadEntry:
 
 
 def find_kind(name: str) -> KindEntry:
-    """The entry of that name. Raises KeyError."""
+    """Return the entry of that name. Raises KeyError if there is no such kind."""
     return {entry.name: entry for entry in KINDS}[name]
 
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import the entry's class, or a kind. Raises UsageError when an outside package's target is broken."""
+    """Import the class or the kind that an entry points to. Raises UsageError if the import fails."""
     try:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)
@@ -294,7 +295,7 @@ def _entry_points(group: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _installed(_path: tuple[str, ...]) -> Any:
-    """All entry points of packages on this path. To read them takes a tenth of a second where many are installed."""
+    """Return all entry points of the packages on this path. Reading them takes 0.1 s if many packages are installed."""
     from importlib.metadata import entry_points
 
     return entry_points()

@@ -2,7 +2,7 @@
 
 0 done    1 regression    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
 130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
-141 the reader of the output stopped (`| head`): what a shell reports of a program that SIGPIPE ended
+141 the reader of the output stopped (`| head`): what a shell reports for a program that SIGPIPE ended
 """
 
 import errno
@@ -69,18 +69,18 @@ OWN = {
     "workloads": ("workloads:workloads", "List the workloads, or look at what the model of one is made of."),
     "instances": ("listings:instances", "List the instances: GPUs, and the newest known on-demand price of each."),
 }
-"""Commands with a function of their own: where it is in `cli`, and what help says; each other kind of thing that is
-measured has the command of `cli.measure`.
+"""Commands with a function of their own: its place in `cli`, and the text of help. Every other kind of measurement has
+the command of `cli.measure`.
 """
 
 GROUPS = {"prices": ("prices:COMMANDS", "What instances cost: list it, update it, set your own.")}
-"""Commands with commands of their own."""
+"""Commands with subcommands."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
 HELP = ("-h", "--help")
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
-"""Set by the shell's completion script, which then wants names and not an answer."""
+"""Set by the shell's completion script, which expects names instead of the command's output."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OF_OUTPUT = (*_FULL, errno.EBADF, errno.EIO, errno.EFBIG)
@@ -98,14 +98,14 @@ def main() -> None:
     signals.raise_on_signals()
     errors = sys.__stderr__
     if errors is not None and sys.stderr is errors:
-        # A line of progress that nobody reads any more ends no measurement.
+        # A line of progress that nobody can read any more must not end a measurement.
         sys.stderr = never_failing(errors.fileno(), errors.encoding)
     try:
         sys.exit(_answer(arguments))
     except (Fp8benchError, OSError, RecursionError) as error:
         interrupt = signals.interrupt_behind(error)
         if interrupt is not None and not isinstance(error, Interrupted):
-            # Whoever sent it may have taken the terminal away, too.
+            # Whoever sent the signal may also have closed the terminal.
             _fail_interrupted(interrupt)
         if isinstance(error, BrokenPipeError):
             _silence_stdout()
@@ -125,8 +125,8 @@ def main() -> None:
 
 
 def _without_plugins_of_pydantic() -> None:
-    """None has a part here. To look for them in all installed packages takes a tenth of an answer's time, and to import
-    what would look, importlib.metadata, half as long.
+    """Disable pydantic's plug-ins, which are not used here. Searching all installed packages for them takes a tenth of
+    an answer's time, and importing importlib.metadata for the search half as long.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     loader: Any = ModuleType("pydantic.plugin._loader")
@@ -135,7 +135,7 @@ def _without_plugins_of_pydantic() -> None:
 
 
 def _answer(arguments: Sequence[str]) -> int:
-    """Carry out the command; returns the exit code, once all of the output has been taken."""
+    """Run the command and return the exit code, after all output has been written."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
@@ -158,9 +158,9 @@ def _answer(arguments: Sequence[str]) -> int:
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
-    """The command line with the commands that `arguments` name. Where they name none all are listed, without their
-    options: a command that is not called is not imported, since the program is to answer within a moment. No arguments
-    at all: with every command and its options.
+    """Return the command line with the commands that `arguments` name. If they name none, all are listed without their
+    options, and no command is imported, because the program must answer within a moment. With no arguments at all, it
+    has every command with its options.
     """
     app = typer.Typer(
         help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
@@ -197,7 +197,7 @@ def _group(name: str, listed: bool) -> typer.Typer:
 
 
 def _completed_words() -> list[str]:
-    """What a shell has so far, the program's own name first; zsh and fish have another variable for it than bash."""
+    """Return the shell's words so far, the program's name first. zsh and fish use another variable than bash."""
     return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split() or [COMPLETE]
 
 
@@ -213,11 +213,11 @@ def _root(
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
-    """What every command has."""
+    """Declare the options of every command."""
 
 
 def _in_words(error: OSError | RecursionError) -> Fp8benchError:
-    """An error of the operating system, or a file nested too deeply, that nothing below has put into words."""
+    """Return an error of the operating system, or one of too deep nesting, in words, if it has none yet."""
     if isinstance(error, RecursionError):
         return UsageError(
             "a file that was read is nested too deeply", "Move it away; `fp8bench --debug ...` shows where it is read"
@@ -234,11 +234,11 @@ def _in_words(error: OSError | RecursionError) -> Fp8benchError:
 
 
 def _silence_stdout() -> None:
-    """What is still buffered goes nowhere: Python flushes at exit, and would fail a second time."""
+    """Discard what is still buffered. Python flushes at exit, and would fail a second time."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
-        # Not a file of the operating system's: nothing is flushed to it.
+        # Not a file of the operating system: nothing is flushed to it.
         return
 
 
@@ -249,9 +249,9 @@ def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
 def _fail(line: str, code: int) -> NoReturn:
     signals.ignore_signals()
     if len(line) > LONGEST_LINE:
-        # A name may be as long as whoever gave it liked; what is wrong with it stands at the end.
+        # A name may be arbitrarily long; what is wrong with it is at the end.
         line = f"{line[: LONGEST_LINE // 4]} ... {line[-LONGEST_LINE // 4 :]}"
-    # A terminal that is gone takes no line; the exit code is all that is left.
+    # A terminal that is gone accepts no line; then only the exit code remains.
     with suppress(OSError):
         typer.echo(f"fp8bench: {inert(line)}", err=True)
     sys.exit(code)

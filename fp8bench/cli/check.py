@@ -1,4 +1,4 @@
-"""`fp8bench check`: has anything become slower than is allowed? For continuous integration."""
+"""`fp8bench check`: checks whether anything has become slower than is allowed, for continuous integration."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
-"""GitHub's variable for the file whose markdown stands on the page of a run."""
+"""GitHub's variable for the file whose markdown is shown on the page of a run."""
 
 
 def check(
@@ -55,7 +55,7 @@ def check(
 
 
 def _exports(words: Sequence[str]) -> dict[Path, str]:
-    """File -> format. Raises UsageError for what is not FORMAT=FILE, and for a file that is named twice."""
+    """Return formats by file. Raises UsageError for text that is not FORMAT=FILE, and for a file named twice."""
     found: dict[Path, str] = {}
     for word in words:
         form, equals, name = word.partition("=")
@@ -69,7 +69,7 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
 
 
 def _write(result: Check, exports: dict[Path, str]) -> None:
-    """Each file whole or not at all, in the place of an older one. Raises UsageError where one cannot be written."""
+    """Write each file atomically, replacing an older one. Raises UsageError if a file cannot be written."""
     for path, form in exports.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

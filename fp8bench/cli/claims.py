@@ -1,4 +1,4 @@
-"""`fp8bench claims`: what articles and tutorials say, next to what was measured here."""
+"""`fp8bench claims`: what articles and tutorials claim, next to what was measured here."""
 
 from collections.abc import Callable
 from datetime import date
@@ -60,7 +60,7 @@ def claims(
 
 
 def _layer_errors(results_dir: list[Path], instances: set[str]) -> dict[str, list[LayerErrors]]:
-    """Of the records of `fp8bench numerics`, by instance, oldest first."""
+    """Return the layer errors of the records of `fp8bench numerics`, by instance, oldest first."""
     model = registry.load(registry.find_kind("numerics")).record
     kept = results.read_kind(results_dir, instances, model)
     tell_broken(kept.broken)

@@ -1,8 +1,8 @@
-"""What holds for the options of every command: how they are made of declared ones, that none takes an empty value, and
-that FP8BENCH_ variables are obeyed or warned of.
+"""What applies to the options of every command: how they are built from declared ones, that none accepts an empty
+value, and that FP8BENCH_ variables are obeyed or warned about.
 
-`run`, and `explain` where it measures, merge variables, files and defaults themselves (`config.sources`), so that
-each value keeps its origin.
+`run`, and `explain` when it measures, merge variables, files and defaults themselves (`config.sources`), so that each
+value keeps its origin.
 """
 
 import gc
@@ -32,16 +32,16 @@ Function = Callable[..., None]
 
 
 NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
-"""Options of `run` that a command which measures otherwise does not have."""
+"""Options of `run` that a command that measures differently does not have."""
 
 
 def with_options(command: Function) -> Function:
-    """The command with all options of `run` in the place of its `**settings`, and those that a dataclass declares in
-    the place of a parameter of that type.
+    """Return the command with all options of `run` instead of its `**settings`, and with the options that a dataclass
+    declares instead of a parameter of that type.
     """
     own = list(inspect.signature(command).parameters.values())
     if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD:
-        # Imported here: it brings pydantic, and a list of all commands is made without.
+        # Imported here: it imports pydantic, which the list of all commands does not need.
         from fp8bench.config.request import OPTIONS, RunRequest
 
         omitted = NOT_IN.get(command.__name__, frozenset()) | {one.name for one in own}
@@ -62,14 +62,14 @@ def with_options(command: Function) -> Function:
 
 
 def _declared_by(group: Any) -> list[inspect.Parameter]:
-    """Its fields, each annotated with an option of typer's."""
+    """Return the fields of a dataclass, each annotated with a typer option."""
     hints = get_type_hints(group, include_extras=True)
     bare = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hints[name]) for name in hints]
     return [one.replace(default=getattr(group, one.name, inspect.Parameter.empty)) for one in bare]
 
 
 def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
-    """The settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
+    """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
     from fp8bench.config.sources import resolve
     from fp8bench.schema.files import read_text
     from fp8bench.schema.yaml_text import parse_mapping
@@ -77,7 +77,7 @@ def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     if config is None:
         return resolve(flags, os.environ, {}, None)
-    # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
+    # Read once, because a pipe (`--config <(...)`) has nothing left for a second reader.
     text = read_text(config, regular=False)
     return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
 
@@ -94,7 +94,7 @@ def with_parameters(command: Function, parameters: list[inspect.Parameter]) -> F
 
 
 def parameters_of(request: "type[Frozen]", names: Iterable[str]) -> list[inspect.Parameter]:
-    """The options that the fields of a request declare."""
+    """Return the options that the fields of a request declare."""
     from fp8bench.config.request import kind_of, option_of
 
     fields = {name: request.model_fields[name] for name in names}
@@ -106,9 +106,10 @@ def parameters_of(request: "type[Frozen]", names: Iterable[str]) -> list[inspect
 
 
 def parameter(name: str, kind: Any, option: Option, default: Any) -> inspect.Parameter:
-    """An option that was not given is None, false or an empty list, else words: those of every source are read later.
+    """Return an option. If not given, its value is None, false or an empty list, otherwise text: all sources are parsed
+    later.
 
-    kind: the type of its value; the flag of one that takes several is singular. default: for help.
+    kind: the type of its value; the flag of an option with several values is singular. default: shown in help.
     """
     from fp8bench.config.request import words_of
 
@@ -127,21 +128,21 @@ def parameter(name: str, kind: Any, option: Option, default: Any) -> inspect.Par
 
 KINDS = frozenset(entry.name for entry in registry.KINDS)
 LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
-"""Commands that take no setting at all: that a variable is set concerns none of them."""
+"""Commands that take no settings: none of them is affected by a variable."""
 
 RESULTS_DIR = frozenset(("results_dir",))
 
 OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))
-"""Commands over records that hold each other in no circle: collecting garbage only costs."""
+"""Commands whose records form no reference cycles, so that garbage collection only costs time."""
 
 
 class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises UsageError for an option or an argument that is given as an empty string."""
+        """Parse the arguments. Raises UsageError for an option or an argument that is an empty string."""
         if not ctx.resilient_parsing:
             refuse_empty(args)
             self._take_variables(args)
-            # With its group's name, where it is of a group.
+            # With its group's name, if it belongs to a group.
             called = ctx.command_path.partition(" ")[2] or str(self.name)
             for line in variable_warnings(called, args, os.environ):
                 warn(line)
@@ -151,16 +152,16 @@ class Command(TyperCommand):
         rest = super().parse_args(ctx, args)
         source = ctx.get_parameter_source("results_dir")
         if isinstance(ctx.params.get("results_dir"), list) and source is not None and source.name == "ENVIRONMENT":
-            # The variable names one folder, whose name may have a colon, at which click would divide it.
+            # The variable names one folder, whose name may contain a colon, at which click would split it.
             ctx.params["results_dir"] = [Path(str(local(os.environ[variable_of("results_dir")])))]
         for folder in _folders(ctx):
-            # One that is not there has no results, and may be made; a file in its place is an error.
+            # A missing folder has no results, and may be created; a file in its place is an error.
             if folder.is_file():
                 raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """With the results of other hosts fetched before, and what is new sent after. `run` does so itself, since
+        """Invoke the command, fetching remote results before and sending new ones after. `run` does so itself, because
         addresses may come from its file.
         """
         if self.name in OF_A_MOMENT:
@@ -184,7 +185,7 @@ class Command(TyperCommand):
 
 
 def _as_folder(process: Callable[[Any, Any], Any], ctx: Any, words: Any) -> Any:
-    """An address becomes its mirror before its words are read as a path. words: one, several, or a default."""
+    """Turn an address into its mirror before words are read as a path. words: one, several, or a default."""
     return process(ctx, type(words)(map(local, words)) if isinstance(words, list | tuple) else local(words))
 
 
@@ -195,7 +196,7 @@ def _folders(ctx: Any) -> list[Path]:
 
 
 def refuse_empty(words: Sequence[str]) -> None:
-    """words: a command's own. Raises UsageError for the first that is blank, or that ends in `=`."""
+    """Raise UsageError for the first word that is blank, or that ends in `=`. words: the command's own."""
     for before, word in zip(["", *words], words, strict=False):
         flag = before if before.startswith("--") else ""
         if word.startswith("--") and word.endswith("=") and word.count("=") == 1:
@@ -206,14 +207,14 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 
 def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
-    """Settings that a command takes from FP8BENCH_ variables. words: its own, since what is only shown again, or read,
-    takes fewer than what is measured.
+    """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments, because showing or
+    reading a record uses fewer settings than a measurement.
     """
     flags = _flags(words)
     if command in LISTS_ONLY:
         return frozenset()
     if _merges_sources_itself(command, words):
-        # Imported here: it costs pydantic's models, and most calls have no such variable.
+        # Imported here: it imports pydantic's models, and most calls have no such variable.
         from fp8bench.config.request import OPTIONS
 
         if command in NOT_IN:
@@ -226,7 +227,7 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
 
 
 def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
-    """Whether the command has `config.sources` merge its settings."""
+    """Return whether the command lets `config.sources` merge its settings."""
     return command in ("run", "sweep") or (command == "explain" and "--mode" in _flags(words))
 
 
@@ -235,8 +236,8 @@ def _flags(words: Sequence[str]) -> set[str]:
 
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """A line about the variables that are set and do not apply to this command, and one for each unknown name; where
-    `config.sources` refuses unknown names, that is left to it.
+    """Return a line about variables that are set and do not apply to this command, and one for each unknown name,
+    unless `config.sources` refuses unknown names.
     """
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:

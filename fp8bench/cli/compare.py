@@ -1,4 +1,4 @@
-"""`fp8bench compare`: records and prices joined into a price-performance table."""
+"""`fp8bench compare`: joins records and prices into a price-performance table."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ KINDS = tuple(entry.name for entry in registry.KINDS)
 
 @dataclass(frozen=True)
 class Shown:
-    """Options that say which rows and columns a table has, and what they are for; none need be given."""
+    """Options for the rows and columns of a table, and for its purpose. All are optional."""
 
     job: Annotated[str | None, option("UNITS", "Show hours and USD to train on so many images or tokens, as 90M.")] = (
         None

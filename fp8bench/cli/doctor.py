@@ -1,4 +1,4 @@
-"""`fp8bench doctor`: is this machine fit to be measured, and what would spoil a number on it?"""
+"""`fp8bench doctor`: checks whether this machine is fit for measurements, and what would spoil a number on it."""
 
 import os
 

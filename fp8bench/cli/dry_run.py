@@ -1,4 +1,4 @@
-"""`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and what the run takes and costs."""
+"""`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and the time and cost of the run."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,8 +25,8 @@ MONEY = "{:,.2f}".format
 
 
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer | None" = None) -> Forecast:
-    """From the machine, the catalogue and the records. usd_per_hour: as the user gave it, of the whole machine; None:
-    the catalogue's price applies. answer: of a model that was looked at, what each mode cannot take of it.
+    """Return the forecast, from machine, catalogue and records. usd_per_hour: given by the user, for the complete
+    machine; None to use the catalogue's price. answer: for a model that was examined, what each mode cannot convert.
     """
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
@@ -46,8 +46,8 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer
 
 
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer: "Answer | None" = None) -> Document:
-    """The settings, the configuration that each mode gets from them, and the forecast; of a model that was looked at
-    what it is made of.
+    """Return the document: the settings, the resulting configuration of each mode, and the forecast; for a model that
+    was examined, also what it consists of.
     """
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     own = owned(prepared.variants)
@@ -86,13 +86,13 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
-            # Null: not the same for all.
+            # Null if they are not all the same.
             "execution": executed[0] if alike else None,
             "executions": executed,
             "variants": list(prepared.variants),
             "model": model.model_dump(mode="json") if model is not None else None,
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
-            # Null is unknown.
+            # Null if unknown.
             "estimate": {
                 "seconds": found.seconds,
                 "start_up_s": found.start_up_s,
@@ -112,12 +112,12 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
 
 
 def _shown(name: str, value: object) -> object:
-    """A value that is not set depends on the machine; a few are then off."""
+    """Return the value to show. A value that is not set depends on the machine; for a few options it means off."""
     return OPTIONS[name].shown_unset if value in (None, []) else value
 
 
 def _of_each(found: Forecast, executed: Sequence[str]) -> Table:
-    """What each variant takes and costs."""
+    """Return a table of the time and cost of each variant."""
     column = Rows([*zip(found.turns, executed, strict=True)]).column
     return Table(
         (
@@ -140,7 +140,7 @@ def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
 
 
 def lines(found: Forecast) -> list[str]:
-    """What cannot run, the time, the cost, and their assumptions."""
+    """Return lines about what cannot run, the time, the cost, and their assumptions."""
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
     if len(obstacles) == len(found.turns):
         return [*obstacles, "nothing would run"]

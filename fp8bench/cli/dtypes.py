@@ -1,9 +1,9 @@
-"""`fp8bench dtypes`: what number formats hold, which bits a value has in them, what this torch does with them, and what
-block scales are worth.
+"""`fp8bench dtypes`: what number formats hold, which bits a value has in them, how this torch handles them, and what
+block scales gain.
 
-It is for the question that comes before any measurement: does it fit? A loss scale of 65536 in float16, a gradient of
-1e-6 in float8_e5m2, an activation of 500 in float8_e4m3fn. It needs no GPU. Limits and bits follow from the formats'
-definitions; casts and operations are tried, and block scales emulated, with torch.
+It answers the question that comes before any measurement: does a value fit? A loss scale of 65536 in float16, a
+gradient of 1e-6 in float8_e5m2, an activation of 500 in float8_e4m3fn. It needs no GPU. Limits and bits follow from the
+formats' definitions; casts and operations are tried, and block scales emulated, with torch.
 """
 
 import math
@@ -39,7 +39,7 @@ def dtypes(
     values = [number for text in value or [] for number in parse_numbers(text, "--value")]
     if plot is not None:
         require_drawable(plot)
-    # Here and not above: a mistyped word should fail before torch is imported, which is so only where it is needed.
+    # Imported here, so that a mistyped word fails before torch is imported, which only happens where it is needed.
     from fp8bench.numerics.definitions import reaches
     from fp8bench.report.dtypes import PICTURE, document
 
@@ -66,7 +66,7 @@ def _with_casts(report: FormatReport, chosen: Sequence[str], casts: Sequence[flo
 
 
 def _with_operations(report: FormatReport, names: Sequence[str]) -> FormatReport:
-    """names: those that were given; none: the usual ones. Raises UsageError for one that torch has no values of."""
+    """Add the tried operations. names: if empty, the usual ones. Raises UsageError if torch lacks one."""
     from fp8bench.numerics.arithmetic import USUAL, devices, torch_version, triable, try_all
 
     for name in names:
@@ -79,8 +79,8 @@ def _with_operations(report: FormatReport, names: Sequence[str]) -> FormatReport
 
 
 def parse_numbers(text: str, flag: str = "--cast") -> list[float]:
-    """Numbers with commas between. Raises UsageError for the first that is none, or that float64 cannot tell from 0 or
-    from infinity: it would be shown as another number.
+    """Parse numbers separated by commas. Raises UsageError for the first that is not a number, or that float64 cannot
+    distinguish from 0 or infinity, because it would be shown as another number.
     """
     return [_number(word.strip(), flag) for word in text.split(",")]
 
@@ -101,7 +101,7 @@ def _number(word: str, flag: str) -> float:
 
 
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
-    """The chosen formats, each once, in their own order. Raises UsageError for one that is not known."""
+    """Return the chosen formats, each once, in their fixed order. Raises UsageError for an unknown format."""
     from fp8bench.numerics.definitions import named
 
     known = named(every=True)

@@ -1,8 +1,8 @@
-"""`fp8bench explain`: where a mode's step goes, and in one sentence why it is not faster than another.
+"""`fp8bench explain`: how a mode's step spends its time, and in one sentence why it is not faster than another.
 
-A mode is named by what is kept of it: a record, or a trace. What a word names is settled in this order: a file; the
-beginning of a run's id; INSTANCE:MODE, where there are results of that instance; MODE. A mode's measurement is that of
-`compare`'s first row of it, and its step time the row's.
+A mode is named by what is kept of it: a record, or a trace. A word is interpreted in this order: a file; the beginning
+of a run's id; INSTANCE:MODE, if there are results of that instance; MODE. A mode's measurement is that of its first row
+in `compare`, and its step time is that row's.
 """
 
 import os
@@ -73,7 +73,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
     trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
 
-    Exits with the code of `run` where a mode did not run or is invalid; why has been said by then.
+    Exits with the code of `run` if a mode did not run or is invalid; the reason has already been printed then.
     """
     from fp8bench.cli.command import obeyed
     from fp8bench.config.request import OPTIONS
@@ -97,7 +97,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    """Raises UsageError unless either records are named or modes are to be measured, one or two of them."""
+    """Raise UsageError unless either records are named or modes are to be measured, one or two of them."""
     remedy = "Name one or two records, or measure one or two modes with --mode"
     if bool(names) == bool(modes):
         raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
@@ -117,9 +117,10 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
 
 
 def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Filter = ALL) -> list[StepFacts]:
-    """The mode to explain, and the reference if one is named, of the same work where there is a choice.
+    """Return the mode to explain, and the reference if one is named, with the same work as the first if there is a
+    choice.
 
-    wanted: of modes; what it leaves open is that of `compare`'s first row.
+    wanted: a filter for modes; what it leaves open is taken from their first row in `compare`.
     """
     found: list[StepFacts] = []
     for name in names:
@@ -130,7 +131,7 @@ def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Fi
 def find(
     name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, like: StepFacts | None = None
 ) -> StepFacts:
-    """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
+    """Return what a word on the command line names. Raises UsageError if it names nothing, several, or no profile."""
     if named.names_a_file(name):
         return _from_file(Path(name), results_dir)
     measured = results.known_instances(results_dir)
@@ -143,14 +144,14 @@ def find(
 
 
 def _from_file(path: Path, results_dir: Path) -> StepFacts:
-    """A record, or a trace: only a trace has a list of events."""
+    """Return the facts of a record or a trace; only a trace has a list of events."""
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
     return _facts(read_record(path), str(path), results_dir)
 
 
 def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
-    """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
+    """Return the facts of a record, with its own step time. Raises UsageError if it has nothing to explain."""
     _require_profile(record, name)
     row = alone(record, load_catalog(results_dir), date.today())
     return replace(facts_of(record), step_time_s=row.step_time_s)
@@ -177,10 +178,10 @@ def _of_mode(
     results_dir: Path,
     unread: Unread,
 ) -> StepFacts:
-    """What is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe takes any. like: what did the same
-    work goes before what did not. Says on standard error which measurement it is.
+    """Return what is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe matches any. like: records
+    of the same work are preferred. Logs which measurement is used.
 
-    Raises UsageError where there is none, or a mode without its instance was profiled on several.
+    Raises UsageError if there is none, or if a mode without its instance was profiled on several.
     """
     catalog, today = load_catalog(results_dir), date.today()
     work = ALL

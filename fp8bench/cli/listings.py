@@ -1,4 +1,4 @@
-"""Commands that list what there is: modes and instances."""
+"""Commands that list modes and instances."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ def modes(
 
 
 def _recipe_fields(shown: Sequence[ModeEntry], as_json: bool) -> None:
-    """Each field once, with the recipes that have it."""
+    """Print each field once, with the recipes that have it."""
     from fp8bench.schema.recipe import FIELDS
 
     rows = []
@@ -75,5 +75,5 @@ def print_json(entries: Iterable[object], *fields: str) -> None:
 
 
 def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
-    """right: the column of numbers."""
+    """Print a table. right: the index of the column of numbers."""
     typer.echo(aligned(rows, [place == right for place in range(len(headers))], "simple", headers))

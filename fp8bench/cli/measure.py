@@ -1,4 +1,4 @@
-"""The command of a kind whose call makes one record: measure, keep and show, or with --record show what was kept."""
+"""The command of a kind whose call makes one record: measure, keep and show; with --record, show a kept record."""
 
 import inspect
 import os
@@ -29,7 +29,7 @@ Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that 
 
 
 def command_of(entry: KindEntry) -> Function:
-    """Its options, then those that every kind has."""
+    """Return the command of a kind, with its own options, then those that every kind has."""
     kind: OneRecord[Any, Any, Any] = registry.load(entry)
 
     def answer(record: str | None, form: str, **given: Any) -> None:
@@ -46,7 +46,7 @@ def command_of(entry: KindEntry) -> Function:
 
 
 def _parameters(kind: OneRecord[Any, Any, Any]) -> list[inspect.Parameter]:
-    """A kind's own options first, then those that all kinds share."""
+    """Return a kind's own options first, then those that all kinds share."""
     return parameters_of(kind.request, sorted(kind.request.model_fields, key=Request.model_fields.__contains__))
 
 
@@ -56,7 +56,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: dict[str, Any]) -> None:
-    """kept: names a record. given: the other options, by parameter."""
+    """Run the command. kept: names a record. given: the other options, by parameter."""
     plots = {name: given.pop(name) for name in kind.figures}
     for path in plots.values():
         if path is not None:
@@ -107,7 +107,7 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | N
 
 
 def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:
-    """Raises UsageError for an option of a measurement."""
+    """Raise UsageError for an option that only applies to a measurement."""
     for one in _parameters(kind):
         if one.name in given.keys() - OF_THE_MACHINE:
             (flag,) = one.default.param_decls
@@ -117,7 +117,7 @@ def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any])
 def _show(
     kind: OneRecord[Any, Any, Any], record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
 ) -> None:
-    """Printed, and drawn where that was requested."""
+    """Print the document, and draw the figures that were requested."""
     document = kind.document([record], load_catalog(results_dir))
     show(document, form)
     for name, (figure, _) in kind.figures.items():

@@ -1,4 +1,4 @@
-"""What a shell completes: names of modes, variants, workloads and instances, and words of an option that takes few."""
+"""Completions for a shell: names of modes, variants, workloads and instances, and words of options with few values."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def modes() -> list[str]:
 
 
 def workloads(incomplete: str) -> list[str]:
-    """After a family's prefix, each of its members."""
+    """Return workloads and families; after a family's prefix, its members."""
     family = registry.FAMILIES.get(incomplete.partition(":")[0])
     if family is not None and ":" in incomplete:
         return [f"{family.prefix}:{member}" for member in family.members()]
@@ -21,28 +21,28 @@ def workloads(incomplete: str) -> list[str]:
 
 
 def instances() -> list[str]:
-    """The catalogue's, and those that have results here."""
+    """Return the catalogue's instances, and those that have results here."""
     from fp8bench.pricing.catalog import load
 
     return [*dict.fromkeys([*load().instances, *_measured()])]
 
 
 def _measured() -> list[str]:
-    """Instances that have results here."""
+    """Return the instances that have results here."""
     from fp8bench.records.results import known_instances
     from fp8bench.schema.address import local
 
-    # Of an address, what was fetched earlier: a shell cannot wait for a network.
+    # For an address, what was fetched earlier: a shell cannot wait for a network.
     return sorted(known_instances(Path(str(local(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))))
 
 
 def references(incomplete: str) -> list[str]:
-    """INSTANCE:MODE[:RECIPE] of every instance that has results here; after a `/`, each of its variants."""
+    """Return INSTANCE:MODE[:RECIPE] for every instance with results here; after a `/`, with each variant."""
     return _with_variants([f"{instance}:{mode}" for instance in _measured() for mode in modes()], incomplete)
 
 
 def modes_kept(incomplete: str) -> list[str]:
-    """MODE[:RECIPE], and the same of every instance that has results here; after a `/`, each of its variants."""
+    """Return MODE[:RECIPE], also for every instance with results here; after a `/`, with each variant."""
     return _with_variants([*modes(), *references("")], incomplete)
 
 
@@ -56,7 +56,7 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
 
 
 def claims() -> list[str]:
-    """Ids of the claims that come with the program."""
+    """Return the ids of the claims that come with the program."""
     from fp8bench.kinds.run.claims.entry import load
     from fp8bench.pricing.catalog import load as catalogue
 

@@ -1,6 +1,6 @@
-"""A command under torchrun: which of its processes does what, and how all of them end together.
+"""A command under torchrun: the role of each of its processes, and how all of them end together.
 
-Nothing of it is used where torchrun's variables are absent.
+This module has no effect if torchrun's variables are absent.
 """
 
 import os
@@ -30,15 +30,15 @@ PreparedT = TypeVar("PreparedT")
 
 
 class Group:
-    """The nodes of one call, as node 0 needs them."""
+    """The nodes of one call, as seen by node 0."""
 
     def __init__(self, agent: "Agent") -> None:
         self.agent = agent
         self.met = False
 
     def meet(self, request: "Asked", prepare: "Callable[[], PreparedT]") -> "PreparedT":
-        """Let the nodes check whether they are alike. prepare: finds what keeps this node from running, before any node
-        begins. Returns what that does. Raises what keeps the nodes from running together.
+        """Let the nodes check whether they are equal, and return what `prepare` does. prepare: raises what keeps this
+        node from running, before any node begins. Raises the error that keeps the nodes from running together.
         """
         from fp8bench.launch.nodes.alike import hello
         from fp8bench.machine.gpus import this_machine
@@ -59,8 +59,8 @@ class Group:
         return prepared
 
     def executor(self, request: "RunRequest") -> "Leader":
-        """Meet for `fp8bench run`. Returns the executor of node 0; on every other node it runs what that says, and then
-        raises typer.Exit. Raises as `meet`.
+        """Meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0 requests, and
+        then raise typer.Exit. Raises as `meet`.
         """
         from fp8bench.launch.nodes.leader import Leader
         from fp8bench.launch.prepare import prepare
@@ -83,7 +83,7 @@ class Group:
 
 
 def _keeper(prepared: "Prepared") -> "Callable[[Turn, Sequence[RankReport]], None]":
-    """Keeps a record in place of node 0."""
+    """Return a function that keeps a record in place of node 0."""
 
     def keep(turn: "Turn", reports: "Sequence[RankReport]") -> None:
         from fp8bench.launch.assemble import assemble, new_run_id
@@ -104,10 +104,11 @@ def _keeper(prepared: "Prepared") -> "Callable[[Turn, Sequence[RankReport]], Non
 
 @contextmanager
 def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tuple[Elastic | None, Group | None]]":
-    """This process's place and its group of nodes, which is None on a single one. Local ranks but the first of a node
-    wait here for that, and leave with its exit code. However the block ends, so do the other nodes.
+    """Yield this process's place and its group of nodes, which is None on a single node. All local ranks except the
+    first of a node wait here for that rank, and exit with its exit code. However the block ends, the other nodes end
+    too.
 
-    alone: nothing is run, so that no node needs another; all but node 0 leave at once.
+    alone: whether nothing is run, so that no node needs another; then all ranks except rank 0 exit at once.
     """
     from fp8bench.launch.nodes.place import elastic_from
 
@@ -131,7 +132,7 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
 
 @contextmanager
 def _ending(codes: list[int]) -> Iterator[None]:
-    """Notes the exit code with which the block ends."""
+    """Store the exit code with which the block ends."""
     try:
         yield
     except BaseException as error:
@@ -141,7 +142,7 @@ def _ending(codes: list[int]) -> Iterator[None]:
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code that an error becomes."""
+    """Return the exit code of an error."""
     from fp8bench.launch import signals
 
     if isinstance(error, KeyboardInterrupt):
@@ -151,7 +152,7 @@ def code_of(error: BaseException) -> int:
 
 @contextmanager
 def _joined(place: "Elastic") -> Iterator[Group]:
-    """The group, whose nodes learn how the block ends."""
+    """Yield the group, and tell its nodes how the block ends."""
     from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.store import StoreProcess
 

@@ -1,4 +1,4 @@
-"""How options are declared where several commands, or one in a line, have them: in an `Annotated` beside their type."""
+"""How options are declared that several commands have, or that take one line: in an `Annotated`, next to their type."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,17 +13,17 @@ from fp8bench.schema.execution import OPTIMIZERS
 
 
 def option(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, *flags: str) -> Any:
-    """flags: none: by the parameter's name."""
+    """Declare an option. flags: if there are none, the flag is made from the parameter's name."""
     return typer.Option(*flags, metavar=metavar, help=help, autocompletion=complete)
 
 
 def switch(flag: str, help: str) -> Any:
-    """Off where it is not given."""
+    """Declare a flag that is off unless given."""
     return typer.Option(flag, help=help)
 
 
 def choice(flag: str, words: Sequence[str], help: str) -> Any:
-    """An option that takes one of these words, refuses another with the nearest of them, and completes them."""
+    """Declare an option that takes one of these words, refuses any other with the nearest word, and completes them."""
 
     def known(ctx: typer.Context, value: str | None) -> str | None:
         if value is not None and not ctx.resilient_parsing:
@@ -39,7 +39,7 @@ PURCHASES = ("on_demand", "spot", "capacity_block")
 
 Form = Annotated[str, choice("--format", FORMATS, "How to print.")]
 FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if form != "csv"], "How to print.")]
-"""Of a document that has no lines for csv."""
+"""The formats of a document that has no lines for csv."""
 
 Workload = Annotated[str | None, typer.Option(autocompletion=names.workloads, help="Only records of this workload.")]
 Optimizer = Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")]

@@ -1,4 +1,4 @@
-"""What commands share: results on standard output, lines on standard error, and the catalogue beside the results."""
+"""What commands share: results on standard output, lines on standard error, and the catalogue with users' files."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 def log(line: str) -> None:
-    """One line to standard error, under the program's name."""
+    """Print one line on standard error, prefixed with the program's name."""
     print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:
-    """A warning, as one such line."""
+    """Print a warning, as one such line."""
     log(f"warning: {line}")
 
 
 def tell_broken(broken: "Iterable[Broken]") -> None:
-    """Each by its file, line and reason, a line on standard error."""
+    """Print a line on standard error for each broken file, with its line and the reason."""
     for one in broken:
         warn(f"not read: {one}")
 
 
 class Unread:
-    """Tells of each file that could not be read, once: a folder may be read twice."""
+    """Reports each file that could not be read, once, because a folder may be read twice."""
 
     def __init__(self) -> None:
         self.found: list[Broken] = []
@@ -46,13 +46,13 @@ class Unread:
         self.found.extend(new)
 
     def end(self, strict: bool) -> None:
-        """The last of a command. strict: exits with the code of what is invalid where a file could not be read."""
+        """End a command. strict: whether to exit with the code for invalid results if a file could not be read."""
         if strict and self.found:
             raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 def load_catalog(results_dir: "Folders") -> "Catalog":
-    """With the files beside the results that could be read; see `require_read` for the others."""
+    """Return the catalogue with the readable files in the folders of results; for the others see `require_read`."""
     from fp8bench.pricing.catalog import load_beside
     from fp8bench.records import instances
     from fp8bench.records.results import folders_of
@@ -61,7 +61,7 @@ def load_catalog(results_dir: "Folders") -> "Catalog":
 
 
 def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
-    """Raises UsageError for an unreadable file of one of these instances; another's is named on standard error."""
+    """Raise UsageError for an unreadable file of one of these instances; other unreadable files are only logged."""
     from fp8bench.pricing import catalog as catalogs
 
     catalogs.require_read(catalog, keys)
@@ -70,7 +70,7 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 
 
 def show(document: "Document", form: str) -> None:
-    """form: one of `options.FORMATS`; `table` is drawn in a terminal, and plain text elsewhere."""
+    """Print a document. form: one of `options.FORMATS`; `table` is drawn on a terminal, and plain text elsewhere."""
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))
@@ -79,7 +79,7 @@ def show(document: "Document", form: str) -> None:
 
 
 def draw(document: "Document", name: str, path: "Path | None") -> None:
-    """The document's figure of this name, where a path was given and there is anything to draw."""
+    """Draw the document's figure of this name, if a path was given and there is anything to draw."""
     figure = None if path is None else document.figure(name)
     if path is not None and figure is not None:
         figure.draw(path)

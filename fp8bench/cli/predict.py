@@ -1,4 +1,4 @@
-"""`fp8bench predict`: a step's time and its price-performance on an instance that you do not have."""
+"""`fp8bench predict`: a step's time and its price-performance on an instance that the user does not have."""
 
 from collections.abc import Callable
 from datetime import date
@@ -82,7 +82,7 @@ def predict(
 
 
 def _refuse_beside(what: str, given: dict[str, object]) -> None:
-    """Raises UsageError where anything was given that does not go with it."""
+    """Raise UsageError if an option was given that cannot be combined with `what`."""
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} does not apply to {what}", f"Omit {name}")
@@ -93,7 +93,7 @@ def _whole(flag: str, words: str | None) -> int | None:
 
 
 def _query(price_as_of: str | None, region: str | None, purchase: str) -> PriceQuery:
-    """For the predicted instance and for the measured one."""
+    """Return the query for the predicted and for the measured instance."""
     today = date.today()
     day = day_of(price_as_of, today) or today
     return PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
@@ -108,7 +108,7 @@ def _target(name: str, gpus: int | None, catalog: Catalog, query: PriceQuery) ->
 def _sources(
     name: str, workload: str | None, batch_words: str | None, catalog: Catalog, results_dir: Path
 ) -> tuple[Sources, HeldOut]:
-    """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
+    """Return what `--from` names: a record's file, or an instance's measurements, all or of one mode and variant."""
     if names_a_file(name):
         _refuse_beside("a record's file", {"--batch-size": batch_words, "--workload": workload})
         found = sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
@@ -118,8 +118,8 @@ def _sources(
 
 
 def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tuple[Sources, HeldOut]:
-    """What a prediction can be made from, of the requested records; and machines predicted from one another, of all
-    records here and of the published figures that travel with the program. requested: None: nothing is.
+    """Return what a prediction can be made from, among the requested records; and machines predicted from one another,
+    from all records here and the published figures that come with the program. requested: None to request no records.
     """
 
     def found(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Sources, HeldOut]:

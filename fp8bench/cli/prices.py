@@ -1,4 +1,4 @@
-"""`fp8bench prices`: what instances cost and since when; current offers; and one's own contract."""
+"""`fp8bench prices`: what instances cost and since when; current offers; and the user's own contract."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -51,7 +51,7 @@ def show_prices(
     query = PriceQuery(date.today(), True, region, machine=ANY_MACHINE)
     lines = [line for one in wanted for line in known(one, query, bought)]
     if purchase is None:
-        # That an instance is not sold as spot, or in blocks, is no gap.
+        # An instance that is not sold as spot, or in blocks, is not a gap.
         lines = [line for line in lines if line.usd_per_hour is not None or line.purchase == PURCHASES[0]]
     shown = [line for line in lines if every or line.in_force or line.usd_per_hour is None]
     there = sum(price.usd_per_hour is not None for one in wanted for price in one.prices)
@@ -103,7 +103,7 @@ def update(
 
 
 def _last(results_dir: Path, catalog: Catalog, covered: Sequence[Instance]) -> list[Offer]:
-    """What the newest snapshot of each of these instances' providers offered of them."""
+    """Return what the newest snapshot of each of these instances' providers offered."""
     provider_of = {one.key: one.provider for one in covered}
     newest: dict[str | None, list[Offer]] = {}
     for path in snapshots(results_dir):
@@ -154,7 +154,7 @@ def set_price(
 
 
 def _day(text: str | None) -> date:
-    """Raises UsageError for what is no date, and for one in the future: a price holds from its day on."""
+    """Parse a date. Raises UsageError if it is invalid or in the future, because a price is valid from its date on."""
     try:
         day = date.fromisoformat(text) if text else date.today()
     except ValueError as error:
@@ -165,7 +165,7 @@ def _day(text: str | None) -> date:
 
 
 def _wanted(names: Sequence[str] | None, providers: Sequence[str] | None, catalog: Catalog) -> list[Instance]:
-    """Raises UsageError for a name or a provider that is not known, and where they have nothing in common."""
+    """Return the instances. Raises UsageError for an unknown name or provider, and if they have nothing in common."""
     known = sorted({one.provider for one in catalog.instances.values() if one.provider})
     for provider in providers or ():
         require_known("provider", provider, known, "fp8bench instances")

@@ -1,5 +1,5 @@
-"""The progress of a session on standard error: live on a terminal, in plain lines elsewhere, or not at all. What that
-of a sweep needs too (`cli.sweep_progress`) is here.
+"""The progress of a session on standard error: live on a terminal, as plain lines elsewhere, or none. It includes what
+`cli.sweep_progress` also needs.
 """
 
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fp8bench.worker.progress import Progress
 
 LINE_EVERY_S = 15.0
-"""Between two plain lines of one stage: a log file wants signs of life, not every step."""
+"""Seconds between two plain lines of the same stage. A log file needs signs of life, not every step."""
 
 
 AnyListener = TypeVar("AnyListener")
@@ -31,7 +31,7 @@ AnyListener = TypeVar("AnyListener")
 def by_terminal(
     quiet: AnyListener | None, plain: AnyListener, live: Callable[[], AbstractContextManager[AnyListener]]
 ) -> Iterator[AnyListener]:
-    """The quiet one if there is one, the live one on a terminal, and else the plain one."""
+    """Yield the quiet listener if there is one, the live one on a terminal, otherwise the plain one."""
     if quiet is not None:
         yield quiet
     elif sys.stderr.isatty():
@@ -42,17 +42,17 @@ def by_terminal(
 
 
 def ignore(_progress: "Progress | None") -> None:
-    """Watches a turn of which nothing is shown while it runs."""
+    """Watch a turn and show nothing while it runs."""
 
 
 def say_why_it_stopped(label: str, record: "Record") -> None:
-    """A line with reason and remedy, if there is a reason."""
+    """Print a line with reason and remedy, if there is a reason."""
     if record.reason:
         log(f"{label}: {record.reason}. {record.remedy}.")
 
 
 def listener(schedule: "Schedule", quiet: bool) -> "AbstractContextManager[Listener]":
-    """By the terminal; a quiet one reports only what went wrong."""
+    """Return the listener for this terminal; a quiet one reports only failures and warnings."""
     least: Listener | None = Quiet() if quiet else None
     return by_terminal(least, PlainProgress(schedule), lambda: _live(schedule))
 
@@ -76,26 +76,26 @@ def _live(schedule: "Schedule") -> "Iterator[Listener]":
 
 
 class Quiet:
-    """Reports only a turn that stopped, and warnings."""
+    """Reports only turns that stopped, and warnings."""
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
         return ignore
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        """Why it stopped, and what the record warns of."""
+        """Report why the turn stopped, and the record's warnings."""
         say_why_it_stopped(entry.label, record)
         for warning in record.evidence.warnings if record.evidence else ():
             warn(f"{entry.label}: {warning}")
 
 
 class PlainProgress(Quiet):
-    """A line for each turn's begin, stage and end, and now and then one between."""
+    """Prints a line for the beginning, each stage and the end of a turn, and occasional lines between."""
 
     def __init__(self, schedule: "Schedule") -> None:
         self._schedule = schedule
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        """Say what runs; its progress follows, stage by stage."""
+        """Print what runs, and return a function that prints its progress, stage by stage."""
         log(f"{entry.label}, round {place.round}{_of(self._schedule)}: {_work(entry)}")
         began = time.monotonic()
         last: dict[str, Any] = {"stage": "starting", "at": began}
@@ -108,7 +108,7 @@ class PlainProgress(Quiet):
             doing = " (compiling)" if same and _compiles(entry, progress) else ""
             last.update(stage=progress.stage, at=now)
             median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            # How many there will be is agreed after warm-up.
+            # The number of steps is agreed on after warm-up.
             steps = "" if progress.steps is None else f" of {progress.steps}"
             log(f"  after {now - began:.0f} s: {progress.stage}{doing}, step {progress.step}{steps}{median}")
 
@@ -120,14 +120,14 @@ class PlainProgress(Quiet):
 
 
 def _compiles(entry: "Entry", progress: "Progress") -> bool:
-    """Of one that stays at its first step: whether that is what takes its time."""
+    """Return whether a turn that stays at its first step is compiling."""
     from fp8bench.launch.compile_time import compiles
 
     return progress.stage == "warming up" and progress.step <= 1 and compiles(entry.config) is True
 
 
 class LiveProgress(Quiet):
-    """A bar for the turn that runs, and a line for each that has ended."""
+    """Shows a bar for the running turn, and a line for each that has ended."""
 
     def __init__(self, schedule: "Schedule", bars: Any) -> None:
         self._schedule = schedule
@@ -168,7 +168,7 @@ def _work(entry: "Entry") -> str:
 
 
 def status_of(record: "Record") -> str:
-    """`failed (oom)`."""
+    """Return the status with its cause, e.g. `failed (oom)`."""
     return f"{record.status} ({record.cause})" if record.cause else record.status
 
 

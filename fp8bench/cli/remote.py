@@ -1,7 +1,7 @@
-"""Results at an address, around any command that takes --results-dir: pulled before it, what is new pushed after.
+"""Results at an address, for any command that takes --results-dir: pulled before the command, and pushed after it.
 
-A command that measures goes on where the remote cannot be reached: its records are kept in the mirror. A command that
-reads alone fails, since an answer from a part of the records is no answer.
+A command that measures continues if the remote cannot be reached: its records are kept in the mirror. A command that
+only reads fails, because a part of the records gives no valid answer.
 """
 
 import shlex
@@ -17,13 +17,13 @@ from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 
 MEASURING = frozenset(("run", "gemm", "numerics", "collectives", "sweep", "import"))
-"""Commands whose records are kept before they are sent."""
+"""The commands whose records are kept before they are sent."""
 
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
-    """The mirror in `folder`, up to date; None for a plain folder, of which nothing is done. What the block wrote
-    is sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
+    """Yield the mirror in `folder`, up to date; None for a plain folder, which is left alone. What the block wrote is
+    sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
     """
     address = address_of(folder)
     if address is None:
@@ -45,7 +45,7 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
             try:
                 _send_new(mirror, before)
             except RunFailed as unsent:
-                # What ended the block goes first, with its exit code.
+                # The error that ended the block has priority, with its exit code.
                 if error is None or getattr(error, "exit_code", 1) == 0:
                     raise
                 warn(str(unsent))
@@ -56,7 +56,7 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
 
 @contextmanager
 def all_synced(folders: list[Path], measuring: bool) -> Iterator[None]:
-    """Each of several."""
+    """Sync each of several folders."""
     with ExitStack() as stack:
         for folder in folders:
             stack.enter_context(synced(folder, measuring))
@@ -79,7 +79,7 @@ def _send_new(mirror: Mirror, before: list[str]) -> None:
 
 
 def send_one(mirror: Mirror, path: Path) -> bool:
-    """One record, at once. Returns whether it is there: what is not is tried again after the measurement."""
+    """Send one record at once. Returns whether it arrived; if not, it is sent again after the measurement."""
     try:
         done = mirror.push([path.relative_to(mirror.folder).as_posix()])
     except Fp8benchError as error:
@@ -89,7 +89,7 @@ def send_one(mirror: Mirror, path: Path) -> bool:
 
 
 def report_sent(done: Sent, mirror: Mirror) -> None:
-    """What was sent; raises RunFailed for what was not."""
+    """Log what was sent. Raises RunFailed for what was refused."""
     if done.sent:
         log(f"sent {counted(len(done.sent), 'file')} to {mirror.address}")
     if done.refused:
@@ -98,5 +98,5 @@ def report_sent(done: Sent, mirror: Mirror) -> None:
 
 
 def how_to_send(mirror: Mirror) -> str:
-    """The remedy, without its full stop. A hidden password is left to the reader."""
+    """Return the remedy, without its full stop. The reader must fill in a hidden password."""
     return f"Send them with `fp8bench results push {mirror.address} --results-dir {shlex.quote(str(mirror.folder))}`"

@@ -1,4 +1,4 @@
-"""`fp8bench report`: what `compare` shows, and everything that it rests on, as one page of HTML; or one plot of it."""
+"""`fp8bench report`: what `compare` shows, with everything that it rests on, as one page of HTML; or one plot of it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -86,7 +86,7 @@ def report(
 
 
 def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> CompareOptions:
-    """Where no workload is named, that of most records, and says so: rows of several are not comparable."""
+    """Choose the workload of most records if none is named, and log it: rows of several are not comparable."""
     if options.wanted.workload is not None or options.allow_mismatch:
         return options
     wanted = Filter(status="ok", optimizer=options.wanted.optimizer)
@@ -100,7 +100,7 @@ def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> C
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
-    """Where it goes, and in which format. Raises UsageError where name, plot and format do not fit together."""
+    """Return the path and the format. Raises UsageError if name, plot and format do not fit together."""
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", "Name a file in it")
     ending = output.suffix.lower().removeprefix(".") if output is not None else ""
@@ -121,7 +121,7 @@ def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Pat
 
 
 def _require_free(path: Path, force: bool) -> None:
-    """Before anything is computed. Raises UsageError where the file cannot go there."""
+    """Raise UsageError if the file cannot be written there. Called before anything is computed."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "Name a file in it")
     if not path.parent.is_dir():
@@ -131,7 +131,7 @@ def _require_free(path: Path, force: bool) -> None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """All of it or nothing. Raises UsageError where a file has come there since, RunFailed where it cannot be kept."""
+    """Write atomically. Raises UsageError if a file has appeared there meanwhile, RunFailed if it cannot be written."""
     try:
         write_atomically(path, text, replace=force)
     except FileExistsError as error:
@@ -149,7 +149,7 @@ def _predicted(instances: list[str], found: Gathered, options: CompareOptions, c
 
 
 def _draw(found: Gathered, plot: str | None, path: Path, force: bool, units: float | None) -> None:
-    """Raises UsageError where no row has what the plot shows."""
+    """Draw the plot. Raises UsageError if no row has what the plot shows."""
     chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
     if chart is None:
         raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")

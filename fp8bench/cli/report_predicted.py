@@ -1,4 +1,4 @@
-"""`fp8bench report --predict INSTANCE`: what the rows of the page would come to on a machine that nobody measured."""
+"""`fp8bench report --predict INSTANCE`: the predicted rows of the page on a machine that was not measured."""
 
 from collections.abc import Sequence
 
@@ -21,9 +21,9 @@ from fp8bench.schema.instance import Catalog
 def predicted(
     instances: Sequence[str], measured: Sequence[Measurement], options: CompareOptions, catalog: Catalog
 ) -> Section:
-    """Each of the instances, from every row that was measured, whole. options: for the price.
+    """Predict each of the instances from every measured row. measured: complete records. options: for the price.
 
-    Raises UsageError where nothing was measured that a prediction can be made from, and as `predict` does.
+    Raises UsageError if no measured row can be used for a prediction, and as `predict` does.
     """
     day = options.as_of or options.today
     query = PriceQuery(day, day >= options.today, options.region, options.purchase, ANY_MACHINE)

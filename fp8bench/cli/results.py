@@ -1,5 +1,5 @@
-"""`fp8bench results`: send records to another host, read every one strictly, remove what no table shows, and
-write records of older formats anew.
+"""`fp8bench results`: sends records to another host, verifies every one strictly, removes what no table shows, and
+rewrites records of older formats.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from fp8bench.schema.throughput import ThroughputRecord
 
 ACTIONS = ("push", "verify", "prune", "migrate")
 ASKED_FIRST = ("prune", "migrate")
-"""What changes nothing without --yes."""
+"""The actions that change nothing without --yes."""
 
 
 def results(
@@ -97,7 +97,7 @@ def _below(path: Path, folder: Path) -> str:
 
 
 def _remove(folder: Path, names: list[str]) -> None:
-    """Each record with its log, here and at the address that the folder stands for."""
+    """Remove each record with its log, here and at the address that the folder mirrors."""
     all_names = [each for name in names for each in (name, name.removesuffix(RECORD) + LOG)]
     address = address_of(folder)
     if address is not None:
@@ -112,6 +112,6 @@ def _called(folder: Path) -> str:
 
 
 def _models() -> Models:
-    # Nothing measures throughput records: they are made of what others published.
+    # No kind measures throughput records, because they are made from publications.
     of_nobody: Models = {"throughput": ThroughputRecord}
     return {**{entry.name: registry.load(entry).record for entry in registry.KINDS}, **of_nobody}

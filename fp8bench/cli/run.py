@@ -1,5 +1,5 @@
-"""`fp8bench run`: prove, time and record one or more modes on this machine; and `fp8bench import`: put a figure from
-elsewhere beside them, which never passes for measured.
+"""`fp8bench run`: proves, times and records one or more modes on this machine; and `fp8bench import`: adds a figure
+from elsewhere, which is never presented as measured.
 """
 
 import json
@@ -61,8 +61,8 @@ def _run(
     place: "Elastic | None",
     leader: "Leader | None",
 ) -> None:
-    """mirror: of the results' address, if that is where they are kept. place: under torchrun. leader: of several
-    nodes.
+    """Prepare and run. mirror: that of the results' address, if they are kept at one. place: the place under torchrun.
+    leader: the leader of several nodes.
     """
     from fp8bench.launch.examined import examined, require_modes
     from fp8bench.launch.place import register
@@ -90,7 +90,7 @@ def _run(
 def _measure_and_print(
     prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool, strict: bool
 ) -> int:
-    """named: the modes were, so that each is meant to run."""
+    """Measure and print the results. named: whether the modes were named, so that each of them must run."""
     from fp8bench.cli.remote import send_one
     from fp8bench.launch.session import exit_code, measure, session
 
@@ -102,7 +102,7 @@ def _measure_and_print(
         records, reached = [], mirror is not None
         for record, path in measure(prepared, rounds, listening, say=say):
             records.append(record)
-            # At once, since a machine may be taken away; a remote that fails is not waited for again.
+            # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.
             if mirror is not None and reached and path is not None:
                 reached = send_one(mirror, path)
     unread = Unread()
@@ -121,7 +121,7 @@ def _measure_and_print(
 
 
 def _say_whether_precise(rounds: "Schedule") -> None:
-    """With --precision: what is still too wide after the last round."""
+    """Report what is still too wide after the last round with --precision."""
     precision = rounds.stop.precision
     if precision is None or rounds.precise():
         return
@@ -134,7 +134,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 
 def _judge_itself(rounds: "Schedule") -> int:
-    """Modes compared with themselves: a difference is a fault of the machine, or of the method's intervals."""
+    """Compare modes with themselves: a difference is a fault of the machine, or of the method's intervals."""
     from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
@@ -157,7 +157,7 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 
 def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> None:
-    """The table of the whole session, with what was kept of it before this call."""
+    """Print the table of the complete session, including records from before this call."""
     from fp8bench.kinds.kind import CompareOptions
     from fp8bench.kinds.run.compare import compare
     from fp8bench.kinds.run.document import document
@@ -175,7 +175,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> Non
     )
     if not of_session:
         return
-    # A session of variants compares unlike work on purpose: its rows are marked.
+    # A session of variants compares different work on purpose: its rows are marked.
     unlike = bool(prepared.variants)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     catalog = load_catalog(prepared.results_dir)
@@ -189,7 +189,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> Non
 
 @dataclass(frozen=True)
 class Figure:
-    """Options of `import` that say what the figure is, in words."""
+    """The options of `import` that describe the figure, as text."""
 
     instance: Annotated[str, typer.Option(help="Name in the catalogue.")]
     mode: Annotated[str, typer.Option(help="Mode, with its recipe where known.")]

@@ -1,4 +1,4 @@
-"""`fp8bench scaling`: what a GPU does as nodes are added, what a billion units cost there, and more nodes projected."""
+"""`fp8bench scaling`: a GPU's rate as nodes are added, the cost of a billion units there, and projected nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,7 +61,7 @@ def scaling(
         raise UsageError(f"{flag} is about a projection, and none was requested", "Add, for example, --project 2,4,8")
     nodes = () if project is None else _nodes(project)
     gbps = None if network_gbps is None else _gbps(network_gbps)
-    # The workload is chosen among those that have several sizes, the published ones too.
+    # The workload is chosen among those with several sizes, including the published ones.
     options, catalog = replace(scope, workload=None).resolved(
         instances or _all_instances(results_dir), results_dir, prices or ()
     )
@@ -83,17 +83,17 @@ def _refuse_beside_check(
 
 
 def _all_instances(results_dir: Path) -> list[str]:
-    """Those of the records here, and of the published figures that travel with the program."""
+    """Return the instances of the records here, and of the published figures that come with the program."""
     return sorted({*results.known_instances(results_dir), *instances_published()})
 
 
 def _cases(catalog: Catalog) -> tuple[checking.Case, ...]:
-    """Of the figures that travel with the program alone, so that the answer is the same everywhere."""
+    """Return cases from the figures that come with the program only, so that the answer is the same everywhere."""
     return checking.cases(records_published(), catalog)
 
 
 def _nodes(text: str) -> tuple[int, ...]:
-    """Raises UsageError for what are no whole numbers of at least 2."""
+    """Parse numbers of nodes. Raises UsageError for anything other than integers of at least 2."""
     return tuple(sorted({whole("--project", word, 2, GPUS) for word in text.split(",")}))
 
 

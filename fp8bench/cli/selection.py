@@ -1,6 +1,6 @@
-"""Which rows `compare` and `report` show, and at which prices: options that both take, and what they mean.
+"""Which rows `compare` and `report` show, and at which prices: the options that both take, and how they are resolved.
 
-Both resolve them here, so that a page shows the rows of the table that the same options print.
+Both commands resolve them here, so that a page shows the same rows as the table with the same options.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,7 @@ from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
 @dataclass(frozen=True)
 class Scope:
-    """Which records, at which prices. Of these options none need be given."""
+    """Which records are shown, at which prices. All options are optional."""
 
     price_as_of: Annotated[
         str | None,
@@ -54,7 +54,7 @@ class Scope:
         view: View | None = None,
         reference: str | None = None,
     ) -> tuple[CompareOptions, Catalog]:
-        """With what `compare` takes besides; reference: as its option is. Raises UsageError for what means nothing."""
+        """Return the options, with `compare`'s other arguments. reference: the option's text. Raises UsageError."""
         size = None if self.batch_size is None else whole("--batch-size", self.batch_size, 1, IMPORTED_BATCH_SIZE)
         if self.workload is not None:
             registry.find_workload(self.workload)
@@ -95,7 +95,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Selection(Scope):
-    """The same, with the row that others are compared with."""
+    """A scope with the row that others are compared with."""
 
     reference: Annotated[
         str | None,
@@ -109,7 +109,7 @@ class Selection(Scope):
 
 
 def day_of(text: str | None, today: date) -> date | None:
-    """What --price-as-of gives; None where it was not given. Raises UsageError for what is no date."""
+    """Parse --price-as-of; None if it was not given. Raises UsageError if it is not a date."""
     if text is None or text == "today":
         return today if text else None
     try:
@@ -119,7 +119,7 @@ def day_of(text: str | None, today: date) -> date | None:
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:
-    """USD an hour by instance. Raises UsageError for one that is not shown or is given twice, and for no price."""
+    """Return USD per hour by instance. Raises UsageError if one is not shown or given twice, or a price is invalid."""
     found: dict[str, float] = {}
     for word in words:
         name, usd = parse_price(word)

@@ -1,4 +1,4 @@
-"""`fp8bench sweep`: the cheapest configuration of this machine, by short looks first and full rounds for the best."""
+"""`fp8bench sweep`: finds the cheapest configuration of this machine, by short looks, then rounds of the best."""
 
 import os
 from datetime import UTC, date, datetime
@@ -31,10 +31,11 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
         "te_attention": ("te", "sdpa"),
         "batch_size": ("auto",),
     },
-    # To compile takes longer there than all else, and batches up to the memory of the host last for minutes a step.
+    # Compiling on a CPU takes longer than everything else, and batches that fill the host's memory take minutes per
+    # step.
     "cpu": {"compile": ("auto",), "cuda_graphs": ("auto",), "te_attention": ("te",), "batch_size": (16, 32)},
 }
-"""What is searched where nothing is given, the usual value first."""
+"""What is searched if nothing is given, with the usual value first."""
 
 
 def sweep(
@@ -96,7 +97,7 @@ def _planned(
     look_steps: int,
     limits: tuple[str | None, float | None],
 ) -> "tuple[Sweep, float | None]":
-    """The sweep, and the price of the machine that the user gave."""
+    """Return the sweep, and the machine's price if the user gave one."""
     from fp8bench.launch.assemble import new_session_id
     from fp8bench.launch.forecast import obstacle, price_today
     from fp8bench.launch.plan import hourly_price
@@ -117,7 +118,7 @@ def _planned(
     session = request.session
     if session is not None:
         session = search.latest(request.results_dir) if session == "latest" else session
-    # The usual value of each; a batch size that is yet to be found begins at the machine's default.
+    # The usual value of each; if a batch size is to be found, the search begins at the machine's default.
     first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
     requested = request.model_copy(update={"session": None, "mode": request.mode or _default_modes(device), **first})
     prepared = prepare(requested, os.environ)
@@ -137,8 +138,8 @@ def _planned(
 def _request_and_values(
     settings: dict[str, Any], lists: dict[str, tuple[str, ...]], config: Path | None, device: str
 ) -> "tuple[RunRequest, dict[str, tuple[Any, ...]]]":
-    """The request, and the values of each setting of SEVERAL: those of the flag, else the one of a variable or file,
-    else the usual ones. Raises UsageError for a value that `run` refuses.
+    """Return the request, and the values of each setting in SEVERAL: those of the flag, otherwise that of a variable or
+    file, otherwise the usual ones. Raises UsageError for a value that `run` refuses.
     """
     from fp8bench.config.sources import resolve
 
@@ -167,7 +168,7 @@ def _request_and_values(
 
 
 def _default_modes(device: str) -> tuple[str, ...]:
-    """Every default mode of the machine, with each of its recipes."""
+    """Return every default mode of the machine, with each of its recipes."""
     entries = [entry for entry in registry.modes().values() if device in entry.default_on]
     return tuple(
         f"{entry.name}:{recipe}" if recipe else entry.name for entry in entries for recipe in entry.recipes or (None,)
@@ -175,7 +176,7 @@ def _default_modes(device: str) -> tuple[str, ...]:
 
 
 def _held(planned: "Sweep") -> Any:
-    """While the sweep runs, no other call can have it."""
+    """Lock the sweep while it runs, so that no other call can run it."""
     from fp8bench.records import lock
 
     planned.looks_dir.mkdir(parents=True, exist_ok=True)
@@ -193,7 +194,7 @@ def _announce(planned: "Sweep") -> None:
 
 
 def _require_any(swept: "Swept") -> None:
-    """Raises the error of what failed where no configuration is left."""
+    """Raise an error that explains the failures if no configuration is left."""
     from fp8bench.launch.session import exit_code_of
 
     if swept.standings.leaders:

@@ -1,4 +1,4 @@
-"""The progress of a sweep on standard error: a table that lives on a terminal, plain lines elsewhere."""
+"""The progress of a sweep on standard error: a live table on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from fp8bench.worker.progress import Progress
 
 SHOWN = 12
-"""Rows of the live table: those that lead, and the last ones that were dropped."""
+"""The most rows of the live table: the leaders, and the last ones that were dropped."""
 
 
 def listener(sweep: "Sweep", quiet: bool) -> "AbstractContextManager[Listener]":
-    """By the terminal; a quiet one reports only what failed."""
+    """Return the listener for this terminal; a quiet one reports only failures."""
     least: Listener | None = Quiet() if quiet else None
     return by_terminal(least, PlainStandings(sweep), lambda: _live(sweep))
 
@@ -41,7 +41,7 @@ def _live(sweep: "Sweep") -> "Iterator[Listener]":
 
 
 class Quiet:
-    """Reports only what failed."""
+    """Reports only failures."""
 
     def begins(self, turn: "Turn", expected_s: float) -> "Watch":
         return ignore
@@ -51,7 +51,7 @@ class Quiet:
 
 
 class PlainStandings(Quiet):
-    """A line as a turn begins, and one with its outcome and who leads."""
+    """Prints a line when a turn begins, and one with its outcome and the leader."""
 
     def __init__(self, sweep: "Sweep") -> None:
         self._sweep = sweep
@@ -71,7 +71,7 @@ class PlainStandings(Quiet):
 
 
 class LiveStandings(Quiet):
-    """The standings, with what runs below them."""
+    """Shows the standings, with the running turn below them."""
 
     def __init__(self, sweep: "Sweep", live: Any) -> None:
         self._sweep = sweep
@@ -121,7 +121,7 @@ def _of(turn: "Turn") -> str:
 
 
 def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
-    """Units per USD, or a second, of its rounds, else of its look."""
+    """Return the units per USD, or per second without a price, of its rounds, or of its look if it has no rounds."""
     rounds = seconds_a_unit(seen.rounds.get(config, ()))
     found_s = rounds.value if rounds else look_s(seen.looks[config])
     if found_s is None:

@@ -1,4 +1,4 @@
-"""`fp8bench workloads`: which there are; of a family (`timm`) which members; and of one, what its model is made of."""
+"""`fp8bench workloads`: lists workloads or a family's members (`timm`), or shows what a model consists of."""
 
 import fnmatch
 import json
@@ -75,7 +75,7 @@ def _show(name: str, given: dict[str, str | None], form: str) -> None:
         sizes[setting] = whole(flag, word, 1 if setting == "image_size" else 2, limit)
         if entry.defaults is not None and setting not in entry.defaults:
             raise UsageError(f"{flag} {word} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
-    # Here and not above: torch takes seconds, and a mistyped word should fail before.
+    # Imported here: torch takes seconds, and a mistyped word should fail first.
     from fp8bench.numerics.model_facts import facts_of
 
     show(document(facts_of(registry.load(entry)(data="device", **sizes))), form)

@@ -1,1 +1,1 @@
-"""What a user may set: the options of `run`, and how flags, variables, files and defaults are laid over one another."""
+"""What a user may set: the options of `run`, and how flags, variables, files and defaults override one another."""

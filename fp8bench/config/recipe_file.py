@@ -1,11 +1,11 @@
-"""The file of `--recipe`: a scaling recipe of Transformer Engine or torchao, its fields by the library's own names.
+"""The file of `--recipe`: a scaling recipe of Transformer Engine or torchao, with fields by the library's own names.
 
     recipe: delayed
     amax_history_len: 16
     amax_compute_algo: most_recent
     layers: mlp
 
-It says the same as `te-fp8:delayed,history=16,amax=most_recent,layers=mlp`, and becomes that.
+It is equivalent to `te-fp8:delayed,history=16,amax=most_recent,layers=mlp`, and is converted to that.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ BY_UPSTREAM = {field.upstream: field.name for field in FIELDS.values()}
 
 
 def recipe_in(path: Path) -> str:
-    """The recipe as it stands in a mode's name. Raises UsageError with the file's line."""
+    """Return the recipe as it is written in a mode's name. Raises UsageError with the file's line."""
     text = read_text(path)
     values = parse_mapping(text, path)
     for written in values:
@@ -59,5 +59,5 @@ def recipe_in(path: Path) -> str:
 
 
 def _word(value: Any) -> str:
-    """YAML reads `on` and `true` as one; a name's word is `on`."""
+    """Return a value as a word of a name. YAML reads both `on` and `true` as true; the word is `on`."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

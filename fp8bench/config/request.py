@@ -29,21 +29,21 @@ from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
 MAX_ROUNDS = 30
-"""Where --precision ends at the latest: an hour or two of four modes on a GPU."""
+"""The limit of rounds with --precision: an hour or two of four modes on a GPU."""
 
 LATEST = "latest"
-"""The newest session."""
+"""The name of the newest session."""
 
 
 def option_of(field: FieldInfo) -> Option | None:
-    """How the field is declared as an option; None: it is none."""
+    """Return the field's declaration as an option; None if it is not an option."""
     return next((one for one in field.metadata if isinstance(one, Option)), None)
 
 
 OBEYED_BY_WORKERS = {
     name: option for name, field in RunConfig.model_fields.items() if (option := option_of(field)) is not None
 }
-"""The options that are fields of a configuration too, under the same name."""
+"""The options that are also fields of a configuration, by the same name."""
 
 
 OF_BATCH_SIZE = {
@@ -52,11 +52,11 @@ OF_BATCH_SIZE = {
     "metavar": f"N|{AUTO}",
     "one_round": True,
 }
-"""What a request's batch size has beside a configuration's."""
+"""The differences of a request's batch size from a configuration's."""
 
 
 def _share(value: Any) -> Any:
-    """`1%` is 0.01."""
+    """Return 0.01 for `1%`."""
     if not str(value).strip().endswith("%"):
         return value
     try:
@@ -70,7 +70,7 @@ def _of_price(help: str) -> Option:
 
 
 class _CommonOptions(Frozen):
-    """What all options share, and those that help lists first."""
+    """The validators of all options, and the options that help lists first."""
 
     mode: Annotated[
         tuple[str, ...],
@@ -107,7 +107,7 @@ class _CommonOptions(Frozen):
     @field_validator("batch_size", mode="before", check_fields=False)
     @classmethod
     def _whole_number(cls, value: Any) -> Any:
-        """Words that are neither a number nor `auto` get one sentence, and not one for each type."""
+        """Convert the batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
         if value is None or value == AUTO or isinstance(value, bool):
             return value
         try:
@@ -121,7 +121,7 @@ class _CommonOptions(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML reads a bare `on` or `off` as true or false: some options have that word, and none that number."""
+        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number."""
         if not isinstance(value, bool):
             return value
         kind = kind_of(cls.model_fields[str(info.field_name)])
@@ -143,7 +143,7 @@ class _CommonOptions(Frozen):
 
 
 def _as_option(field: FieldInfo, option: Option) -> Any:
-    """A field of a configuration as one of a request, where null leaves it to the machine."""
+    """Return a configuration's field as a request's, in which null leaves the value to the machine."""
     kind: Any = Annotated[(field.annotation, *field.metadata)]
     if option.default is None or isinstance(option.default, ByDevice):
         return Annotated[kind | None, option], None
@@ -167,7 +167,7 @@ def _nameable(folder: Path) -> Path:
 
 
 class RunRequest(_OptionsOfWorkers):
-    """The request; null is left to the machine (`launch.plan` fills it in)."""
+    """The request. A null value is left to the machine (`launch.plan` fills it in)."""
 
     batch_size: Annotated[
         PositiveInt | Literal["auto"] | None, replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE)
@@ -205,7 +205,7 @@ class RunRequest(_OptionsOfWorkers):
         PositiveInt | None,
         Option(
             "Rounds: each runs every mode in fresh processes",
-            # Even: rounds go there and back, and a host that slows down over an hour weighs on every mode alike.
+            # Even: rounds alternate in order, so a host that slows down over an hour affects every mode equally.
             default=ByDevice(cuda=4, cpu=2),
             limit=limits.ROUNDS,
             one_round=False,
@@ -256,22 +256,22 @@ class RunRequest(_OptionsOfWorkers):
     )
 
     def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the options that a configuration has too; None is left to the machine. usual: the workload's own
-        defaults.
+        """Return the values of the options that a configuration also has; None is left to the machine. usual: the
+        workload's own defaults.
         """
         found = {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
         own = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return found | own
 
     def each(self) -> "tuple[RunRequest, ...]":
-        """A request for each variant, with its settings as those of all; of one without variants itself."""
+        """Return a request for each variant, with its settings for all; a request without variants returns itself."""
         if not self.variants:
             return (self,)
         own = [{**settings, "mode": (settings["mode"],), "variants": ()} for settings in self.variants]
         return tuple(self.model_copy(update=update) for update in own)
 
     def on(self, device: Device, name: str) -> Any:
-        """The value of one option, or the default that the device has; None is left to the machine."""
+        """Return the value of one option, or the device's default; None is left to the machine."""
         value, default = getattr(self, name), OPTIONS[name].default
         return default.on(device) if value is None and isinstance(default, ByDevice) else value
 
@@ -281,15 +281,15 @@ OPTIONS = {name: option for name, field in RunRequest.model_fields.items() if (o
 
 
 def kind_of(field: FieldInfo) -> Any:
-    """The type of a value that was given: of `Annotated[PositiveInt | None, ...]` int, and a Literal as it is."""
+    """Return the type of a given value: int for `Annotated[PositiveInt | None, ...]`, and a Literal unchanged."""
     kind: Any = field.annotation
     given = [one for one in get_args(kind) if one is not type(None)]
     if type(None) in get_args(kind):
-        # Of a number that may be a word too (`auto`) the number.
+        # For a number that may also be a word (`auto`), the type of the number.
         kind = given[0]
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def words_of(kind: Any) -> tuple[str, ...]:
-    """The only values that an option of this type takes; empty: it takes others."""
+    """Return the only values that an option of this type takes; empty if it takes others."""
     return get_args(kind) if get_origin(kind) is Literal else ()

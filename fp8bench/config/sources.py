@@ -1,11 +1,11 @@
-"""Settings merged from flags, variables, a file and defaults, each value with its origin.
+"""Merges settings from flags, variables, a file and defaults, and keeps the origin of each value.
 
     command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
 
 An empty variable counts as unset, as in most programs; an empty value in the file, as on the command line, is an error.
 
-pydantic-settings merges the same sources. It reports the origin of a value in a debug log only, knows no line of a
-file, and ignores unknown variables in silence; `--dry-run` and error lines need all three.
+pydantic-settings merges the same sources. It reports the origin of a value only in a debug log, knows no lines of a
+file, and silently ignores unknown variables; `--dry-run` and error messages need all three.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Resolved(Frozen):
     origins: dict[str, str]
 
     def resumed(self, settings: Mapping[str, Any], session: str) -> "Resolved":
-        """With the settings of a resumed session that the user did not give."""
+        """Return the request with the settings of a resumed session that the user did not give."""
         origins = {**self.origins, **dict.fromkeys(settings, f"session {session}")}
         return Resolved(request=self.request.model_copy(update=dict(settings)), origins=origins)
 
@@ -43,8 +43,8 @@ def resolve(
 ) -> Resolved:
     """Merge the four sources.
 
-    flags: only those that were given. file_text: the whole file, for the lines of its faults. Raises UsageError naming
-    the first invalid field, its origin and its value, and where both prices are given.
+    flags: only those that were given. file_text: the complete file, to find the lines of its faults. Raises UsageError
+    with the first invalid field, its origin and its value, also if both prices are given.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys([*OPTIONS, variants.VARIANTS], "default")
@@ -82,7 +82,7 @@ def resolve(
 
 
 def _reason(fault: Mapping[str, Any]) -> str:
-    """A fault that pydantic found, in this program's words."""
+    """Return the reason of a fault that pydantic found, in this program's words."""
     if fault["type"] == "value_error":
         return str(fault["ctx"]["error"])
     if fault["type"] == "string_pattern_mismatch":
@@ -109,7 +109,7 @@ def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> 
 
 
 def _at(text: str, field: str) -> str:
-    """` line 3`, or nothing where there is no text."""
+    """Return ` line 3`, or nothing if there is no text."""
     lines = (line_of(text, (written,)) for written in (field, field.replace("_", "-")))
     return f" line {max(lines)}" if text else ""
 
@@ -124,14 +124,16 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unknown_variable(variable: str) -> UsageError:
-    """The error for an FP8BENCH_ variable that belongs to no field. The prefix does not count for the nearest name."""
+    """Return the error for an FP8BENCH_ variable without a field. The nearest name is sought without the prefix."""
     by_name = {name.upper(): variable_of(name) for name in OPTIONS}
     near = [by_name[name] for name in nearest(variable.removeprefix(PREFIX), by_name)]
     return unknown_name("variable", variable, [], "fp8bench run --dry-run", family=near)
 
 
 def _many(name: str, value: Any) -> Any:
-    """A few take several: a list in the file, commas in a variable, where `FIELD=VALUE` is of the mode before it."""
+    """Split the few options that take several values: the file has a list, a variable commas, where `FIELD=VALUE`
+    belongs to the mode before it.
+    """
     if name not in ("mode", "te_switch") or not isinstance(value, str):
         return value
     modes: list[str] = []

@@ -1,13 +1,13 @@
-"""Several variants of one experiment in one file: under `variants`, each is a mode with settings of its own, since an
-article compares unlike settings on purpose. What stands beside `variants` holds for all of them.
+"""Several variants of an experiment in one file: under `variants`, each is a mode with its own settings, because an
+article compares different settings on purpose. The settings next to `variants` apply to all of them.
 
     workload: vit-huge
     variants:
       - {mode: baseline-bf16, batch_size: 64}
       - {mode: "te-fp8:delayed", batch_size: 128}
 
-A setting that one of them has is a setting of each: the others have that of the file, or the default. So what was
-requested of a variant is whole by itself, and a session can be resumed without the file.
+If one variant has a setting, all of them get it: the others take the file's value, or the default. So the request of a
+variant is complete by itself, and a session can be resumed without the file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,25 +25,25 @@ from fp8bench.schema.option import flag_of
 from fp8bench.schema.yaml_text import line_of
 
 VARIANTS = "variants"
-"""The field of a file. It is no option: a command line has no room for it."""
+"""The field of a file. It is not an option, because a command line has no room for it."""
 
 OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
-"""How a measurement is made, which is the same for all that are compared."""
+"""How a measurement is made; the same for all variants that are compared."""
 
 OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
-"""What a variant may have of its own: all that a table tells rows apart by, or marks."""
+"""The settings that a variant may have: all those that a table distinguishes rows by, or marks."""
 
 BESIDE = {
     "mode": ("modes", "write the mode as a variant"),
     "te_switch": ("switches", "use it without this file: each combination is a variant of its own"),
 }
-"""Options that make several of one measurement themselves; and what can be done instead."""
+"""Options that make several measurements of one themselves; and the alternative to each."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Variants as a file has them. file: its name; text: all of it, for the lines of faults. each: of a variant its
-    mode, and its own settings by the request's names.
+    """Variants as written in a file. file: its name. text: all of it, to find the lines of faults. each: the mode of
+    every variant, with its own settings by the request's names.
     """
 
     file: str
@@ -52,25 +52,25 @@ class Written:
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """The settings that any of them has."""
+        """The settings that any of the variants has."""
         given = {name for one in self.each for name in one}
         return tuple(name for name in OWN if name in given)
 
     def line(self, number: int, name: str | None = None) -> int:
-        """Of a variant, counted from 1, or of its setting."""
+        """Return the line of a variant, counted from 1, or of its setting."""
         within: tuple[str | int, ...] = (VARIANTS, number - 1)
         if name is None:
             return line_of(self.text, within)
         return max(line_of(self.text, (*within, written)) for written in (name, name.replace("_", "-")))
 
     def where(self, number: int, name: str | None = None) -> str:
-        """`article.yaml line 7, variant 2`, with the setting if one is named."""
+        """Return e.g. `article.yaml line 7, variant 2`, with the setting if one is named."""
         of = f", {name} of variant {number}" if name else f", variant {number}"
         return f"{self.file} line {self.line(number, name)}{of}"
 
 
 def written(listed: Any, file: str, text: str) -> Written:
-    """The variants of a file. listed: what it has there. Raises UsageError naming file, line and field."""
+    """Return the variants of a file. listed: its list of variants. Raises UsageError with file, line and field."""
     if not isinstance(listed, list) or not listed:
         raise UsageError(
             f"{file} line {line_of(text, (VARIANTS,))}, {VARIANTS}: it is not a list of variants",
@@ -105,7 +105,7 @@ def _settings(one: Any, number: int, of: Written) -> Mapping[str, Any]:
 
 
 def _require_own(name: str, number: int, of: Written) -> None:
-    """Raises UsageError for what a variant cannot have."""
+    """Raise UsageError for a setting that a variant cannot have."""
     if name == "mode" or name in OWN:
         return
     if name in OPTIONS:
@@ -117,8 +117,8 @@ def _require_own(name: str, number: int, of: Written) -> None:
 
 
 def refuse_overridden(found: Written, origins: Mapping[str, str]) -> None:
-    """Raises UsageError for modes or switches beside variants, and for a flag or a variable that gives what a variant
-    has of its own. origins: of the request's settings, `file` where it is the file.
+    """Raise UsageError for modes or switches next to variants, and for a flag or a variable that sets what a variant
+    has. origins: those of the request's settings, `file` if it is the file.
     """
     for name, (what, instead) in BESIDE.items():
         if origins[name] != "default":
@@ -149,7 +149,8 @@ def _called(name: str, origins: Mapping[str, str], found: Written) -> str:
 def requested(
     found: Written, values: Mapping[str, Any], refusal: Callable[[ValidationError], str]
 ) -> tuple[VariantSettings, ...]:
-    """Each variant, whole. values: of the request, without variants. refusal: a fault in words.
+    """Return each variant with all its settings. values: those of the request, without variants. refusal: words a
+    fault.
 
     Raises UsageError for an invalid value, and for two variants that are the same.
     """

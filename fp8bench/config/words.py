@@ -1,6 +1,6 @@
-"""Numbers and names from the command line's words, refused in one line.
+"""Parses numbers and names from the command line's words, with errors of one line.
 
-typer's own ranges (click.IntRange) name neither the reason for a limit nor a remedy, and read thousands of digits.
+typer's own ranges (click.IntRange) state neither the reason for a limit nor a remedy, and read thousands of digits.
 """
 
 import math
@@ -11,11 +11,11 @@ from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import Limit
 
 _LONGEST = 40
-"""Characters of an invalid value that its error repeats."""
+"""The number of characters of an invalid value that its error repeats."""
 
 
 def quoted(value: object) -> str:
-    """The value as an error repeats it."""
+    """Return the value in the form in which an error repeats it."""
     text = value if isinstance(value, str) else repr(value)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return repr(text) if isinstance(value, str) else text
@@ -26,7 +26,7 @@ def is_whole(word: str) -> bool:
 
 
 def whole(flag: str, text: str, least: int, limit: Limit) -> int:
-    """Raises UsageError for what is no whole number, below `least`, which is 0 or more, or beyond the limit."""
+    """Parse an integer. Raises UsageError for anything else, below `least`, which is 0 or more, or beyond the limit."""
     word = text.strip()
     if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
         raise UsageError(
@@ -36,16 +36,16 @@ def whole(flag: str, text: str, least: int, limit: Limit) -> int:
 
 
 def within(flag: str, text: str, digits: str, limit: Limit) -> int:
-    """digits: a whole number, as a part of what was given as `text`. Raises UsageError beyond the limit."""
+    """Return `digits` as an integer. Raises UsageError beyond the limit. digits: an integer, as a part of `text`."""
     digits = digits.lstrip("0") or "0"
-    # By its length first: Python refuses to read thousands of digits.
+    # Check the length first: Python refuses to read thousands of digits.
     if len(digits) > len(str(limit.most)) or int(digits) > limit.most:
         raise UsageError(f"{flag} {quoted(text)} is too large: {limit.refusal}", "Give a smaller number")
     return int(digits)
 
 
 def above_zero(flag: str, text: str, example: float, limit: Limit) -> float:
-    """Raises UsageError for what is no finite number above 0, or beyond the limit. example: a valid one."""
+    """Parse a number above 0. Raises UsageError for anything else, or beyond the limit. example: a valid number."""
     try:
         value = float(text)
     except ValueError:
@@ -58,13 +58,13 @@ def above_zero(flag: str, text: str, example: float, limit: Limit) -> float:
 
 
 def fraction(text: str) -> float:
-    """0.03 of `3%`, and of `0.03`. Raises ValueError for what is no number."""
+    """Return 0.03 for `3%` and for `0.03`. Raises ValueError if the text is not a number."""
     word = text.strip()
     return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
 
 
 def share(flag: str, text: str) -> float:
-    """As fraction. Raises UsageError for what is not at least 0 and below 1."""
+    """Parse a fraction. Raises UsageError if it is not at least 0 and below 1."""
     try:
         value = fraction(text)
     except ValueError:
@@ -75,7 +75,7 @@ def share(flag: str, text: str) -> float:
 
 
 def machine_label(text: str | None) -> str | None:
-    """The name of a machine. Raises UsageError for other characters than a file's name may have anywhere."""
+    """Return the name of a machine. Raises UsageError for characters that are not allowed in every file name."""
     if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
         raise UsageError(
             f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most",

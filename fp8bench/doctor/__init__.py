@@ -1,8 +1,8 @@
-"""Is this machine fit to be measured, and what would spoil a number on it?
+"""Checks whether a machine is fit for measurements, and what would spoil a number on it.
 
-Looking and judging are apart. Looking gathers facts: `machine` in this process, `probe` in processes of its own, since
-an import of torch, torchao or Transformer Engine can hang, or take the process down with it. Judging (`judge`) is pure:
-facts in, findings out. `examine` runs both.
+Gathering facts and judging them are separate. Facts come from `machine`, in this process, and from `probe`, in separate
+processes, because an import of torch, torchao or Transformer Engine can hang or crash its process. Judging (`judge`) is
+pure: facts in, findings out. `examine` runs both.
 
-Nothing is changed, nothing is guessed: what could not be learned is `unknown`, and an unknown never fails.
+Nothing is changed and nothing is guessed: what could not be determined is `unknown`, and an unknown never fails.
 """

@@ -1,7 +1,7 @@
-"""The whole examination: look, run the probes, judge, and remove what names the machine.
+"""The complete examination: gather facts, run the probes, judge, and remove what identifies the machine.
 
-The order matters. The GPUs and the load are looked at before the probes use them, and the host's speed is measured
-while no probe runs.
+The order matters. The GPUs and the load are examined before the probes use them, and the host's speed is measured while
+no probe runs.
 """
 
 import os
@@ -29,7 +29,7 @@ WITH_TRANSFORMER_ENGINE = ("attention", "libraries", "transformer-engine")
 
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
-    """quick: no probe, so nothing that needs an import of torch or Transformer Engine."""
+    """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine."""
     facts = look(environ, quick)
     return scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(environ))
 
@@ -45,14 +45,14 @@ def look(environ: Mapping[str, str], quick: bool) -> MachineFacts:
 
 
 def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Probes that can find something here, the slowest first."""
+    """Return the probes that can find something here, the slowest first."""
     if not has_gpu:
         return ANYWHERE
     return (*(WITH_TRANSFORMER_ENGINE if installed["transformer-engine"] else ()), *ON_A_GPU, *ANYWHERE)
 
 
 def probe(environ: Mapping[str, str], driver: DriverFacts, cores: float, installed: Mapping[str, str | None]) -> Probed:
-    """Side by side, where cores allow it and no GPU is kept for one process."""
+    """Run the probes, in parallel if there are enough cores and no GPU is restricted to one process."""
     alone = gpus.one_process_a_gpu(driver.gpus)
     at_once = 1 if alone else max(2, min(MOST_AT_ONCE, int(cores)))
     limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
@@ -64,7 +64,7 @@ def probe(environ: Mapping[str, str], driver: DriverFacts, cores: float, install
 
 
 def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, str]:
-    """What the probe runs under: what a run would, and what makes it report. folder: empty, for compilers' caches."""
+    """Return a probe's environment: that of a run, plus what makes it report. folder: empty, for compilers' caches."""
     extra = {
         "attention": {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"},
         "compile": {
@@ -78,12 +78,12 @@ def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, s
 
 
 def judge(facts: MachineFacts) -> tuple[Finding, ...]:
-    """Every finding, in the order of the judges."""
+    """Return every finding, in the order of the judges."""
     return tuple(finding for judging in (gpus, software, host) for finding in judging.findings(facts))
 
 
 def machine(facts: MachineFacts) -> MachineSummary:
-    """The machine in a few words."""
+    """Return the machine in a few words."""
     products = Counter(gpu.name for gpu in facts.driver.gpus)
     return MachineSummary(
         gpus=tuple(GpuCount(name=name, count=count) for name, count in products.items()),

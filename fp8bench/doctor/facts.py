@@ -1,4 +1,4 @@
-"""Everything that was learned of the machine: what the judges judge.
+"""Everything that was learned about the machine, for the judges.
 
 What this process reads itself (driver, host, variables, versions) are facts; what a probe prints as JSON is its result.
 """
@@ -15,7 +15,7 @@ from fp8bench.schema.files import Frozen
 
 SKIPPED = "skipped by --quick"
 FP8_UNITS = (8, 9)
-"""The least compute capability of a GPU that has them."""
+"""The lowest compute capability of a GPU with fp8 units."""
 
 
 class TorchResult(Frozen):
@@ -36,7 +36,7 @@ class ImportResult(Frozen):
 
 
 class PrecisionResult(Frozen):
-    """Tiny GEMMs on the first GPU. An error: None where the GEMM ran and was right; of fp8, also without fp8 units."""
+    """Tiny GEMMs on the first GPU. An error is None if the GEMM ran and was right; for fp8, also without fp8 units."""
 
     capability: tuple[int, int]
     bf16_error: str | None
@@ -44,7 +44,7 @@ class PrecisionResult(Frozen):
 
 
 class Recipe(Frozen):
-    """Whether Transformer Engine has a recipe here, and its reason if not."""
+    """Whether Transformer Engine supports a recipe here, and its reason if not."""
 
     name: str
     available: bool
@@ -52,8 +52,8 @@ class Recipe(Frozen):
 
 
 class TransformerEngineResult(Frozen):
-    """linear_error: of a te.Linear, forward and backward, in fp8 with delayed scaling; None where it ran, or where
-    delayed scaling is not available.
+    """What Transformer Engine reported. linear_error: the error of a te.Linear, forward and backward, in fp8 with
+    delayed scaling; None if it ran, or if delayed scaling is not available.
     """
 
     version: str
@@ -62,7 +62,7 @@ class TransformerEngineResult(Frozen):
 
 
 class LibrariesResult(Frozen):
-    """What is mapped once torch and Transformer Engine are imported and cuDNN was used. use_error: of that use."""
+    """The libraries mapped after importing torch and Transformer Engine and using cuDNN. use_error: of that use."""
 
     copies: tuple[Copy, ...]
     use_error: str | None
@@ -77,7 +77,7 @@ class AttentionResult(Frozen):
 
 
 class CompileResult(Frozen):
-    """graphs: that torch.compile made of one small function; 0 where it only ran it. right: its result."""
+    """graphs: how many torch.compile made of a small function; 0 if none. right: whether its result is right."""
 
     graphs: int
     right: bool
@@ -85,7 +85,7 @@ class CompileResult(Frozen):
 
 @dataclass(frozen=True)
 class Probed:
-    """Results of all probes. None: not run, because of --quick, or since there is nothing to probe."""
+    """Results of all probes. None if not run, because of --quick, or because there is nothing to probe."""
 
     torch: TorchResult | Failure | None = None
     timm: ImportResult | Failure | None = None
@@ -105,7 +105,7 @@ RESULTS: dict[str, type[Frozen]] = {
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """installed: versions by package name, read without importing; None for a package that is not there."""
+    """All facts about a machine. installed: versions by package name, read without importing; None if not installed."""
 
     driver: DriverFacts
     host: HostFacts
@@ -117,12 +117,12 @@ class MachineFacts:
 
     @property
     def why_not_probed(self) -> str | None:
-        """Why nothing that needs a GPU was probed; None where it was."""
+        """Why nothing that needs a GPU was probed; None if it was."""
         return self.driver.why_no_gpu or (SKIPPED if self.quick else None)
 
     @property
     def torch_on_gpu(self) -> TorchResult | str:
-        """What torch makes of the GPUs, or why that is unknown."""
+        """What torch reports about the GPUs, or why that is unknown."""
         if self.driver.why_no_gpu:
             return self.driver.why_no_gpu
         if isinstance(self.probed.torch, Failure):

@@ -1,4 +1,4 @@
-"""What the doctor found: of one check, and of all of them."""
+"""What the doctor found: the result of one check, and of all checks."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -14,11 +14,11 @@ Subject = Literal["software", "gpu", "host"]
 
 
 class Finding(Frozen):
-    """name: a short slug that never changes. found: one line with the numbers. remedy: one sentence in the imperative,
-    which a warning and a problem always have.
+    """The result of a check. name: a short slug that never changes. found: one line with the numbers. remedy: one
+    sentence in the imperative, which every warning and problem has.
 
     warning: a number measured here may be worse or less steady than necessary. problem: a mode does not run here, or
-    its number would be incorrect. unknown: it could not be learned.
+    its number would be incorrect. unknown: the state could not be determined.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Finding(Frozen):
 
 @dataclass(frozen=True)
 class Check:
-    """What is examined; a method for each status that it can have."""
+    """What is examined, with a method for each status that a finding can have."""
 
     name: str
     subject: Subject
@@ -49,7 +49,7 @@ class Check:
         return self._finding("ok", found)
 
     def unknown(self, found: str) -> Finding:
-        """found: why."""
+        """Return an unknown finding. found: why it is unknown."""
         return self._finding("unknown", found)
 
     def warning(self, found: str, remedy: str) -> Finding:
@@ -63,14 +63,14 @@ class Check:
 
 
 class GpuCount(Frozen):
-    """GPUs of one product."""
+    """The number of GPUs of one product."""
 
     name: str
     count: int
 
 
 class MachineSummary(Frozen):
-    """The machine in a few words, none of which names it. cores: those that this process may use."""
+    """The machine in a few words that do not identify it. cores: the cores that this process may use."""
 
     gpus: tuple[GpuCount, ...]
     cpu: str | None
@@ -78,19 +78,19 @@ class MachineSummary(Frozen):
 
 
 class Examination(Frozen):
-    """Everything found."""
+    """All findings about a machine."""
 
     machine: MachineSummary
     findings: tuple[Finding, ...]
 
     @property
     def exit_code(self) -> int:
-        """3 where there is a problem; warnings and unknowns do not fail."""
+        """3 if there is a problem; warnings and unknowns do not fail."""
         return ModeUnavailable.exit_code if any(one.status == "problem" for one in self.findings) else 0
 
     @property
     def summary(self) -> str:
-        """`2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`, without zeroes."""
+        """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`."""
         counts = Counter(finding.status for finding in self.findings)
         words = [
             _plural(counts["problem"], "problem"),
@@ -101,7 +101,7 @@ class Examination(Frozen):
         return ", ".join(word for word in words if word) or "nothing was examined"
 
     def _why_unknown(self) -> str:
-        """The most common reason, with its count if there are others."""
+        """Return the most common reason, with its count if there are others."""
         reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
         reason, count = reasons.most_common(1)[0]
         if len(reasons) == 1:

@@ -1,7 +1,7 @@
-"""Which copies of NVIDIA's libraries a process has mapped, read from /proc/self/maps.
+"""Finds which copies of NVIDIA's libraries a process has mapped, from /proc/self/maps.
 
-Two cuDNN in one process is the trap that this is for: torch brings its own, Transformer Engine prefers the system's,
-parts of one are then looked up in the other, and attention falls back to slow kernels silently.
+This detects two cuDNN in one process: torch includes its own, and Transformer Engine prefers the system's. Parts of one
+are then looked up in the other, and attention silently falls back to slow kernels.
 """
 
 import re
@@ -13,12 +13,12 @@ from fp8bench.schema.files import Frozen
 
 _LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
 _FULL_VERSION = 3
-"""Parts of a file name's version that identify a release: of libcudnn.so.9.14.0, and not of libcudnn.so.9."""
+"""The number of parts of a file's version that identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not."""
 
 
 class Copy(Frozen):
-    """One installation of one family of libraries. folder: shortened, so that it names no user. version: None where
-    neither the files' names nor the package beside them have it.
+    """One installation of a family of libraries. folder: shortened, so that it names no user. version: None if neither
+    the files' names nor the package that contains them state it.
     """
 
     family: str
@@ -30,12 +30,12 @@ class Copy(Frozen):
 
 
 def own_copies() -> tuple[Copy, ...]:
-    """Those of this process, as of now: a later call may find more."""
+    """Return the copies that this process has mapped now. A later call may find more."""
     return copies(Path("/proc/self/maps").read_text())
 
 
 def copies(maps: str) -> tuple[Copy, ...]:
-    """Every copy in the text of a `maps` file, by family and folder."""
+    """Return every copy in the text of a `maps` file, by family and folder."""
     files: dict[tuple[str, str], set[str | None]] = {}
     for path in sorted(_paths(maps.splitlines())):
         folder, _, name = path.rpartition("/")
@@ -50,7 +50,7 @@ def copies(maps: str) -> tuple[Copy, ...]:
 
 
 def _paths(lines: Iterable[str]) -> set[str]:
-    """The sixth column, which may hold spaces, and ends in ` (deleted)` for a file that was replaced."""
+    """Return the sixth column, which may contain spaces, and ends in ` (deleted)` for a file that was replaced."""
     columns = (line.split(maxsplit=5) for line in lines)
     return {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
 
@@ -61,7 +61,7 @@ def _of_names(versions: Iterable[str | None]) -> str | None:
 
 
 def _of_package(family: str, folder: Path) -> str | None:
-    """The version of the nvidia-* package that brought the folder: site-packages/nvidia/cudnn/lib."""
+    """Return the version of the nvidia-* package that the folder belongs to: site-packages/nvidia/cudnn/lib."""
     site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
     if site is None:
         return None

@@ -1,7 +1,7 @@
-"""What must not leave the machine: its name, its user's, tokens, addresses, UUIDs and serial numbers of GPUs.
+"""Removes what must not leave the machine: its name, its user's, tokens, addresses, UUIDs and serial numbers of GPUs.
 
-People paste the doctor's output into public threads. Most of it is the doctor's own words, but a line that is quoted
-from a library's error may hold anything.
+People paste the doctor's output into public threads. Most of it is fixed text, but a line that is quoted from a
+library's error may contain anything.
 """
 
 import getpass
@@ -16,7 +16,7 @@ from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.private import UUID, secrets_of, without
 
 NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
-"""Names that many machines share, and that occur in plain sentences."""
+"""Names that many machines share, and that occur in ordinary sentences."""
 
 SHORTEST_NAME = 3
 
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(
     r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
     r"|\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)"
 )
-"""Private ones, and any with a port. A bare 13.4.1.3 is a version of cuBLAS."""
+"""Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS."""
 
 _PATH = re.compile(r"(?<![\w.~/-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 _PUBLIC_ROOTS = ("/usr/", "/lib/", "/lib64/", "/dev/", "/sys/", "/proc/")
@@ -33,8 +33,8 @@ _SITE = re.compile(r"^.*/((?:site|dist)-packages/)")
 
 
 def short_path(path: str) -> str:
-    """A path without the owner of its folder: from site-packages/ on; whole under the system's own roots; else its last
-    part.
+    """Return a path without the owner of its folder: from site-packages/ on; complete under the system's own roots;
+    otherwise its last part.
     """
     if _HOME.fullmatch(path):
         return "~"
@@ -45,7 +45,7 @@ def short_path(path: str) -> str:
 
 
 def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
-    """Names of this machine and its user, and values of variables that look secret."""
+    """Return the names of this machine and its user, and the values of variables that look secret."""
     host = socket.gethostname()
     words = {host, host.partition(".")[0], _user(), Path.home().name, environ.get("HOSTNAME", "")}
     named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
@@ -56,12 +56,12 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A container's user need not have a name.
+        # A container's user may have no name.
         return str(os.getuid())
 
 
 def scrub(text: str, names: Iterable[str] = ()) -> str:
-    """The text without UUIDs, addresses, folders of people, and `names`."""
+    """Return the text without UUIDs, addresses, people's folders, and `names`."""
     text = UUID.sub(HIDDEN, without(text, ()))
     text = _PATH.sub(lambda match: short_path(match[0]), text)
     for name in sorted(names, key=len, reverse=True):
@@ -70,7 +70,7 @@ def scrub(text: str, names: Iterable[str] = ()) -> str:
 
 
 def scrubbed(examination: Examination, names: Iterable[str]) -> Examination:
-    """What may be shown. Remedies are the doctor's own words and need no scrubbing."""
+    """Return what may be shown. Remedies are fixed text and need no scrubbing."""
     known = frozenset(names)
     findings = tuple(f.model_copy(update={"found": scrub(f.found, known)}) for f in examination.findings)
     return examination.model_copy(update={"findings": findings})

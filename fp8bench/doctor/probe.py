@@ -1,13 +1,13 @@
-"""Probes: what can only be learned by importing torch, torchao or Transformer Engine. Each runs in a process of its
-own, which may hang or crash:
+"""Probes: what can only be determined by importing torch, torchao or Transformer Engine. Each runs in its own process,
+which may hang or crash:
 
     python -m fp8bench.doctor.probe NAME [PARENT]
 
-prints one JSON object, and ends when its parent (a process id) does. After an exception its traceback is on stderr, of
-which the doctor reads the last line.
+prints one JSON object, and ends when its parent (a process id) does. After an exception, its traceback is on stderr,
+and the doctor reads the last line.
 
-Each probe imports its packages itself, and nothing before them: what is mapped, and in which order, is part of what it
-finds.
+Each probe imports its packages itself, and nothing before them, because which libraries are mapped, and in which order,
+is part of its result.
 """
 
 import logging
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
 PARENT_AT = 2
 
 SIDE = 256
-"""Of every matrix that is multiplied here."""
+"""The size of every matrix that is multiplied here."""
 
 TOLERANCE = 0.02
-"""The reference of a GEMM is computed in float32 from the values that were rounded to the narrow type, so what is left
-is the rounding of the output to bf16, 2 ** -9, and the order of the sums.
+"""The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
+the rounding of the output to bf16, 2 ** -9, and the order of the sums.
 """
 
 REFUSAL = "Disabling "
-"""Begins a line of Transformer Engine's log that gives the reason why a kernel was refused."""
+"""The beginning of a line of Transformer Engine's log with the reason why a kernel was refused."""
 
 
 def main() -> None:
-    """Libraries may print what they like: their stdout goes to stderr, so that the result is alone on ours."""
+    """Run a probe. What libraries print on stdout is sent to stderr, so that stdout has only the result."""
     if len(sys.argv) > PARENT_AT:
         leave_with(int(sys.argv[PARENT_AT]))
     result_to = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.write(result_to, PROBES[sys.argv[1]]().model_dump_json().encode())
-    # The result is out. Tearing down CUDA, compilers and their threads takes seconds and can only go wrong.
+    # The result is written. Tearing down CUDA, compilers and their threads takes seconds and can only fail.
     os._exit(0)
 
 
 def torch_and_cuda() -> TorchResult:
-    """torch, what it was built for, and the GPUs that it sees. CUDA is started, since only that shows a driver that is
-    too old.
+    """Return torch's version, what it was built for, and the GPUs that it sees. CUDA is started, because only that
+    reveals a driver that is too old.
     """
     import torch
 
@@ -74,7 +74,7 @@ def torch_and_cuda() -> TorchResult:
         torch.cuda.init()
         torch.zeros(1, device="cuda")
     except (RuntimeError, AssertionError) as failure:
-        # torch without CUDA asserts; a driver that is too old, or no GPU, is a RuntimeError.
+        # torch without CUDA asserts; a driver that is too old, or no GPU, raises RuntimeError.
         error = _first_line(failure)
     return TorchResult(
         version=str(torch.__version__),
@@ -96,13 +96,13 @@ def _nccl() -> str | None:
 
 
 def imported(package: str, part: str) -> ImportResult:
-    """The package, with the part of it that is used here."""
+    """Import the package, with the part of it that is used here."""
     import_module(f"{package}.{part}")
     return ImportResult(version=import_module(package).__version__)
 
 
 def precision() -> PrecisionResult:
-    """Do bf16 and fp8 GEMMs run on the GPU that rank 0 would take, and are they right?"""
+    """Test whether bf16 and fp8 GEMMs run and are right on the GPU that rank 0 would use."""
     import torch
 
     device = torch.device("cuda", 0)
@@ -116,7 +116,7 @@ def precision() -> PrecisionResult:
 
 
 def fp8_gemm(left: "torch.Tensor", right: "torch.Tensor") -> "torch.Tensor":
-    """What torchao's Float8Linear comes down to: the second operand is column-major, scales are 1."""
+    """Multiply as torchao's Float8Linear does in the end: the second operand is column-major, scales are 1."""
     import torch
 
     one = torch.ones((), device=left.device)
@@ -128,7 +128,7 @@ def gemm_error(
     gemm: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"],
     device: "torch.device",
 ) -> str | None:
-    """How the product of `left` and the transpose of `right`, both of the dtype, fails or is off; None: it is right."""
+    """Return how `left` times the transpose of `right`, both of the dtype, fails or is off; None if it is right."""
     import torch
 
     try:
@@ -141,10 +141,10 @@ def gemm_error(
 
 
 def torch_compile() -> CompileResult:
-    """Does torch.compile work on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs?
+    """Test whether torch.compile works on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs.
 
-    The doctor starts this probe with empty caches: what an earlier run compiled proves nothing about today. Dynamo's
-    fall-backs are not enabled, so a compiler that fails raises.
+    The doctor starts this probe with empty caches, because what an earlier run compiled proves nothing about today.
+    Dynamo's fallbacks are not enabled, so a compiler that fails raises.
     """
     import torch
     from torch._dynamo.utils import counters
@@ -158,7 +158,7 @@ def torch_compile() -> CompileResult:
 
 
 def transformer_engine() -> TransformerEngineResult:
-    """Does it import, which recipes (by their names in mode te-fp8) has it here, and does a linear layer run in fp8?"""
+    """Test whether it imports, which recipes (named as in te-fp8) it supports, and whether a linear layer runs fp8."""
     import torch
     import transformer_engine.pytorch as te
 
@@ -190,10 +190,10 @@ def _linear_in_fp8() -> None:
 
 
 def libraries() -> LibrariesResult:
-    """Which copies of cuDNN, cuBLAS and NCCL a process of the te modes ends up with.
+    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps.
 
-    The order is a run's: torch, then Transformer Engine, then the patch embedding's convolution, which is the first use
-    of cuDNN. Many parts of cuDNN are loaded only by that use.
+    The order is that of a run: torch, then Transformer Engine, then the patch embedding's convolution, which is the
+    first use of cuDNN. Many parts of cuDNN are loaded only by that use.
     """
     import torch
     import transformer_engine.pytorch  # noqa: F401
@@ -203,7 +203,7 @@ def libraries() -> LibrariesResult:
 
 
 def _embed_patches() -> None:
-    """ViT-Huge's patch embedding on two images."""
+    """Run ViT-Huge's patch embedding on two images."""
     import torch
 
     embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
@@ -211,11 +211,11 @@ def _embed_patches() -> None:
 
 
 def attention() -> AttentionResult:
-    """Which attention Transformer Engine runs for ViT-Huge: fused or flash, or the slow one?
+    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one.
 
-    One block of ViT-Huge, converted by mode te-bf16 itself, goes forward and backward at batch 64 on the GPU; one that
-    cannot run at all raises. Why other kernels were refused is in Transformer Engine's log at debug level, for which
-    the doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
+    One block of ViT-Huge, converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no
+    attention can run, it raises. The reasons why other kernels were refused are in Transformer Engine's log at debug
+    level, for which the doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
     """
     import torch
     from timm.models.vision_transformer import Block
@@ -224,7 +224,7 @@ def attention() -> AttentionResult:
     from fp8bench.modes.transformer_engine import TEBF16
 
     refusals = Refusals()
-    # With a handler in place, Transformer Engine adds none of its own.
+    # If there is a handler, Transformer Engine adds none of its own.
     logging.getLogger("DotProductAttention").addHandler(refusals)
     with torch.device("cuda"):
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
@@ -234,21 +234,21 @@ def attention() -> AttentionResult:
 
 
 class Refusals(logging.Handler):
-    """Keeps the lines of the log that give the reason why a kernel was refused, each once."""
+    """Stores the lines of the log with the reasons why a kernel was refused, each once."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.lines: dict[str, None] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line of the log."""
+        """Store a line of the log if it has a reason."""
         text = record.getMessage()
         if text.startswith(REFUSAL):
             self.lines[" ".join(text.split())] = None
 
 
 def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
-    """Forward, under bf16 autocast and the context, and backward."""
+    """Run forward, under bf16 autocast and the context, and backward."""
     import torch
 
     with torch.autocast("cuda", torch.bfloat16), context or nullcontext():
@@ -258,7 +258,7 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
 
 
 def _error_of(work: Callable[[], None]) -> str | None:
-    """How it failed; None: it did not."""
+    """Return how the work failed; None if it did not."""
     try:
         work()
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Runs probes, each in a process of its own with a time limit. How one failed is a result too."""
+"""Runs probes, each in its own process with a time limit. How a probe failed is a result too."""
 
 import os
 import re
@@ -24,15 +24,16 @@ _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrup
 
 
 class Failure(Frozen):
-    """Why a probe has no result. message: in a few words; of an error, its last line."""
+    """Why a probe has no result. message: a few words; for an error, its last line."""
 
     kind: Literal["timeout", "killed", "error", "garbage"]
     message: str
 
     def finding(self, check: Check, remedy: str, form: str = "{}") -> Finding:
-        """A probe that ran out of time proves nothing; one that broke proves that what it tried does not work here.
+        """Return the finding. A probe that timed out proves nothing; one that failed proves that what it tried does not
+        work.
 
-        form: where the message goes in what was found.
+        form: the text of the finding, with a placeholder for the message.
         """
         found = form.format(self.message)
         return check.unknown(found) if self.kind == "timeout" else check.problem(found, remedy)
@@ -40,8 +41,8 @@ class Failure(Frozen):
 
 @dataclass(frozen=True)
 class Probe:
-    """name: `python -m fp8bench.doctor.probe NAME` runs it. result: the type of what it prints. environ: the variables
-    that it runs under, and no others.
+    """A probe. name: `python -m fp8bench.doctor.probe NAME` runs it. result: the type of its output. environ: the
+    complete environment of its process.
     """
 
     name: str
@@ -52,7 +53,8 @@ class Probe:
 def run_probes(
     probes: Sequence[Probe], at_once: int, limit_s: float, command: tuple[str, ...] = PROBE
 ) -> dict[str, Frozen | Failure]:
-    """Results by name. limit_s: for all together. command: what is run, before the probe's name.
+    """Return results by name. limit_s: the limit for all probes together. command: what is run, before the probe's
+    name.
 
     Every process that is left at the end, for whatever reason, is killed.
     """
@@ -76,7 +78,7 @@ def run_probes(
 
 
 class _Running:
-    """A probe's process. It writes to files: a pipe would stay open for as long as anything that it started lives."""
+    """A probe's process. It writes to files, because a pipe would stay open while anything that it started is alive."""
 
     def __init__(self, probe: Probe, command: tuple[str, ...]) -> None:
         self.probe = probe
@@ -87,18 +89,18 @@ class _Running:
             stdout=self._stdout,
             stderr=self._stderr,
             env=dict(probe.environ),
-            # A group of its own, so that a compiler that it started ends with it.
+            # A separate process group, so that a compiler that the probe started ends with it.
             start_new_session=True,
         )
 
     def end(self) -> None:
-        """Kill it and whatever it started."""
+        """Kill the process and everything that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def result(self) -> Frozen | Failure:
-        """What it printed, once it has ended."""
+        """Return what the process printed, once it has ended."""
         stdout, stderr = _all_of(self._stdout), _all_of(self._stderr)
         code = self.process.returncode
         if code < 0:
@@ -125,8 +127,8 @@ def _signal_name(number: int) -> str:
 
 
 def error_line(stderr: str) -> str:
-    """The line of a traceback that has the error: the last that begins with an error's name, since advice may follow
-    it; else the last of all.
+    """Return the line of a traceback that has the error: the last one that begins with an error's name, because advice
+    may follow it; otherwise the last line.
     """
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     named = [line for line in stderr.splitlines() if _ERROR_LINE.match(line)]

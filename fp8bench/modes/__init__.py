@@ -1,1 +1,1 @@
-"""Precision modes: each takes a plain float32 model and gives back one that computes the same in another precision."""
+"""Precision modes: each takes a plain float32 model and returns one that computes the same in another precision."""

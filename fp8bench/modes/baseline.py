@@ -1,6 +1,6 @@
 """The plain model: under bf16 autocast, in float32, and in float32 on tf32 matrix units.
 
-`baseline-bf16` is what every other mode is compared with, for parity and for money.
+`baseline-bf16` is the mode that all others are compared with, for parity and for cost.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +17,7 @@ _GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work
 
 
 class BaselineBF16:
-    """float32 weights, bf16 autocast: torch as most people train."""
+    """float32 weights under bf16 autocast: the most common way to train with torch."""
 
     name = "baseline-bf16"
     tolerance: ClassVar[Tolerance] = BF16_TOLERANCE
@@ -28,40 +28,40 @@ class BaselineBF16:
             raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
 
     def check(self, device: torch.device) -> None:
-        """Runs wherever torch does."""
+        """Accept any device that torch supports."""
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """The model as it is."""
+        """Return the model unchanged."""
         return model
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Nothing: bf16 autocast is the loop's business."""
+        """Return an empty context, because the training loop applies bf16 autocast."""
         return nullcontext()
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """No layer is converted."""
+        """Return the evidence, with no converted layer."""
         return {"converted_layers": 0, "total_layers": count_linears(model), "recipe": None}
 
 
 class BaselineFP32(BaselineBF16):
-    """float32 throughout: autocast is switched off again, and GEMMs keep all 23 bits of mantissa."""
+    """float32 throughout: the loop's autocast is disabled, and GEMMs use all 23 bits of mantissa."""
 
     name = "baseline-fp32"
     gathered_dtype: ClassVar[str | None] = None
     matmul_precision: ClassVar[str] = "highest"
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """The model as it is. Sets this process's matrix precision: each mode has processes of its own."""
+        """Return the model unchanged. Sets the matrix precision of this process, which no other mode shares."""
         torch.set_float32_matmul_precision(self.matmul_precision)
         torch.backends.cudnn.allow_tf32 = self.matmul_precision != "highest"
         return model
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Switches the loop's bf16 autocast off."""
+        """Return a context that disables the loop's bf16 autocast."""
         return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", enabled=False)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """As the baseline's, with the matrix precision that torch reports."""
+        """Return the baseline's evidence, with the matrix precision that torch reports."""
         return {**super().evidence(model), "float32_matmul_precision": torch.get_float32_matmul_precision()}
 
 
@@ -72,7 +72,7 @@ class BaselineTF32(BaselineFP32):
     matmul_precision: ClassVar[str] = "high"
 
     def check(self, device: torch.device) -> None:
-        """tf32 units came with compute capability 8.0."""
+        """Require compute capability 8.0, which introduced tf32 units."""
         if compute_capability(device) < (8, 0):
             raise ModeUnavailable(
                 f"tf32 needs a GPU of compute capability 8.0 or more, and this is {device.type}",

@@ -1,12 +1,12 @@
-"""`baseline-fp16`: the plain model under fp16 autocast, as people trained before bf16, and on GPUs without it.
+"""`baseline-fp16`: the plain model under fp16 autocast, which was common before bf16 and is for GPUs without bf16.
 
-fp16 has 10 bits of mantissa and a largest value of 65504, below which gradients vanish long before they are small. So
-the loss is multiplied by a scale (torch.amp.GradScaler): gradients are divided by it again before the optimizer sees
+fp16 has 10 bits of mantissa and a largest value of 65504, and its range below 1 is so short that small gradients become
+zero. So the loss is multiplied by a scale (torch.amp.GradScaler): gradients are divided by it before the optimizer uses
 them, a step whose gradients are not finite is skipped and halves the scale, and 2000 good ones in a row double it.
 
-Nothing of it waits for the GPU where the optimizer is a fused one, as ours are there: that skips by itself, by a number
-on the device. So a step can be captured in a CUDA graph with its skips, and the proof of what was executed compares the
-scale as well. Skipped steps are counted on the device, by the scale's falling.
+None of this waits for the GPU if the optimizer is fused, as it is here on GPUs: a fused one skips the step by itself,
+according to a number on the device. So a step can be captured in a CUDA graph with its skips, and the proof of
+execution also compares the scale. Skipped steps are counted on the device, by the decreases of the scale.
 """
 
 from contextlib import AbstractContextManager
@@ -19,26 +19,26 @@ from torch.optim import Optimizer
 from fp8bench.modes.baseline import BaselineBF16
 
 GATE_SCALES = (65536.0, 4096.0, 256.0, 16.0, 1.0)
-"""What the gate multiplies its loss with: the first under which the gradient at the input is finite."""
+"""The factors of the gate's loss; the first one is used for which the gradient at the input is finite."""
 
 
 class LossScaling:
-    """torch's GradScaler, whose scale is there before the first step, and a count of skipped steps on the device."""
+    """torch's GradScaler with its scale created before the first step, and a count of skipped steps on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._scaler = torch.amp.GradScaler(device.type)
-        # It makes its scale when it first scales something.
+        # GradScaler creates its scale when it first scales something.
         self._scaler.scale(torch.zeros((), device=device))
         self._steps = torch.zeros((), dtype=torch.int64, device=device)
         self._skipped = torch.zeros((), dtype=torch.int64, device=device)
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """What backward is to begin with. loss: a scalar."""
+        """Return the scaled loss, from which backward starts. loss: a scalar."""
         scaled: Tensor = self._scaler.scale(loss)
         return scaled
 
     def step(self, optimizer: Optimizer) -> None:
-        """The optimizer's step with gradients divided by the scale, or none; and the next scale."""
+        """Take the optimizer's step with gradients divided by the scale, or skip it; then update the scale."""
         _begin_momentum(optimizer)
         scale, _ = self.state()
         before = scale.clone()
@@ -48,11 +48,11 @@ class LossScaling:
         self._skipped += (scale < before).to(torch.int64)
 
     def state(self) -> list[Tensor]:
-        """The scale, and how many good steps there were in a row; in place for ever."""
+        """Return the scale and the number of consecutive good steps. These tensors are only updated in place."""
         return [self._scaler._scale, self._scaler._growth_tracker]  # type: ignore[list-item]
 
     def evidence(self) -> dict[str, Any]:
-        """Over all steps of the process: warm-up, proof, timed and profiled ones."""
+        """Return the counts over all steps of the process: warm-up, proof, timed and profiled ones."""
         scale, _ = self.state()
         return {
             "loss_scale": float(scale),
@@ -62,7 +62,7 @@ class LossScaling:
 
 
 class BaselineFP16(BaselineBF16):
-    """float32 weights, fp16 autocast, the loss scaled."""
+    """float32 weights under fp16 autocast, with a scaled loss."""
 
     name = "baseline-fp16"
     gate_scales: ClassVar[tuple[float, ...]] = GATE_SCALES
@@ -77,20 +77,20 @@ class BaselineFP16(BaselineBF16):
         self.loss_scaling: LossScaling | None = None
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """The model as it is."""
+        """Return the model unchanged, and create the scaling of the loss."""
         self.loss_scaling = LossScaling(next(model.parameters()).device)
         return model
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """fp16 in place of the loop's bf16."""
+        """Return fp16 autocast, which replaces the loop's bf16 autocast."""
         return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.float16)
 
     def step_state(self, model: nn.Module) -> list[Tensor]:
-        """What the scale is, and when it grows."""
+        """Return the scale and the count that decides when it grows."""
         return self.loss_scaling.state() if self.loss_scaling is not None else []
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """As the baseline's, with the scale and the steps that were skipped for it."""
+        """Return the baseline's evidence, with the scale and the number of steps that were skipped."""
         scaling = self.loss_scaling.evidence() if self.loss_scaling is not None else {}
         found = {**super().evidence(model), **scaling}
         skipped, steps = scaling.get("skipped_steps", 0), scaling.get("optimizer_steps", 0)
@@ -103,12 +103,12 @@ class BaselineFP16(BaselineBF16):
 
 
 MOST_SKIPPED = 10
-"""One step in so many may be skipped without a warning: the first scale is too large for most models."""
+"""One step in this many may be skipped without a warning, because the first scale is too large for most models."""
 
 
 def _begin_momentum(optimizer: Optimizer) -> None:
-    """torch's fused SGD makes its momentum of empty memory in its first step, and fills it there; a first step that is
-    skipped would leave it so. From zero it begins the same.
+    """Set the optimizer's momentum to zero. torch's fused SGD allocates its momentum as empty memory in its first step
+    and fills it there, so a skipped first step would leave it uninitialized. Starting from zero gives the same result.
     """
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return

@@ -1,7 +1,7 @@
-"""Which linear layers of a model go to fp8, as `layers=` of a recipe says, and what came of it, for the evidence.
+"""Which linear layers of a model go to fp8, according to `layers=` of a recipe, and the result, for the evidence.
 
-A layer is known by its dotted name in the plain model. Of `auto` the launcher has made a list, in which a number is `*`
-(see launch/gemm_pays.py).
+A layer is identified by its dotted name in the plain model. For `auto` the launcher has made a list of names, in which
+`*` stands for a number (see launch/gemm_pays.py).
 """
 
 import re
@@ -13,18 +13,18 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS
 
 SHOWN = 4
-"""Layers that an error names."""
+"""The most layers that an error names."""
 
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """layers: `all`, `auto`, `torchao` or a regular expression; names: of `auto`, else None."""
+    """layers: `all`, `auto`, `torchao` or a regular expression. names: the list of `auto`; None otherwise."""
 
     layers: str = ALL_LAYERS
     names: tuple[str, ...] | None = None
 
     def takes(self, name: str) -> bool:
-        """Whether the layer of that name goes to fp8, as far as its name decides it."""
+        """Return whether the layer of that name goes to fp8, as far as its name decides."""
         if self.layers in (ALL_LAYERS, LIBRARY_LAYERS):
             return True
         if self.layers == AUTO_LAYERS:
@@ -32,7 +32,7 @@ class LayerChoice:
         return re.search(self.layers, name) is not None
 
     def require_some(self, names: Sequence[str], label: str) -> None:
-        """names: of every layer that could go to fp8. Raises ModeUnavailable where none is taken, or it is unknown."""
+        """Raise ModeUnavailable if no layer goes to fp8, or if that is unknown. names: all layers that could."""
         if self.layers == AUTO_LAYERS and self.names is None:
             raise ModeUnavailable(
                 f"{label}: layers=auto is decided where `fp8bench run` is planned, and here it was not",
@@ -47,12 +47,12 @@ class LayerChoice:
 
 
 def fold(name: str) -> str:
-    """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`."""
+    """Replace numbers in a dotted name: `blocks.17.mlp.fc1` becomes `blocks.*.mlp.fc1`."""
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def counted(names: Iterable[str]) -> list[str]:
-    """`blocks.*.mlp.fc1 x 32`, each folded name once, in the model's order."""
+    """Count folded names: `blocks.*.mlp.fc1 x 32`, each name once, in the model's order."""
     return [f"{name} x {number}" for name, number in Counter(map(fold, names)).items()]
 
 

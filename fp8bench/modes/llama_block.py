@@ -1,9 +1,9 @@
-"""What a layer of transformers' Llama computes, read off its modules, and a refusal of whatever another library could
-not honour.
+"""Reads what a layer of transformers' Llama computes from its modules, and refuses any part that another library could
+not reproduce.
 
-A layer is pre-norm: x + o_proj(attention(input_layernorm(x))), then x + down_proj(silu(gate_proj(y)) * up_proj(y)) of
-y = post_attention_layernorm(x). Queries and keys are rotated by their position, the two halves of a head as pairs.
-Layers are known by their class's name and place, so that transformers is never imported for a model of another kind.
+A layer is pre-norm: x + o_proj(attention(input_layernorm(x))), then x + down_proj(silu(gate_proj(y)) * up_proj(y)) with
+y = post_attention_layernorm(x). Queries and keys are rotated by their position, with the two halves of a head as pairs.
+Layers are recognized by class name and module, so that transformers is never imported for another kind of model.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from torch import nn
 from fp8bench.schema.errors import ModeUnavailable
 
 Layer = Any
-"""transformers' LlamaDecoderLayer: nn.Module does not type its parts."""
+"""transformers' LlamaDecoderLayer. nn.Module does not type its parts."""
 
 _MODULE = "transformers.models.llama.modeling_llama"
 _PLAIN_ROTATIONS = ("default", "linear", "llama3")
-"""Whose frequencies depend on nothing but the configuration."""
+"""The rotations whose frequencies depend on the configuration only."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Sizes of one layer. groups: of query heads; each has one key and value head. attention_dropout: a rate."""
+    """Sizes of one layer. groups: of query heads; each group has one key and value head. attention_dropout: a rate."""
 
     dim: int
     heads: int
@@ -40,12 +40,12 @@ def has_llama_layers(model: nn.Module) -> bool:
 
 
 def llama_models(model: nn.Module) -> list[tuple[str, Any]]:
-    """Every LlamaModel in the model with its dotted name; none where its layers stand elsewhere."""
+    """Return every LlamaModel in the model with its dotted name; none if the layers are elsewhere."""
     return [(name, module) for name, module in model.named_modules() if _is(module, "LlamaModel")]
 
 
 def read_shape(layer: Layer) -> LayerShape:
-    """The layer's shape. Raises ModeUnavailable naming each part that only transformers would compute."""
+    """Return the layer's shape. Raises ModeUnavailable that names each part that only transformers computes."""
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
     odd = _odd_parts(layer)
     if odd:
@@ -66,8 +66,8 @@ def read_shape(layer: Layer) -> LayerShape:
 
 
 def rotation(llama: Any) -> torch.Tensor:
-    """The angle of each position and pair, [positions, 1, 1, head width] float32, both halves of a head alike: the
-    frequencies are the model's own, and so is the base that they follow from.
+    """Return the angle of each position and pair, [positions, 1, 1, head width] float32, the same for both halves of a
+    head. The frequencies and their base are the model's own.
 
     Raises ModeUnavailable for frequencies that change while the model runs, and for a rotation that is scaled.
     """

@@ -1,40 +1,39 @@
-"""What a mode is: five methods, and what it states about itself.
+"""The interface of a mode: five methods, and attributes that the mode states about itself.
 
-The worker calls them in this order, once each but for `forward_context`, which is entered around every forward pass:
+The worker calls the methods in this order, each once except `forward_context`, which is entered for every forward pass:
 
     mode = cls(recipe)            # and the fields of RunConfig that `config_fields` names, as keywords
-    mode.check(device)            # raises ModeUnavailable rather than fall back in silence
+    mode.check(device)            # raises ModeUnavailable instead of falling back silently
     model = mode.convert(model)   # plain model in, same weights out, before DDP and torch.compile
     with mode.forward_context(): loss = ...          # forward alone; backward runs outside
-    mode.evidence(model)          # what really ran, read off the model afterwards
+    mode.evidence(model)          # what actually ran, read from the model afterwards
 
-A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy`, `capture_refusal`,
-`config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 GEMM is
-seen is invalid.
+A class need not inherit from `Mode`. If it does not define `tolerance`, `compile_policy`, `capture_refusal`,
+`config_fields` or `fp8`, the values here apply. `fp8` is a promise: a run of such a mode is invalid if no fp8 GEMM is
+observed in it.
 
-Where weights are sharded (FSDP2), a mode may state `gathered_dtype`, in which they are gathered (None: as they are),
-and have two methods more: `before_sharding(model)`, which prepares the converted model in place and returns whether
+For sharded weights (FSDP2), a mode may state `gathered_dtype`, the dtype in which they are gathered (None: unchanged),
+and may have two more methods: `before_sharding(model)`, which prepares the converted model in place and returns whether
 weights are gathered in float8, and `after_update(model)`, called after each optimizer step. A method
-`checkpoint(function, *args)` stands for torch's own where activations are computed again in the mode's context.
-`tensor_parallel_refusal`, `sharding_refusal`, `selective_refusal` and `twin_refusal` say why its layers cannot be
-shared among ranks, why its weights cannot, why selective activation checkpointing cannot tell its GEMMs apart, and why
-a process cannot have a second model, with which steps of a sharded one are compared.
+`checkpoint(function, *args)` replaces torch's own if activations must be recomputed in the mode's context.
+`tensor_parallel_refusal`, `sharding_refusal`, `selective_refusal` and `twin_refusal` say why ranks cannot share its
+layers, why its weights cannot be sharded, why selective activation checkpointing cannot tell its GEMMs apart, and why a
+process cannot have a second model, to which the steps of a sharded one are compared.
 
-A mode whose loss is scaled has `loss_scaling` once it has converted the model: an object with `scaled(loss)`, of which
-backward is taken, and `step(optimizer)`, in place of the optimizer's own. The gate then multiplies its loss with the
-first of `gate_scales` under which the gradient at the input is finite.
+A mode that scales its loss has `loss_scaling` after it has converted the model: an object with `scaled(loss)`, whose
+result backward starts from, and `step(optimizer)`, which replaces the optimizer's own. The gate then multiplies its
+loss by the first of `gate_scales` for which the gradient at the input is finite.
 
-A mode whose layers do something once a step has a method `micro_batch(first)`, called before each forward pass: whether
-it is the first of a step. One that states `reuses` computes later ones with what the first has kept: the gate then
-looks at such a later one. `weight_gradients(model)` gives gradients by the names that weights have in the plain model,
-float32 ones from where they are accumulated: the gate compares them too. `clear_gradients(model)` clears what zero_grad
-does not. `divide(model, group)` shares the layers of a model among ranks by the library's own arguments (see
-`modes.te_parallel`), and takes the place of DTensor plans. `joined_alone`: DDP
-wraps a single rank too.
+A mode whose layers do something once per step has a method `micro_batch(first)`, called before each forward pass with
+whether it is the first of a step. A mode that states `reuses` computes later passes with what the first has stored: the
+gate then checks such a later pass. `weight_gradients(model)` returns gradients by the names of the plain model's
+weights, the float32 ones from where they are accumulated; the gate compares them too. `clear_gradients(model)` clears
+what zero_grad does not. `divide(model, group)` shares the layers of a model among ranks by the library's own arguments
+(see `modes.te_parallel`), instead of DTensor plans. `joined_alone`: whether DDP also wraps a single rank.
 
-A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
-more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make
-of it is compared too.
+A mode that keeps tensors from step to step in addition to weights and buffers (the scales of a delayed recipe) has one
+more method, `step_state(model)`, which returns them in a fixed order. Steps are compared from the same state, and the
+state after them is compared too.
 """
 
 from contextlib import AbstractContextManager
@@ -49,7 +48,7 @@ from fp8bench.schema.rank import Tolerance
 
 @dataclass(frozen=True)
 class CompilePolicy:
-    """What `--compile auto` means for a mode, and why; refusal: why `--compile on` is impossible, or None."""
+    """What `--compile auto` means for a mode, and why. refusal: why `--compile on` is impossible, or None."""
 
     auto: bool
     reason: str
@@ -57,18 +56,20 @@ class CompilePolicy:
 
 
 BF16_TOLERANCE = Tolerance(logits=0.1, loss=0.02, input_gradient=0.1)
-"""Two bf16 computations of one function (see worker.parity). Transformer Engine's block in ViT-Huge, measured on an
-H200: 0.03 for the logits, 0.02 for the gradient."""
+"""For two bf16 computations of the same function (see worker.parity). Transformer Engine's block in ViT-Huge, measured
+on an H200: 0.03 for the logits, 0.02 for the gradient.
+"""
 
 FP8_TOLERANCE = Tolerance(logits=0.4, loss=0.05, input_gradient=0.45)
-"""fp8 keeps 3 (e4m3) or 2 (e5m2) bits of mantissa where bf16 keeps 7, so its rounding is 16 times coarser. ViT-Huge
-on an H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient."""
+"""fp8 has 3 (e4m3) or 2 (e5m2) bits of mantissa and bf16 has 7, so fp8's rounding is 16 times coarser. ViT-Huge on an
+H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient.
+"""
 
 
 class Mode(Protocol):
-    """The contract. name: as in the registry. recipe: None takes the mode's own default. capture_refusal: why its step
-    cannot be captured in a CUDA graph; None: as far as it knows, it can. compile_islands: why torch.compile breaks its
-    graphs, which is shown where it does; None: it need not.
+    """The contract of a mode. name: its name in the registry. recipe: None for the mode's default. capture_refusal: why
+    its step cannot be captured in a CUDA graph; None if no reason is known. compile_islands: why torch.compile breaks
+    its graphs, shown if that happens; None if it has no reason to.
     """
 
     name: str
@@ -91,30 +92,30 @@ class Mode(Protocol):
     def __init__(self, recipe: str | None = None) -> None: ...
 
     def check(self, device: torch.device) -> None:
-        """Raises ModeUnavailable(reason, remedy) where `device` cannot run this mode."""
+        """Raises ModeUnavailable(reason, remedy) if `device` cannot run this mode."""
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """The model in this precision, on the same device, with the same weights; `model` may be changed in place."""
+        """Return the model in this precision, on the same device and with the same weights. May change `model`."""
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Entered around each forward pass, inside bf16 autocast."""
+        """Return the context of each forward pass. It is entered inside bf16 autocast."""
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """What ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; others are
-        kept.
+        """Return what ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; other
+        keys are kept too.
         """
 
 
 def stated(mode: Mode | type[Mode], name: str) -> Any:
-    """What a mode states about itself, or the protocol's default where it is silent."""
+    """Return what a mode states about itself, or the protocol's default if it states nothing."""
     return getattr(mode, name, getattr(Mode, name))
 
 
 def count_linears(model: nn.Module) -> int:
-    """Plain and converted `nn.Linear` layers (a subclass counts)."""
+    """Return the number of plain and converted `nn.Linear` layers (a subclass counts)."""
     return sum(isinstance(module, nn.Linear) for module in model.modules())
 
 
 def compute_capability(device: torch.device) -> tuple[int, int]:
-    """(major, minor) of a CUDA device; (0, 0) for any other."""
+    """Return (major, minor) of a CUDA device; (0, 0) for any other."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

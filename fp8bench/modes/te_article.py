@@ -1,12 +1,12 @@
-"""`te-bf16-article` and `te-fp8-article`: the block that two well-known articles put into timm's ViT, and the same in
-their fp8 form. Hidden, and never ranked.
+"""`te-bf16-article` and `te-fp8-article`: the block that two well-known articles put into timm's ViT, in bf16 and in
+their fp8 form. Both are hidden and never ranked.
 
 They subclass te.TransformerLayer and pass it to VisionTransformer(block_fn=...) with the layer's defaults. The layer
 then reads timm's [batch, tokens, width] as [sequence, batch, width], under a causal mask: token t of an image attends
 to token t of the images before it in the batch. The class token starts equal in every image, so it never learns what
 any image shows: the logits are the same for every image, and the gradient at the input is exactly zero. Nothing
-crashes, and every step has a time. These modes copy the model's weights, so that the attention alone is at fault; they
-are here to show what the parity gate is for, and must end `invalid`.
+crashes, and every step has a time. These modes copy the model's weights, so that attention is the only difference. They
+show the purpose of the parity gate, and must end `invalid`.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ class TEBF16Article(TEBF16):
     name = "te-bf16-article"
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """timm's blocks alone: there the articles have theirs."""
+        """Convert only timm's blocks, because the articles use the block there."""
         return self.convert_timm(import_te(), model)
 
     def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
-        """The articles' block, but with the model's own weights."""
+        """Return the articles' block, but with the model's own weights."""
         return ArticleBlock
 
 
@@ -40,16 +40,16 @@ class TEFP8Article(TEFP8):
     name = "te-fp8-article"
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """timm's blocks alone, each layer in fp8."""
+        """Convert only timm's blocks, each layer in fp8."""
         return self.convert_timm(import_te(), model)
 
     def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
-        """The articles' block, but with the model's own weights."""
+        """Return the articles' block, but with the model's own weights."""
         return ArticleBlock
 
 
 class ArticleBlock(nn.Module):
-    """The articles' TE_Block: sizes and dropouts are given, everything else is left to the defaults."""
+    """The articles' TE_Block: sizes and dropouts are passed, everything else has the default."""
 
     def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()
@@ -64,6 +64,6 @@ class ArticleBlock(nn.Module):
                         getattr(qkv, f"{role}_{kind}").copy_(part)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [batch, tokens, dim], which the layer takes for [sequence, batch, dim]."""
+        """x: [batch, tokens, dim], which the layer interprets as [sequence, batch, dim]."""
         y: torch.Tensor = self.layer(x)
         return y

@@ -1,8 +1,8 @@
-"""Which attention Transformer Engine chose, by what it keeps and by what its logger says.
+"""Finds which attention Transformer Engine chose, from its module's state and its log.
 
-It chooses a backend at the first forward pass of each shape, and logs why (`DotProductAttention`) at a level that is
-off by default. `listen` turns the level on and keeps the lines instead of printing them. The choice is made once a
-shape, so listening costs the timed steps nothing.
+Transformer Engine chooses a backend at the first forward pass of each shape, and logs the reasons
+(`DotProductAttention`) at a level that is off by default. `listen` enables the level and stores the lines instead of
+printing them. The choice is made once per shape, so listening costs no time in the timed steps.
 """
 
 import logging
@@ -15,7 +15,7 @@ _TELLING = re.compile(r"Disabling|Available backends|Selected backend")
 
 
 def attention_backend() -> str | None:
-    """The backend of Transformer Engine's last attention: fused, flash, unfused; None where it does not say."""
+    """Return the backend of Transformer Engine's last attention: fused, flash or unfused; None if unknown."""
     try:
         from transformer_engine.pytorch.attention.dot_product_attention import dot_product_attention
     except ImportError:
@@ -28,7 +28,7 @@ def attention_backend() -> str | None:
 
 
 def attention_warnings(backend: str | None) -> list[str]:
-    """What a record says of the backend."""
+    """Return the warnings about the backend for a record."""
     if backend != "unfused":
         return []
     return [
@@ -38,7 +38,7 @@ def attention_warnings(backend: str | None) -> list[str]:
 
 
 class AttentionLog(logging.Handler):
-    """said: the lines about the choice, each once, in order. flash_attn: the packages' versions."""
+    """said: the lines about the choice, each once, in order. flash_attn: the versions of the packages."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -46,21 +46,21 @@ class AttentionLog(logging.Handler):
         self.flash_attn: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line about the choice."""
+        """Store a line about the choice."""
         line = record.getMessage()
         self.flash_attn.update(_VERSION.findall(line))
         if _TELLING.match(line) and line not in self.said:
             self.said.append(line)
 
     def evidence(self) -> dict[str, Any]:
-        """For the record; empty where nothing was said."""
+        """Return the fields for a record; empty if nothing was logged."""
         if not self.said:
             return {}
         return {"attention_choice": list(self.said), "flash_attn": dict(self.flash_attn)}
 
 
 def listen() -> AttentionLog | None:
-    """Start to listen, once a process: a second call gives the same log. None where this version has no such logger."""
+    """Start to listen, once per process; a second call returns the same log. None if this version has no logger."""
     try:
         from transformer_engine.pytorch.attention.dot_product_attention import utils
     except ImportError:

@@ -1,22 +1,22 @@
-"""Transformer Engine blocks that compute timm's Block, with timm's weights in them.
+"""Transformer Engine blocks that compute timm's Block, with timm's weights.
 
-Two of them, so that attention can be held equal when precisions are compared:
+There are two, so that attention can be the same when precisions are compared:
 
   te    te.TransformerLayer: attention, MLP and residuals in Transformer Engine's own kernels.
   sdpa  LayerNormLinear, Linear and LayerNormMLP around torch's scaled_dot_product_attention, as in the plain model.
 
-What makes te.TransformerLayer compute timm's Block, each against a default that does not:
+The arguments that make te.TransformerLayer compute timm's Block, because its defaults do not:
 
   attn_input_format="bshd"            the default reads [sequence, batch, width], so a batch-first model would attend
                                       across the images of its batch
   self_attn_mask_type="no_mask"       the default is causal
   layernorm_epsilon                   timm's 1e-6, not 1e-5
   attention_dropout, hidden_dropout   the model's, not 0.1
-  fuse_qkv_params, not interleaved    so that timm's qkv weight (all queries, all keys, all values) fits as it is
+  fuse_qkv_params, not interleaved    so that timm's qkv weight (all queries, all keys, all values) fits unchanged
 
-What stays different: the activation is GELU's tanh form where timm has the erf form, and the TransformerLayer's
-residual stream is bf16 under autocast where timm's stays float32. Both are inside the tolerance of the parity gate
-and stand in the evidence.
+Two differences remain: the activation is GELU's tanh form and timm's is the erf form, and under autocast the residual
+stream of the TransformerLayer is bf16 and timm's is float32. Both are within the tolerance of the parity gate and are
+stated in the evidence.
 """
 
 from typing import Any
@@ -29,12 +29,12 @@ from fp8bench.schema.errors import ModeUnavailable
 
 
 class _ConvertedBlock(nn.Module):
-    """What both blocks share: timm's way of being called, and a note of the residual stream's dtype."""
+    """The base of both blocks: timm's call signature, and a note of the residual stream's dtype."""
 
     residual_dtype: torch.dtype | None = None
 
     def forward(self, x: torch.Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False) -> torch.Tensor:
-        """x: [batch, tokens, dim]. A mask is refused: a block converted without one would ignore it."""
+        """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
         if attn_mask is not None or is_causal:
             raise ModeUnavailable(
                 "the model passes an attention mask to a block that was converted without one",
@@ -45,12 +45,12 @@ class _ConvertedBlock(nn.Module):
         return y
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, tokens, dim] in and out."""
+        """Compute the block. x and the result: [batch, tokens, dim]."""
         raise TypeError(f"{type(self).__name__} has no compute")
 
 
 class TEBlock(_ConvertedBlock):
-    """te.TransformerLayer with timm's Block's arguments."""
+    """te.TransformerLayer with the arguments that make it timm's Block."""
 
     def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()
@@ -70,13 +70,13 @@ class TEBlock(_ConvertedBlock):
         copy_layernorm_linear(self.layer.self_attention.layernorm_qkv, block)
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, tokens, dim] in and out."""
+        """Compute the block. x and the result: [batch, tokens, dim]."""
         y: torch.Tensor = self.layer(x)
         return y
 
 
 class TESDPABlock(_ConvertedBlock):
-    """Transformer Engine's linear layers around torch's attention; residuals as timm adds them."""
+    """Transformer Engine's linear layers around torch's attention, with residuals added as in timm."""
 
     def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class TESDPABlock(_ConvertedBlock):
         copy_layernorm_mlp(self.mlp, block)
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, tokens, dim] in and out."""
+        """Compute the block. x and the result: [batch, tokens, dim]."""
         batch, tokens, dim = x.shape
         heads = self.shape.num_heads
         qkv = self.qkv(x).reshape(batch, tokens, 3, heads, dim // heads)
@@ -104,8 +104,8 @@ class TESDPABlock(_ConvertedBlock):
 
 
 def transformer_layer(te: Any, shape: BlockShape, block: Block, **options: Any) -> Any:
-    """A te.TransformerLayer of the block's sizes and dropouts, with its weights, but for norm1 and qkv: how those are
-    kept depends on the options.
+    """Return a te.TransformerLayer with the block's sizes, dropouts and weights, except for norm1 and qkv, whose layout
+    depends on the options.
     """
     layer = te.TransformerLayer(
         hidden_size=shape.dim,
@@ -122,21 +122,21 @@ def transformer_layer(te: Any, shape: BlockShape, block: Block, **options: Any) 
 
 
 def copy_layernorm_linear(layer: Any, block: Block) -> None:
-    """norm1 and qkv into a te.LayerNormLinear."""
+    """Copy norm1 and qkv into a te.LayerNormLinear."""
     copy_weight(layer.layer_norm_weight, block.norm1.weight)
     copy_weight(layer.layer_norm_bias, block.norm1.bias)
     copy_linear(layer, block.attn.qkv.weight, block.attn.qkv.bias)
 
 
 def copy_linear(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Weight and bias into a te.Linear (or the linear part of a te.LayerNormLinear)."""
+    """Copy weight and bias into a te.Linear (or the linear part of a te.LayerNormLinear)."""
     copy_weight(layer.weight, weight)
     if bias is not None:
         copy_weight(layer.bias, bias)
 
 
 def copy_layernorm_mlp(layer: Any, block: Block) -> None:
-    """norm2, fc1 and fc2 into a te.LayerNormMLP."""
+    """Copy norm2, fc1 and fc2 into a te.LayerNormMLP."""
     fc1, fc2 = block.mlp.fc1, block.mlp.fc2
     copy_weight(layer.layer_norm_weight, block.norm2.weight)
     copy_weight(layer.layer_norm_bias, block.norm2.bias)
@@ -149,7 +149,7 @@ def copy_layernorm_mlp(layer: Any, block: Block) -> None:
 
 @torch.no_grad()
 def copy_weight(target: Any, source: torch.Tensor) -> None:
-    """Raises ModeUnavailable where Transformer Engine keeps it in another shape."""
+    """Copy a weight. Raises ModeUnavailable if Transformer Engine's weight has another shape."""
     if target.shape != source.shape:
         raise ModeUnavailable(
             f"this Transformer Engine keeps a weight as {list(target.shape)} where the model has {list(source.shape)}",

@@ -1,19 +1,19 @@
 """Transformer Engine in the layer of a GPT (see workloads/gpt_layer.py), with the layer's weights, and with the options
-of Transformer Engine's tutorial on performance, each a switch:
+of Transformer Engine's performance tutorial, each a switch:
 
-  parallel-setup  set_parallel_mode, sequence_parallel and a tp_group of this rank alone: what it costs to be ready for
+  parallel-setup  set_parallel_mode, sequence_parallel and a tp_group of only this rank: the cost of being ready for
                   tensor parallel
   fused-qkv       fuse_qkv_params: one weight for queries, keys and values; the default has three
-  fused-wgrad     fuse_wgrad_accumulation: GEMMs add weight gradients to a float32 tensor beside the weight, main_grad;
-                  the first micro-batch of a step overwrites it (overwrite_main_grad), so that nothing is set to zero
+  fused-wgrad     fuse_wgrad_accumulation: GEMMs add weight gradients to main_grad, a float32 tensor attached to the
+                  weight; the first micro-batch of a step overwrites it (overwrite_main_grad), so nothing is zeroed
   weight-cache    is_first_microbatch: the first micro-batch of a step casts weights to fp8, and later ones reuse them
-  fp8-weights     quantized_model_init: weights are fp8 alone, and nothing is cast
+  fp8-weights     quantized_model_init: weights exist only in fp8, and nothing is cast
 
-What makes te.TransformerLayer compute the layer, each against a default that does not: attn_input_format="bshd" (the
-default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
-qkv_weight_interleaved=False. Its mask is causal, its GELU the tanh form and its epsilon 1e-5 by default.
+The arguments that make te.TransformerLayer compute the layer, because its defaults do not: attn_input_format="bshd"
+(the default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
+qkv_weight_interleaved=False. By default its mask is causal, its GELU the tanh form and its epsilon 1e-5.
 
-Ranks share it by Transformer Engine's own arguments, see te_parallel.py.
+Ranks share the layer by Transformer Engine's own arguments (see te_parallel.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -45,15 +45,15 @@ _QKV = ("query", "key", "value")
 
 @dataclass
 class Beat:
-    """Which forward pass of a step comes next; layers look at it."""
+    """Which forward pass of a step comes next. Layers read it."""
 
     first: bool = True
 
 
 @dataclass(frozen=True)
 class Options:
-    """switches: by their names. beat: of the mode. alone: the group of this rank alone. fp8_weights: entered while a
-    layer is made whose weights are fp8 alone.
+    """switches: their names. beat: the mode's beat. alone: the process group of only this rank. fp8_weights: returns
+    the context in which a layer is created whose weights exist only in fp8.
     """
 
     switches: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Options:
     fp8_weights: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def of_layer(self) -> dict[str, Any]:
-        """Arguments of te.TransformerLayer."""
+        """Return the arguments of te.TransformerLayer."""
         found: dict[str, Any] = {"fuse_qkv_params": "fused-qkv" in self.switches}
         if "fused-wgrad" in self.switches:
             found["fuse_wgrad_accumulation"] = True
@@ -72,12 +72,12 @@ class Options:
 
     @property
     def is_first_microbatch(self) -> bool | None:
-        """Of the layer's forward pass; None: weights are cast in each."""
+        """The argument of the layer's forward pass; None if every pass casts the weights."""
         return self.beat.first if "weight-cache" in self.switches else None
 
 
 def gpt_layers(model: nn.Module) -> list[tuple[str, Any]]:
-    """Every plain layer with its dotted name. It is known by its class's name, so that its module is not imported."""
+    """Return every plain layer with its dotted name. The class is recognized by name, so its module is not imported."""
     return [
         (name, module)
         for name, module in model.named_modules()
@@ -96,7 +96,7 @@ def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: O
 
 
 class TEGPTLayer(nn.Module):
-    """te.TransformerLayer in the place of a GPTLayer."""
+    """te.TransformerLayer as a replacement of GPTLayer."""
 
     residual_dtype: torch.dtype | None = None
 
@@ -124,14 +124,14 @@ class TEGPTLayer(nn.Module):
         """x: [batch, sequence, width]."""
         for weight in self.accumulated():
             weight.overwrite_main_grad = self.options.beat.first
-        # Divided, it reads the sequence first, of which each rank has a part.
+        # A divided layer takes the sequence as the first dimension; each rank has a part of it.
         inner = x if self.group is None else scattered(x, self.group)
         y: Tensor = self.layer(inner, is_first_microbatch=self.options.is_first_microbatch)
         self.residual_dtype = y.dtype
         return y if self.group is None else gathered(y, self.group)
 
     def divide(self, group: Group) -> None:
-        """Share the layer among the ranks of a group. Raises ModeUnavailable where its sizes cannot be divided."""
+        """Share the layer among the ranks of a group. Raises ModeUnavailable if its sizes cannot be divided."""
         size = torch.distributed.get_world_size(group)
         hidden, ffn = self.sizes["hidden_size"], self.sizes["ffn_hidden_size"]
         require_divisible("attention heads", self.sizes["num_attention_heads"], size)
@@ -145,16 +145,16 @@ class TEGPTLayer(nn.Module):
         self._accumulate()
 
     def accumulated(self) -> Iterator[Any]:
-        """Weights whose gradient is beside them."""
+        """Return the weights whose gradient is stored separately."""
         return (weight for weight in self.layer.parameters() if hasattr(weight, "main_grad"))
 
     def clear_gradients(self) -> None:
-        """What zero_grad does not know."""
+        """Clear the gradients that zero_grad does not clear."""
         for weight in self.accumulated():
             weight.main_grad.zero_()
 
     def weight_gradients(self) -> dict[str, Tensor]:
-        """By the plain layer's names, whole; those that came. Every rank of a divided layer calls it."""
+        """Return the complete gradients that exist, by the plain layer's names. Every rank must call this."""
         found = {}
         names = {id(weight): name for name, weight in self.layer.named_parameters()}
         for name, target in self._weights():
@@ -183,7 +183,7 @@ class TEGPTLayer(nn.Module):
         )
 
     def _weights(self) -> Iterator[tuple[str, list[Any]]]:
-        """The plain layer's name of a weight, and the weights here that are it, one after the other by rows."""
+        """Yield each weight's name in the plain layer, with the weights here that form it, in the order of its rows."""
         attention, mlp = self.layer.self_attention, self.layer.layernorm_mlp
         qkv = attention.layernorm_qkv
         for what in ("weight", "bias"):
@@ -205,7 +205,7 @@ class TEGPTLayer(nn.Module):
             copy_weight(target, part)
 
     def _accumulate(self) -> None:
-        """Give weights of GEMMs their float32 gradient. Norms and biases have none, whose gradients no GEMM makes."""
+        """Attach float32 gradients to the weights of GEMMs. Norms and biases get none, because no GEMM makes theirs."""
         if "fused-wgrad" in self.options.switches:
             weight: Any
             for weight in self.layer.parameters():

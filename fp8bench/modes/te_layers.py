@@ -1,9 +1,9 @@
 """Transformer Engine layer by layer: te.Linear for a linear layer, te.LayerNorm for a layer norm, with their weights.
 
-For models whose blocks Transformer Engine has no block for, and for those in which attention is to stay torch's. A
-linear layer is swapped where fp8 could take it, by the rule of every fp8 mode (`modes.torchao.convertible`), so that
-modes differ in how they compute and not in what they convert. What is no plain layer by its class stays as it is: a
-subclass may compute something else.
+This is for models whose blocks have no equivalent in Transformer Engine, and for those in which attention must remain
+torch's. A linear layer is swapped if fp8 can take it, by the rule of every fp8 mode (`modes.torchao.convertible`), so
+that modes differ in how they compute and not in what they convert. A layer whose class is not exactly a plain layer's
+is unchanged, because a subclass may compute something else.
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ from fp8bench.schema.errors import ModeUnavailable
 
 _LINEARS = {("torch.nn.modules.linear", "Linear"), ("timm.layers.linear", "Linear")}
 _NORMS = {("torch.nn.modules.normalization", "LayerNorm"), ("timm.layers.norm", "LayerNorm")}
-"""By place and name, so that timm is not imported for a model of another kind. timm's compute what torch's do."""
+"""By module and class name, so that timm is not imported for another kind of model. timm's layers equal torch's."""
 
 
 @dataclass(frozen=True)
 class Swaps:
-    """What becomes of a model, by dotted names. blocks: whole timm Blocks; linears and norms: outside of them. why: why
-    blocks are not taken whole; None: they are, or there are none.
+    """What is replaced in a model, by dotted names. blocks: complete timm Blocks. linears, norms: layers outside of
+    blocks. why: why blocks are not replaced as a whole; None if they are, or if there are none.
     """
 
     blocks: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Swaps:
     why: str | None = None
 
     def evidence(self) -> dict[str, Any]:
-        """Of a record. Empty where blocks are whole and nothing is beside them."""
+        """Return the fields for a record. Empty if complete blocks are replaced and no other layers."""
         if not self.linears and not self.norms:
             return {}
         swapped = {"te_blocks": len(self.blocks), "te_linears": len(self.linears), "te_norms": len(self.norms)}
@@ -43,8 +43,8 @@ class Swaps:
 
 
 def plan_swaps(model: nn.Module) -> Swaps:
-    """Blocks whole where each of them could be, else layer by layer. Raises ModeUnavailable where neither is possible:
-    which layer, and why.
+    """Plan to replace complete blocks if all of them can be converted, otherwise single layers. Raises ModeUnavailable
+    if neither is possible, with a layer and the reason.
     """
     blocks = find_timm_blocks(model)
     odd = next(((name, parts) for name, block in blocks if (parts := odd_parts(block))), None)
@@ -57,19 +57,19 @@ def plan_swaps(model: nn.Module) -> Swaps:
             f"Transformer Engine can take none of the model's layers: {_why_none(model)}",
             "Use a model whose linear layers have widths that are multiples of 16, or baseline modes",
         )
-    # Where blocks are whole, what is around them stays as the model has it, but for what is worth an fp8 GEMM.
+    # Around complete blocks the model is unchanged, except for layers that are worth an fp8 GEMM.
     norms = () if whole else tuple(name for name, layer in outside if _is_one_of(layer, _NORMS) and _affine(layer))
     return Swaps(whole, linears, norms, why)
 
 
 def swap_linears(te: Any, layer: nn.Module) -> None:
-    """All of its linear layers, in place."""
+    """Swap all of a module's linear layers, in place."""
     swap_layers(te, layer, [name for name, part in layer.named_modules() if isinstance(part, nn.Linear)])
 
 
 def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
-    """Each linear layer and layer norm of these names, in place; one at a time: never are two copies of all weights in
-    memory.
+    """Swap the linear layers and layer norms of these names, in place and one at a time, so that memory never holds two
+    copies of all weights.
     """
     for name in names:
         plain = model.get_submodule(name)
@@ -78,7 +78,7 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
 
 
 def te_linear(te: Any, plain: Any) -> nn.Module:
-    """A te.Linear with the layer's weight and bias."""
+    """Return a te.Linear with the layer's weight and bias."""
     made: nn.Module = te.Linear(
         plain.in_features,
         plain.out_features,
@@ -91,8 +91,8 @@ def te_linear(te: Any, plain: Any) -> nn.Module:
 
 
 def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
-    """A te.LayerNorm with the layer's epsilon, weight and bias. Under autocast its output is bf16, where torch's is
-    float32 that the next layer casts.
+    """Return a te.LayerNorm with the layer's epsilon, weight and bias. Under autocast its output is bf16; torch's is
+    float32, which the next layer casts.
     """
     made: nn.Module = te.LayerNorm(
         plain.normalized_shape[0], eps=plain.eps, params_dtype=plain.weight.dtype, device=plain.weight.device
@@ -111,12 +111,12 @@ def _is_one_of(layer: nn.Module, kinds: set[tuple[str, str]]) -> bool:
 
 
 def _affine(norm: Any) -> bool:
-    """Whether it norms one axis, by a weight and a bias, as te.LayerNorm does."""
+    """Return whether the norm has one axis, a weight and a bias, as te.LayerNorm does."""
     return len(norm.normalized_shape) == 1 and norm.weight is not None and norm.bias is not None
 
 
 def _why_none(model: nn.Module) -> str:
-    """The first linear layer with what is wrong about it, and what there is instead."""
+    """Return what is wrong with the first linear layer, and which other layers the model has instead."""
     linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     kinds = Counter(type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.Conv2d))
     convolutions = "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())

@@ -1,22 +1,22 @@
 """Transformer Engine in transformers' Llama, with Llama's weights.
 
-Two ways, so that attention and fusion can be held equal when precisions are compared:
+There are two ways, so that attention and fusion can be the same when precisions are compared:
 
   te    te.TransformerLayer for each layer: norms, attention, MLP and residuals in Transformer Engine's own kernels.
-  sdpa  te.Linear for each linear layer; all else stays as it is, with torch's scaled_dot_product_attention.
+  sdpa  te.Linear for each linear layer; everything else is unchanged, with torch's scaled_dot_product_attention.
 
-What makes te.TransformerLayer compute Llama's layer, each against a default that does not:
+The arguments that make te.TransformerLayer compute Llama's layer, because its defaults do not:
 
   normalization="RMSNorm"               the default is LayerNorm; the epsilon is the model's
-  activation="swiglu", bias=False       the first half of fc1's rows is the gate, the second what it is multiplied with
+  activation="swiglu", bias=False       the first half of fc1's rows is the gate, the second the factor that it scales
   num_gqa_groups                        the default gives every query head a key of its own
-  rotary_pos_emb                        none by default; the model's own frequencies, the halves of a head as pairs
+  rotary_pos_emb                        none by default; the model's own frequencies, with the halves of a head as pairs
   attn_input_format="bshd"              the default reads [sequence, batch, width]
   hidden_dropout, attention_dropout     the model's, not 0.1
   fuse_qkv_params, not interleaved      rows are all queries, all keys, all values, heads in order
 
-The mask is causal, as it is by default, and stated all the same. What stays different: under autocast the layer's
-residual stream is bf16 where the plain model's is float32. The head and the embedding stay as they are.
+The mask is causal by default, and is set explicitly nevertheless. One difference remains: under autocast the layer's
+residual stream is bf16, and the plain model's is float32. The head and the embedding are unchanged.
 """
 
 from collections.abc import Callable
@@ -43,17 +43,17 @@ from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 
 GEMMS = {"Linear": 1, "LayerNormLinear": 3, "LayerNormMLP": 3}
-"""Linear layers of the plain model inside each Transformer Engine module: q, k and v are one, and so are gate and up
-with down.
+"""The number of the plain model's linear layers in each Transformer Engine module: q, k and v are one module, and gate,
+up and down are one.
 """
 
 
 def convert_llama(
     te: Any, model: nn.Module, te_attention: TEAttention, is_first: Callable[[], bool | None] = lambda: None
 ) -> nn.Module:
-    """Replace the layers of every LlamaModel, or their linear layers, in place. One layer at a time: never are two
-    copies of all weights in memory. is_first: see TELlamaLayer. Raises ModeUnavailable for layers that would not
-    compute the same.
+    """Replace the layers of every LlamaModel, or their linear layers, in place. Layers are replaced one at a time, so
+    that memory never holds two copies of all weights. is_first: see TELlamaLayer. Raises ModeUnavailable for layers
+    that Transformer Engine would not compute the same.
     """
     llamas = llama_models(model)
     if not llamas:
@@ -74,7 +74,7 @@ def convert_llama(
 
 
 class TELlamaLayer(nn.Module):
-    """te.TransformerLayer, called as LlamaDecoderLayer is."""
+    """te.TransformerLayer with the call signature of LlamaDecoderLayer."""
 
     residual_dtype: torch.dtype | None = None
     shares: dict[str, Share]
@@ -87,20 +87,20 @@ class TELlamaLayer(nn.Module):
         angles: torch.Tensor,
         is_first: Callable[[], bool | None] = lambda: None,
     ) -> None:
-        """angles: [positions, 1, 1, head width] float32, one tensor for all layers. is_first: whether the pass to come
-        is the first of a step, whose fp8 weights later ones reuse; None: weights are cast in each.
+        """angles: [positions, 1, 1, head width] float32, one tensor for all layers. is_first: whether the next pass is
+        the first of a step, whose fp8 weights later passes reuse; None if each pass casts the weights.
         """
         super().__init__()
         self.te, self.shape, self.is_first = te, shape, is_first
-        # No buffer: DDP would send it to all ranks before every step.
+        # Not a buffer, because DDP would broadcast it to all ranks before every step.
         self.angles = angles
         self.device = layer.self_attn.q_proj.weight.device
         self.layer = self._made(attn_input_format="bshd")
         self._copy(layer)
 
     def divide(self, group: Group) -> None:
-        """Share the layer among the ranks of a group; then it takes this rank's [sequence / size, batch, width]. Raises
-        ModeUnavailable where its sizes cannot be divided.
+        """Share the layer among the ranks of a group. It then takes this rank's [sequence / size, batch, width]. Raises
+        ModeUnavailable if its sizes cannot be divided.
         """
         shape, size = self.shape, torch.distributed.get_world_size(group)
         for what, number in (("query heads", shape.heads), ("key and value heads", shape.groups)):
@@ -140,8 +140,8 @@ class TELlamaLayer(nn.Module):
     def forward(
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_of_the_plain_layer: Any
     ) -> torch.Tensor:
-        """hidden_states: [batch, sequence, width]. A mask is refused: it would be ignored; so is what comes beside it,
-        positions in ready-made sines and cosines among it.
+        """hidden_states: [batch, sequence, width]. A mask is refused, because it would be ignored. The other arguments
+        of the plain layer are ignored, among them positions as precomputed sines and cosines.
         """
         if attention_mask is not None:
             raise ModeUnavailable(
@@ -165,11 +165,11 @@ class TELlamaLayer(nn.Module):
 
 
 def divide_llama(model: nn.Module, group: Group) -> None:
-    """Share every converted layer of each LlamaModel among the ranks of a group, in place. Embeddings are scattered
-    over the sequence, and the norm after the last layer and the head see this rank's tokens.
+    """Share every converted layer of the LlamaModel among the ranks of a group, in place. Embeddings are scattered over
+    the sequence, and the norm after the last layer and the head process this rank's tokens.
 
-    Raises ModeUnavailable for a model whose head does not give the loss itself (see workloads.head), and for sizes that
-    cannot be divided.
+    Raises ModeUnavailable for a model whose head does not compute the loss itself (see workloads.head), and for sizes
+    that cannot be divided.
     """
     head: Any = getattr(model, "lm_head", None)
     llamas = [llama for _, llama in llama_models(model)]
@@ -188,8 +188,8 @@ def divide_llama(model: nn.Module, group: Group) -> None:
 
 
 def _of_own_tokens(plain: Callable[..., torch.Tensor], group: Group) -> Callable[..., torch.Tensor]:
-    """plain: the head's forward. hidden: [sequence / size, batch, width]. The mean loss over all tokens; without
-    targets the logits of all.
+    """Return a forward function of the head that takes this rank's tokens. plain: the head's forward. The new function
+    takes [sequence / size, batch, width] and returns the mean loss over all tokens; without targets, the logits of all.
     """
     rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
 

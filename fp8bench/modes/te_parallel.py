@@ -1,14 +1,14 @@
-"""Transformer Engine's own tensor and sequence parallel: the layers of a model rebuilt with `tp_group`,
-`set_parallel_mode` and `sequence_parallel`, each rank with its part of the weights.
+"""Transformer Engine's own tensor and sequence parallel: the layers of a model are rebuilt with `tp_group`,
+`set_parallel_mode` and `sequence_parallel`, so that each rank has a part of the weights.
 
-A layer's queries, keys, values and first MLP layer are shared by rows, whole heads of them; its projection and second
-MLP layer by columns. Between them each rank has a part of the sequence: Transformer Engine gathers it before the one
-and scatters sums after the other, in kernels of its own, and takes the sequence as the first dimension for it
-(`attn_input_format="sbhd"`). So what goes into the first layer is scattered, and what comes out of the last one
-gathered, or used as it is.
+The weights of a layer's queries, keys, values and first MLP layer are divided by rows into complete heads; those of its
+projection and second MLP layer by columns. Between the two, each rank has a part of the sequence: Transformer Engine
+gathers the sequence before the first and scatters the sums after the second in its own kernels, which need the sequence
+as the first dimension (`attn_input_format="sbhd"`). So the input of the first layer is scattered, and the output of the
+last one is gathered, or used as it is.
 
-What every rank has all of (norms, biases added after the scattering) sees a part of the sequence on each, so that each
-computes a summand of its gradient; they are added up as they come, before anything accumulates them.
+Parameters that every rank has in full (norms, biases added after the scattering) see only a part of the sequence on
+each rank, so each rank computes a summand of their gradient. These are summed on arrival, before accumulation.
 """
 
 from collections.abc import Callable
@@ -27,21 +27,21 @@ Group = Any
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank has of a weight. dim: along which it is cut into equal parts; None: every rank has all of it. order:
-    where its rows are rearranged before, which one of the plain weight each is.
+    """A rank's share of a weight. dim: the dimension that is divided into equal parts; None if every rank has the
+    complete weight. order: for rows that are rearranged before the division, the index of each row in the plain weight.
     """
 
     dim: int | None = None
     order: Tensor | None = None
 
     def part(self, full: Tensor, rank: int, size: int) -> Tensor:
-        """What rank `rank` of `size` has."""
+        """Return the part of rank `rank` of `size`."""
         if self.order is not None:
             full = full[self.order.to(full.device)]
         return full if self.dim is None else full.chunk(size, self.dim)[rank]
 
     def whole(self, part: Tensor, group: Group) -> Tensor:
-        """The plain weight, of the parts that the ranks have. Every rank calls it."""
+        """Return the plain weight from the parts of the ranks. Every rank must call this method."""
         if self.dim is None:
             return part
         parts = [torch.empty_like(part) for _ in range(dist.get_world_size(group))]
@@ -54,8 +54,8 @@ WHOLE = Share()
 
 
 def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
-    """Rows of a weight of several sections (queries, keys, values; gate and up), in an order in which each of `size`
-    equal parts has its part of every section.
+    """Return an order of the rows of a weight with several sections (queries, keys, values; gate and up) in which each
+    of `size` equal parts has its part of every section.
     """
     starts = [sum(sections[:place]) for place in range(len(sections))]
     parts = [
@@ -67,8 +67,8 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
 
 
 def shares_of_layer(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: bool, size: int) -> dict[str, Share]:
-    """By the names that weights have in a te.TransformerLayer. qkv, fc1: rows of each section. fused_qkv: whether
-    queries, keys and values are one weight.
+    """Return the shares by the weights' names in a te.TransformerLayer. qkv, fc1: rows of each section. fused_qkv:
+    whether queries, keys and values are one weight.
     """
     attention, mlp = "self_attention.layernorm_qkv", "layernorm_mlp"
     together = Share(0, rows_together(qkv, size))
@@ -91,8 +91,8 @@ def shares_of_layer(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: 
 
 @torch.no_grad()
 def take_parts(layer: nn.Module, whole: nn.Module, shares: dict[str, Share], group: Group) -> None:
-    """Give the weights of `layer` this rank's part of those of the layer that it takes the place of, and have the
-    gradients of what every rank has all of added up.
+    """Copy this rank's part of the weights of `whole` to `layer`, which replaces it, and register hooks that sum the
+    gradients of the parameters that every rank has in full.
     """
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     weights = dict(whole.named_parameters())
@@ -110,7 +110,7 @@ def take_parts(layer: nn.Module, whole: nn.Module, shares: dict[str, Share], gro
 
 
 def summed_over(group: Group) -> Callable[[Tensor], Tensor]:
-    """A hook of a weight: its gradient is the sum over the group."""
+    """Return a hook that replaces a weight's gradient by the sum over the group."""
 
     def hook(gradient: Tensor) -> Tensor:
         total = gradient.clone(memory_format=torch.contiguous_format)
@@ -121,7 +121,7 @@ def summed_over(group: Group) -> Callable[[Tensor], Tensor]:
 
 
 def require_divisible(what: str, number: int, size: int) -> None:
-    """Raises ModeUnavailable."""
+    """Raise ModeUnavailable if the number is not divisible."""
     if number % size:
         raise ModeUnavailable(
             f"--tensor-parallel {size} does not divide the model's {number} {what}",
@@ -130,20 +130,20 @@ def require_divisible(what: str, number: int, size: int) -> None:
 
 
 def scattered(x: Tensor, group: Group) -> Tensor:
-    """[batch, sequence, width], the same on every rank, to this rank's [sequence / size, batch, width]."""
+    """Turn [batch, sequence, width], the same on every rank, into this rank's [sequence / size, batch, width]."""
     require_divisible("tokens of a sequence", x.shape[1], dist.get_world_size(group))
     part: Tensor = _Scatter.apply(x.transpose(0, 1), group)
     return part
 
 
 def gathered(part: Tensor, group: Group) -> Tensor:
-    """The other way, for what every rank computes the same of."""
+    """Invert `scattered`, for a result from which every rank computes the same."""
     whole: Tensor = _Gather.apply(part, group)
     return whole.transpose(0, 1)
 
 
 def mean_over(loss: Tensor, group: Group) -> Tensor:
-    """Of the group's losses, of which each rank's is a summand."""
+    """Return the mean of the group's losses, one from each rank."""
     mean: Tensor = _Mean.apply(loss, group)
     return mean
 
@@ -159,7 +159,7 @@ def _all(part: Tensor, group: Group) -> Tensor:
 
 
 class _Scatter(torch.autograd.Function):
-    """This rank's part of the first dimension; backward all parts of the gradient."""
+    """Forward returns this rank's part of the first dimension; backward returns all parts of the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
@@ -172,7 +172,7 @@ class _Scatter(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """All parts; backward this rank's part of the gradient, which is the same on every rank."""
+    """Forward returns all parts; backward this rank's part of the gradient, which is the same on every rank."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:

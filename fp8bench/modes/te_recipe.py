@@ -1,7 +1,7 @@
-"""From a recipe's name to Transformer Engine's recipe object, and what its library allows of it.
+"""Converts a recipe's name to Transformer Engine's recipe object, and checks what the library supports of it.
 
-The fields are those of `transformer_engine.common.recipe`, under its names. Only those that were named are passed, so
-that a field that a release lacks is missed by nobody who did not name it.
+The fields are those of `transformer_engine.common.recipe`, under its names. Only the fields that were named are passed,
+so a field that a release lacks affects only users who name it.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +26,7 @@ ISLANDS = "it runs each of its linear modules outside of compiled graphs (torch.
 
 
 def versions() -> str:
-    """`Transformer Engine 2.20.2 on torch 2.11.0`; without a number where it is not installed."""
+    """Return e.g. `Transformer Engine 2.20.2 on torch 2.11.0`; without its version if it is not installed."""
     try:
         found = f"Transformer Engine {version('transformer-engine')}"
     except PackageNotFoundError:
@@ -35,7 +35,7 @@ def versions() -> str:
 
 
 def compile_policy(recipe: str | None) -> CompilePolicy:
-    """recipe: without its fields; None: of te-bf16."""
+    """Return the policy of a recipe. recipe: its name without fields; None for te-bf16."""
     if recipe != "delayed":
         return CompilePolicy(auto=False, reason=f"{versions()} breaks torch.compile's graphs: {ISLANDS}")
     return CompilePolicy(
@@ -48,7 +48,7 @@ def compile_policy(recipe: str | None) -> CompilePolicy:
 
 
 def make_recipe(recipe: Recipe) -> Any:
-    """Transformer Engine's object. Raises ModeUnavailable for a field that the installed release does not know."""
+    """Return Transformer Engine's object. Raises ModeUnavailable for a field that the installed release lacks."""
     from transformer_engine.common import recipe as upstream
 
     words = {FIELDS[name].upstream: value for name, value in recipe.values.items() if name != "layers"}
@@ -62,13 +62,13 @@ def make_recipe(recipe: Recipe) -> Any:
 
 
 def fields_of(resolved: Any) -> dict[str, Any]:
-    """What the object that the layers hold has in the fields that a name can set; its own text leaves some out."""
+    """Return the values of the object's fields that a name can set. The object's own text omits some."""
     found = {one.upstream: getattr(resolved, one.upstream, None) for one in FIELDS.values() if one.name != "layers"}
     return {name: _plain(value) for name, value in found.items() if value is not None}
 
 
 def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[int, int]) -> None:
-    """model: not yet converted. Raises ModeUnavailable where Transformer Engine has no backend for its heads."""
+    """Raise ModeUnavailable if Transformer Engine has no fp8 attention for these heads. model: not yet converted."""
     widths = {getattr(module, "head_dim", None) for module in model.modules()}
     known: list[int | None] = [*sorted(width for width in widths if isinstance(width, int))] or [None]
     why = next(filter(None, (refusal(recipe.base, width, capability) for width in known)), None)
@@ -88,5 +88,5 @@ def _value(upstream: Any, name: str, word: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """An enumeration's member by its name; what a record can hold as it is."""
+    """Return a value in a form that a record can hold: an enumeration's member by its name."""
     return value if isinstance(value, bool | int | str) else str(getattr(value, "name", value))

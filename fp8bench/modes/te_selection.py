@@ -1,8 +1,8 @@
-"""Which of Transformer Engine's modules run in fp8, where a recipe's `layers=` leaves some out.
+"""Which of Transformer Engine's modules run in fp8 if a recipe's `layers=` excludes some.
 
-A layer is named as in the plain model, and each module stands for one layer of it or for several: qkv and its norm are
-one module, fc1 and fc2 with theirs another. A module is in fp8 as a whole or not at all. One that is left out keeps its
-place and its weights, and runs under an autocast of its own that is off, forward and backward, in bf16.
+A layer is named as in the plain model, and each module contains one layer of it or several: qkv and its norm are one
+module, fc1, fc2 and their norm another. A module is in fp8 as a whole or not at all. An excluded module keeps its place
+and its weights, and runs forward and backward in bf16, under its own disabled autocast.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -27,27 +27,27 @@ STANDS_FOR: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
     ("proj", _PROJ),
     ("mlp", _MLP),
 )
-"""How the name of a module ends, within its block, and the plain layers that it may stand for, of timm and of Llama."""
+"""The end of a module's name within its block, and the plain layers that it may contain, in timm and in Llama."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A module of Transformer Engine's, and the plain layers that it stands for; none: unknown."""
+    """A module of Transformer Engine, and the plain layers that it contains; empty if unknown."""
 
     module: nn.Module
     layers: tuple[str, ...]
 
 
 def placed(modules: Mapping[str, nn.Module], plain: Collection[str]) -> list[Placed]:
-    """modules: by their dotted names in the converted model. plain: names of the plain model's linear layers."""
+    """Match modules, by their names in the converted model, to plain layers. plain: the names of all linear layers."""
     return [Placed(module, _layers(name, plain)) for name, module in modules.items()]
 
 
 def leave_out(found: list[Placed], choice: LayerChoice, label: str, off: Callable[[], Any]) -> list[str]:
-    """Take the modules whose layers are not chosen out of fp8, in place. off: makes an autocast that is switched off.
-    Returns the layers that are left out.
+    """Exclude the modules from fp8 whose layers are not chosen, in place. off: creates a disabled autocast. Returns the
+    layers that are excluded.
 
-    Raises ModeUnavailable where nothing is left, and where a module's layers are not all of one choice.
+    Raises ModeUnavailable if no layer is left, or if only some of a module's layers are chosen.
     """
     choice.require_some([layer for one in found for layer in one.layers], label)
     left: list[str] = []
@@ -92,5 +92,5 @@ def _switch_off(module: nn.Module, off: Callable[[], Any]) -> None:
         with off():
             return inner(*args, **kwargs)
 
-    # Transformer Engine keeps its modules out of compiled graphs, and this is one.
+    # Transformer Engine keeps its modules out of compiled graphs, and this wrapper does the same.
     module.forward = torch.compiler.disable(forward)

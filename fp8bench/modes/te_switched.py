@@ -1,5 +1,5 @@
-"""What both modes of Transformer Engine do with its layer as a whole: obey its switches (see te_gpt.py), and share it
-among ranks (see te_parallel.py).
+"""What both modes of Transformer Engine have in common when they use its complete layer: they apply its switches (see
+te_gpt.py), and share the layer among ranks (see te_parallel.py).
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -18,53 +18,53 @@ from fp8bench.schema.switches import split
 
 
 class Switched:
-    """te_switches: their names."""
+    """The base class of both modes. te_switches: the names of the switches that are on."""
 
     te_attention: TEAttention
     te_switches: tuple[str, ...]
 
     def switch_on(self, te_switches: str | None) -> None:
-        """As a configuration has them. Called once, before anything else here."""
+        """Set the switches as in a configuration. Must be called once, before any other method of this class."""
         self.te_switches = split(te_switches)
         self._beat = Beat()
 
     def options(self) -> Options:
-        """Of its layers."""
+        """Return the options of the mode's layers."""
         alone = dist.group.WORLD if dist.is_initialized() else None
         return Options(frozenset(self.te_switches), self._beat, alone, self.fp8_weights)
 
     def fp8_weights(self) -> AbstractContextManager[Any]:
-        """Entered while a layer is made."""
+        """Return the context in which a layer is created."""
         return nullcontext()
 
     @property
     def reuses(self) -> bool:
-        """Whether later micro-batches of a step take weights that its first one cast."""
+        """Whether later micro-batches of a step use weights that the first one cast."""
         return "weight-cache" in self.te_switches
 
     @property
     def joined_alone(self) -> bool:
-        """Whether a single rank is wrapped by DDP too."""
+        """Whether DDP also wraps a single rank."""
         return "parallel-setup" in self.te_switches
 
     @property
     def tensor_parallel_refusal(self) -> str | None:
-        """Layers are shared whole."""
+        """Why layers cannot be shared among ranks, or None. Only complete layers of Transformer Engine can."""
         if self.te_attention == "te":
             return None
         return "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
 
     def micro_batch(self, first: bool) -> None:
-        """Which forward pass comes next."""
+        """Set whether the next forward pass is the first of its step."""
         self._beat.first = first
 
     def clear_gradients(self, model: nn.Module) -> None:
-        """Those that are beside their weights."""
+        """Clear the gradients that are stored separately from their weights."""
         for _, layer in _named(model, TEGPTLayer):
             layer.clear_gradients()
 
     def weight_gradients(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        """By the plain model's names. Every rank calls it where ranks share layers."""
+        """Return gradients by the plain model's names. If ranks share layers, every rank must call this method."""
         layers = _named(model, TEGPTLayer)
         found = {
             name: weight.grad
@@ -76,8 +76,8 @@ class Switched:
         return found
 
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
-        """Share the converted layers among the ranks of a group, in place. Returns what a rank has of each weight of
-        which it has not all, by its name.
+        """Share the converted layers among the ranks of a group, in place. Returns, by name, this rank's share of each
+        weight that is divided.
 
         Raises ModeUnavailable for a model whose layers cannot be shared.
         """

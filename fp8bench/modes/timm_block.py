@@ -1,8 +1,8 @@
-"""What a timm `Block` computes, read off its modules, and a refusal of whatever another library could not honour.
+"""Reads what a timm `Block` computes from its modules, and refuses any part that another library could not reproduce.
 
 timm's Block is pre-norm: x + proj(attention(norm1(x))), then x + fc2(gelu(fc1(norm2(x)))). Its constructor's signature
-changes between versions, so the parts are matched, never positional arguments. A part that is not on the list below
-would be lost in a conversion without a word; it is refused instead.
+changes between versions, so parts are matched by name, never positional arguments. A conversion would silently lose any
+part that is not on the list below, so such a part is refused.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ from torch import nn
 from fp8bench.schema.errors import ModeUnavailable
 
 Block = Any
-"""timm's Block: nn.Module does not type its parts. Rows of its qkv weight are queries, then keys, then values, heads in
-order."""
+"""timm's Block. nn.Module does not type its parts. The rows of its qkv weight are queries, then keys, then values, with
+heads in order.
+"""
 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Sizes and rates of one block. attention_dropout and hidden_dropout are probabilities."""
+    """Sizes and rates of one block. attention_dropout, hidden_dropout: probabilities."""
 
     dim: int
     num_heads: int
@@ -31,8 +32,8 @@ class BlockShape:
 
 
 def find_timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """Every timm Block in the model with its dotted name. Known by place and name, so that timm is not imported for a
-    model of another kind.
+    """Return every timm Block in the model with its dotted name. The class is recognized by module and name, so that
+    timm is not imported for another kind of model.
     """
     kind = ("timm.models.vision_transformer", "Block")
     named = model.named_modules()
@@ -40,7 +41,7 @@ def find_timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
 
 
 def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """The same. Raises ModeUnavailable when there is none."""
+    """Return every timm Block with its dotted name. Raises ModeUnavailable if there are none."""
     found = find_timm_blocks(model)
     if not found:
         raise ModeUnavailable(
@@ -51,7 +52,7 @@ def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
 
 
 def read_shape(block: Block) -> BlockShape:
-    """The block's shape. Raises ModeUnavailable naming each part that only timm would compute."""
+    """Return the block's shape. Raises ModeUnavailable that names each part that only timm computes."""
     attn, mlp = block.attn, block.mlp
     odd = odd_parts(block)
     if odd:
@@ -71,7 +72,7 @@ def read_shape(block: Block) -> BlockShape:
 
 
 def odd_parts(block: Block) -> list[str]:
-    """What only timm would compute, in words; empty: the block can be converted whole."""
+    """Return the parts that only timm computes, in words; empty if the complete block can be converted."""
     found = [*_odd_block_parts(block), *_odd_attention_parts(block.attn), *_odd_mlp_parts(block.mlp)]
     return [*found, *_odd_dropouts(block)]
 

@@ -1,16 +1,17 @@
 """torchao's float8 training: each `nn.Linear` becomes a `Float8Linear`, whose three GEMMs run in fp8.
 
-Input, weight and output gradient are scaled afresh each time (dynamic scaling), per tensor or per row, cast to fp8 and
-multiplied. Without torch.compile the casts are separate kernels and cost more than fp8 saves. The weights stay the
-float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does a layer
-with a dimension that is not a multiple of 16, which the fp8 kernels cannot take. `layers=` of the recipe leaves out
-others: by their names, or with `torchao` by the library's own rule for small shapes.
+Input, weight and output gradient are each scaled anew in every pass (dynamic scaling), per tensor or per row, cast to
+fp8 and multiplied. Without torch.compile the casts are separate kernels and cost more than fp8 saves. The weights
+remain the float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does
+a layer with a dimension that is not a multiple of 16, which the fp8 kernels cannot take. `layers=` of the recipe
+excludes more layers: by their names, or with `torchao` by the library's own rule for small shapes.
 
 Under FSDP2 the tensorwise recipe gathers its weights in float8 (enable_fsdp_float8_all_gather), with scales that one
-all-reduce computes after each optimizer step. torchao does so for no other recipe, whose weights are gathered in bf16.
+all-reduce computes after each optimizer step. torchao supports this for no other recipe; their weights are gathered in
+bf16.
 
-On a CPU the casts are done and the GEMMs emulated: the numbers are right and the time means nothing. torchao heeds
-CUDA's autocast alone, so there the GEMMs are emulated from float32.
+On a CPU the casts are performed and the GEMMs emulated: the numbers are right and the times are meaningless. torchao
+takes only CUDA's autocast into account, so on a CPU the GEMMs are emulated from float32.
 """
 
 import dataclasses
@@ -29,23 +30,23 @@ from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
 
 HEADS = frozenset({"head", "lm_head"})
 CLASSIFIERS = frozenset({"head", "head_dist"})
-"""What timm's models call the module that gives the logits, alone or with layers inside (`head.fc`)."""
+"""The names in timm's models of the module that computes the logits, alone or with layers inside (`head.fc`)."""
 
 
 def is_head(fqn: str) -> bool:
-    """Whether the layer of that dotted name gives the logits."""
+    """Return whether the layer of that dotted name computes the logits."""
     return fqn.rpartition(".")[2] in HEADS or fqn.partition(".")[0] in CLASSIFIERS
 
 
 def convertible(module: nn.Module, fqn: str) -> bool:
-    """Whether a linear layer goes to fp8. fqn: its dotted name in the model."""
+    """Return whether a linear layer can go to fp8. fqn: its dotted name in the model."""
     if is_head(fqn) or not isinstance(module, nn.Linear):
         return False
     return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0
 
 
 def require_convertible(model: nn.Module) -> None:
-    """Raises ModeUnavailable for a model of which no layer would go to fp8."""
+    """Raise ModeUnavailable for a model without any layer that can go to fp8."""
     if any(convertible(module, name) for name, module in model.named_modules()):
         return
     raise ModeUnavailable(
@@ -55,7 +56,7 @@ def require_convertible(model: nn.Module) -> None:
 
 
 class TorchAOFloat8:
-    """recipe: tensorwise (default), rowwise, rowwise_with_gw_hp."""
+    """The float8 mode of torchao. recipe: tensorwise (default), rowwise, rowwise_with_gw_hp."""
 
     name = "torchao-float8"
     tolerance = FP8_TOLERANCE
@@ -64,14 +65,14 @@ class TorchAOFloat8:
     config_fields: ClassVar[tuple[str, ...]] = ("fp8_layer_names",)
 
     def __init__(self, recipe: str | None = None, fp8_layer_names: tuple[str, ...] | None = None) -> None:
-        """recipe: with its fields. fp8_layer_names: of `layers=auto`."""
+        """recipe: the name with its fields. fp8_layer_names: the names for `layers=auto`."""
         named = split_recipe(recipe or "tensorwise")
         self.recipe = named.base
         self._layers = LayerChoice(named.layers, fp8_layer_names)
         self._emulated = False
 
     def check(self, device: torch.device) -> None:
-        """Needs torchao; on a GPU, compute capability 8.9; on a CPU, a recipe that can be emulated."""
+        """Require torchao; on a GPU, compute capability 8.9; on a CPU, a recipe that can be emulated."""
         _float8()
         capability = compute_capability(device)
         if device.type == "cuda" and capability < (8, 9):
@@ -88,7 +89,7 @@ class TorchAOFloat8:
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Swap the convertible linear layers that were chosen, in place. Raises ModeUnavailable when there is none."""
+        """Swap the chosen linear layers that are convertible, in place. Raises ModeUnavailable if there are none."""
         float8 = _float8()
         require_convertible(model)
         self._emulated = next(model.parameters()).device.type == "cpu"
@@ -107,7 +108,7 @@ class TorchAOFloat8:
         return converted
 
     def _module_filter(self, float8: Any) -> Callable[[nn.Module, str], bool]:
-        """What is converted, given a module and its dotted name."""
+        """Return the function that decides whether a module is converted, given the module and its dotted name."""
         own = _own_rule(float8, self.recipe) if self._layers.layers == LIBRARY_LAYERS else None
 
         def takes(module: nn.Module, name: str) -> bool:
@@ -118,23 +119,23 @@ class TorchAOFloat8:
         return takes
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Nothing: the converted layers know."""
+        """Return an empty context, because the converted layers cast by themselves."""
         return nullcontext()
 
     @property
     def gathered_dtype(self) -> str | None:
-        """What stays in high precision is gathered in bf16, but where GEMMs are emulated from float32."""
+        """The dtype in which high-precision weights are gathered: bf16, except if GEMMs are emulated from float32."""
         return None if self._emulated else "bfloat16"
 
     @property
     def sharding_notes(self) -> tuple[str, ...]:
-        """Why weights are not gathered in float8, where they are not."""
+        """Why weights are not gathered in float8, if they are not."""
         if self.recipe == "tensorwise":
             return ()
         return (f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}",)
 
     def before_sharding(self, model: nn.Module) -> bool:
-        """Tensorwise: weights are float32 parameters that cast themselves to float8 when they are gathered."""
+        """Prepare tensorwise weights: float32 parameters that cast themselves to float8 when they are gathered."""
         if self.recipe != "tensorwise":
             return False
         float8 = _float8()
@@ -145,12 +146,12 @@ class TorchAOFloat8:
         return True
 
     def after_update(self, model: nn.Module) -> None:
-        """The scales of all weights at once; a weight whose scale is missing makes a collective of its own."""
+        """Compute the scales of all weights at once. Otherwise each weight would need a collective of its own."""
         if self.recipe == "tensorwise":
             _float8().precompute_float8_dynamic_scale_for_fsdp(model)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Float8Linear layers as counted in the model, and how one of them says that it casts."""
+        """Return the number of Float8Linear layers in the model, and how they report that they cast."""
         casts = {
             module.extra_repr().partition("cast_configs=")[2].strip('"')
             for module in self._float8_linears(model).values()
@@ -180,7 +181,7 @@ class TorchAOFloat8:
 
 
 def _own_rule(float8: Any, recipe: str) -> Callable[[nn.Module, str], bool]:
-    """torchao's rule for small shapes. Raises ModeUnavailable where it has none for the recipe."""
+    """Return torchao's rule for small shapes. Raises ModeUnavailable if it has none for the recipe."""
     try:
         rule: Callable[[nn.Module, str], bool] = float8._auto_filter_for_recipe(recipe, [])
     except (AttributeError, NotImplementedError, ValueError) as error:
@@ -192,7 +193,7 @@ def _own_rule(float8: Any, recipe: str) -> Callable[[nn.Module, str], bool]:
 
 
 def _float8() -> Any:
-    """torchao.float8, or ModeUnavailable."""
+    """Return torchao.float8. Raises ModeUnavailable if it cannot be imported."""
     try:
         import torchao.float8
     except ImportError as error:

@@ -1,12 +1,12 @@
-"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py) or a
-layer of transformers' Llama (see te_llama.py), whichever the model is made of; any other model's linear layers and
-layer norms one by one (see te_layers.py).
+"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`. They convert timm's Blocks (see te_block.py), the layers of
+transformers' Llama (see te_llama.py) or those of a GPT (see te_gpt.py), whichever the model has; in any other model
+they convert linear layers and layer norms one by one (see te_layers.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
-`block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
-default changes with the GPU; its fields (te_recipe.py) and which modules are left out (te_selection.py) are in its
-name. Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are reduced over the data-parallel group, so
-that every rank scales alike.
+`block` and `mxfp8`). The default recipe is fixed here as `delayed`, because Transformer Engine's own default depends on
+the GPU. The recipe's name includes its fields (te_recipe.py) and which modules are left out (te_selection.py).
+Attention is fp8 only with `dpa=on`. Under DDP the amax histories are reduced over the data-parallel group, so that
+every rank uses the same scales.
 
 Transformer Engine is imported on first use, never with this file.
 """
@@ -42,15 +42,16 @@ from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageErr
 from fp8bench.schema.recipe import ALL_LAYERS, split_recipe
 
 GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
-"""Linear layers of the plain model inside each Transformer Engine module, where that is timm's."""
+"""The number of the plain model's linear layers in each Transformer Engine module, for timm's models."""
 
 DELAYED_SETTLE_PASSES = 3
-"""Delayed scaling starts from a scale of 1; after the first pass every amax is in the history, and a further one lets
-the gradients that the first one lost reach the layers below. The third is for good measure."""
+"""Delayed scaling starts from a scale of 1. After the first pass every amax is in the history, and after another one
+the gradients that the first one lost reach the layers below. The third is a safety margin.
+"""
 
 
 def import_te() -> Any:
-    """transformer_engine.pytorch. Raises ModeUnavailable where it is missing or does not load."""
+    """Return transformer_engine.pytorch. Raises ModeUnavailable if it is missing or cannot be loaded."""
     try:
         import transformer_engine.pytorch as te
     except (ImportError, OSError) as error:
@@ -62,7 +63,7 @@ def import_te() -> Any:
 
 
 class TEBF16(Switched):
-    """Transformer Engine's block under bf16 autocast: what its kernels bring without fp8."""
+    """Transformer Engine's block under bf16 autocast: the gain of its kernels without fp8."""
 
     name = "te-bf16"
     tolerance = BF16_TOLERANCE
@@ -83,7 +84,7 @@ class TEBF16(Switched):
         self._swaps: Swaps | None = None
 
     def check(self, device: torch.device) -> None:
-        """Needs an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
+        """Require an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
         if device.type != "cuda":
             raise ModeUnavailable(
                 f"Transformer Engine needs an NVIDIA GPU, and this is a {device.type}",
@@ -94,8 +95,8 @@ class TEBF16(Switched):
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every block that is known here, in place, by one with the same weights; in a model of others, layers
-        one by one.
+        """Replace every known block, in place, by one with the same weights. In a model without known blocks, replace
+        layers one by one.
         """
         te = import_te()
         if gpt_layers(model):
@@ -118,7 +119,7 @@ class TEBF16(Switched):
 
     @property
     def _te_attends(self) -> bool:
-        """Whether attention is Transformer Engine's: it is the model's own where layers are swapped one by one."""
+        """Whether attention is Transformer Engine's. If layers are swapped one by one, it is the model's own."""
         return self.te_attention == "te" and self._has_blocks
 
     @property
@@ -126,7 +127,7 @@ class TEBF16(Switched):
         return self._swaps is None or bool(self._swaps.blocks)
 
     def convert_timm(self, te: Any, model: nn.Module) -> nn.Module:
-        """Replace every timm Block."""
+        """Replace every timm Block, in place."""
         block_class = self.block_class()
         for name, block in timm_blocks(model):
             converted = block_class(te, read_shape(block), block)
@@ -134,19 +135,19 @@ class TEBF16(Switched):
         return model
 
     def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
-        """What takes the place of timm's Block."""
+        """Return the class that replaces timm's Block."""
         return TEBlock if self.te_attention == "te" else TESDPABlock
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Nothing: bf16 autocast is the loop's business."""
+        """Return an empty context, because the training loop applies bf16 autocast."""
         return nullcontext()
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Transformer Engine's own: its second forward pass is in fp8 too, with the scales of the first."""
+        """Run Transformer Engine's own checkpoint. Its second forward pass is also in fp8, with the first's scales."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Transformer Engine layers as counted in the model, and the attention backend that it chose."""
+        """Return the number of Transformer Engine layers in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
         backend = attention_backend() if self._te_attends else None
         dtypes = {str(m.residual_dtype).removeprefix("torch.") for m in model.modules() if hasattr(m, "residual_dtype")}
@@ -166,7 +167,7 @@ class TEBF16(Switched):
 
 
 class TEFP8(TEBF16):
-    """recipe: delayed (default), current, block, mxfp8."""
+    """The fp8 mode of Transformer Engine. recipe: delayed (default), current, block, mxfp8."""
 
     name = "te-fp8"
     fp8: ClassVar[bool] = True
@@ -184,7 +185,7 @@ class TEFP8(TEBF16):
         te_switches: str | None = None,
         fp8_layer_names: tuple[str, ...] | None = None,
     ) -> None:
-        """recipe: with its fields. fp8_layer_names: of `layers=auto`."""
+        """recipe: the name with its fields. fp8_layer_names: the names for `layers=auto`."""
         super().__init__(te_attention=te_attention, te_switches=te_switches)
         self._named = split_recipe(recipe or "delayed")
         self.recipe = self._named.base
@@ -198,7 +199,7 @@ class TEFP8(TEBF16):
             self.twin_refusal = "Transformer Engine rolls the amax histories of all models of a process together"
 
     def check(self, device: torch.device) -> None:
-        """As te-bf16, and the recipe's own needs as Transformer Engine states them."""
+        """Check the requirements of te-bf16, and those of the recipe as Transformer Engine states them."""
         super().check(device)
         te = import_te()
         probes: dict[str, Callable[..., tuple[bool, str]]] = {
@@ -215,8 +216,8 @@ class TEFP8(TEBF16):
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """As te-bf16; modules of layers that were not chosen stay in bf16. Raises ModeUnavailable, also for heads that
-        fp8 attention has no backend of.
+        """Convert as te-bf16 does; modules of layers that were not chosen stay in bf16. Raises ModeUnavailable, also if
+        no backend of fp8 attention supports the model's heads.
         """
         plain = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
         if self._named.fp8_attention:
@@ -232,7 +233,7 @@ class TEFP8(TEBF16):
         return context
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Transformer Engine's autocast with the pinned recipe, amax reduced over the data-parallel group."""
+        """Return Transformer Engine's autocast with the fixed recipe, amax reduced over the data-parallel group."""
         group = dist.group.WORLD if dist.is_initialized() else None
         context: AbstractContextManager[Any] = import_te().autocast(
             enabled=True, recipe=self._te_recipe(), amax_reduction_group=group
@@ -240,7 +241,7 @@ class TEFP8(TEBF16):
         return context
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """As te-bf16, with the recipe that the layers themselves hold. Raises MeasurementInvalid if none ran fp8."""
+        """Return te-bf16's evidence with the recipe that the layers hold. Raises MeasurementInvalid if none ran fp8."""
         in_fp8 = [layer for layer in te_layers(model) if layer.fp8_initialized]
         recipes = {str(layer.fp8_meta.get("recipe")) for layer in in_fp8}
         if not recipes:
@@ -259,38 +260,38 @@ class TEFP8(TEBF16):
         }
 
     def step_state(self, model: nn.Module) -> list[torch.Tensor]:
-        """The scales of delayed scaling and the amax histories that they follow from; other recipes keep nothing."""
+        """Return the scales of delayed scaling and the amax histories behind them; other recipes have no state."""
         scaled = [*te_layers(model), *(te_attentions(model) if self._named.fp8_attention else ())]
         metas = [layer.fp8_meta.get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
     def fp8_weights(self) -> AbstractContextManager[Any]:
-        """Entered while a layer is made."""
+        """Return the context in which a layer is created."""
         if "fp8-weights" not in self.te_switches:
             return nullcontext()
         context: AbstractContextManager[Any] = import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
         return context
 
     def _te_recipe(self) -> Any:
-        # One object for the whole run: Transformer Engine compares recipes by identity.
+        # One object for the entire run, because Transformer Engine compares recipes by identity.
         if self._resolved is None:
             self._resolved = make_recipe(self._named)
         return self._resolved
 
 
 def te_layers(model: nn.Module) -> list[Any]:
-    """Transformer Engine's linear modules in the model."""
+    """Return Transformer Engine's linear modules in the model."""
     return [module for module in model.modules() if is_te_linear(module)]
 
 
 def is_te_linear(module: nn.Module) -> bool:
-    """Whether it is one of Transformer Engine's linear modules."""
+    """Return whether the module is one of Transformer Engine's linear modules."""
     return type(module).__module__.startswith("transformer_engine") and type(module).__name__ in GEMMS
 
 
 def te_attentions(model: nn.Module) -> list[Any]:
-    """Transformer Engine's dot-product attentions in the model, which keep scales of their own in fp8."""
+    """Return Transformer Engine's dot-product attentions in the model, which have their own scales in fp8."""
     return [
         module
         for module in model.modules()

@@ -1,1 +1,1 @@
-"""What the number formats hold, what error they add, and how fast their GEMMs are."""
+"""What number formats can represent, the errors that they add, and the speed of their GEMMs."""

@@ -1,10 +1,10 @@
-"""Which operations this torch runs on tensors of a format, and which it refuses: each is tried, and none looked up.
+"""Determines which operations this torch runs on tensors of a format, and which it refuses, by trying each one.
 
-fp8 is a format to store values in and to give to a GEMM; of arithmetic torch has only some, other operations on a CPU
-than on a GPU, and other ones from version to version. What it refuses must be cast to bfloat16 or float32 first.
+fp8 is a format for storing values and for the operands of GEMMs. torch supports only some arithmetic on it, which
+differs between CPU and GPU and from version to version. Otherwise a tensor must first be cast to bfloat16 or float32.
 
-Each operation takes a matrix of `VALUE`, SIZE x SIZE, and is tried on float32 too. Every result is a power of two that
-all formats here hold exactly, so that a result that differs is wrong, and not rounded.
+Each operation takes a matrix of `VALUE`, SIZE x SIZE, and is also run on float32. Every result is a power of two that
+all formats here hold exactly, so a result that differs is wrong, and not rounded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,18 +17,18 @@ from fp8bench.schema.errors import first_line
 from fp8bench.schema.formats import Outcome, Tried
 
 SIZE = 16
-"""Every dimension of an fp8 GEMM is a multiple of it."""
+"""A multiple of 16, as every dimension of an fp8 GEMM must be."""
 
 VALUE = 0.5
 PACKED = "_x2"
-"""Ends the name of a format of which a byte holds two values: torch has no value of it to compute with."""
+"""The suffix of a format with two values in a byte. torch cannot compute with its values."""
 
 USUAL = ("float8_e4m3fn", "float8_e5m2")
-"""What is tried where no format is named."""
+"""The formats that are tried if none is named."""
 
 
 def _scaled_mm(x: Tensor) -> Tensor:
-    """As in `gemm`: the one way to multiply that uses fp8 units. Of float32, which it does not take, a plain one."""
+    """Multiply as in `gemm`, the only way that uses fp8 units; float32, which that does not accept, plainly."""
     if x.dtype == torch.float32:
         return torch.mm(x, x.t())
     one = torch.ones((), device=x.device)
@@ -55,26 +55,26 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear(x, x)": lambda x: functional.linear(x, x),
     "scaled_mm to bf16": _scaled_mm,
 }
-"""By what they are called, from what moves values to what multiplies them."""
+"""The operations by name, from those that move values to those that multiply them."""
 
 
 def devices() -> tuple[str, ...]:
-    """Those of this machine: the CPU, and the first GPU that torch can use."""
+    """Return the devices of this machine: the CPU, and the first GPU that torch can use."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def torch_version() -> str:
-    """As torch says it."""
+    """Return torch's version as torch reports it."""
     return str(torch.__version__)
 
 
 def triable(name: str) -> bool:
-    """Whether this torch has tensors of the format's values, one by one."""
+    """Return whether this torch has tensors with single values of the format."""
     return hasattr(torch, name) and not name.endswith(PACKED)
 
 
 def try_all(names: Sequence[str], places: Iterable[str] = ("cpu",)) -> tuple[Tried, ...]:
-    """Every operation on every format that this torch has values of. names: of formats. places: of `devices`."""
+    """Try every operation on every format whose values this torch has. names: formats. places: some of `devices`."""
     known = list(filter(triable, names))
     where = tuple(places)
     return tuple(_tried(operation, name, place) for operation in OPERATIONS for place in where for name in known)
@@ -85,7 +85,7 @@ def _tried(operation: str, name: str, place: str) -> Tried:
     expected = function(torch.full((SIZE, SIZE), VALUE)).float()
     try:
         found = function(torch.full((SIZE, SIZE), VALUE, device=place).to(dtype))
-        # A GPU's error may come only now.
+        # A GPU may report its error only now.
         outcome: Outcome = "runs" if torch.equal(found.cpu().float(), expected) else "wrong"
     except (RuntimeError, TypeError, ValueError) as error:
         return Tried(operation, name, place, "refused", reason=first_line(error))

@@ -1,7 +1,7 @@
 """Block scales, emulated in torch on any machine: MXFP8, MXFP4, NVFP4 and Transformer Engine's blocks of 128.
 
-One scale for a whole tensor must serve its largest value, so that beside an outlier small values become zero. Block
-formats give each block of values a scale of its own:
+A single scale for a complete tensor must suit its largest value, so next to an outlier small values become zero. Block
+formats give each block of values its own scale:
 
     fp8          e4m3 with one float32 for the whole tensor (current scaling)
     te-block     e4m3 in blocks of 128, scaled by a float32 that is a power of two (TE's Float8BlockScaling)
@@ -11,22 +11,22 @@ formats give each block of values a scale of its own:
     nvfp4        e2m1 in blocks of 16, scaled by an e4m3 value, and the whole tensor by a float32 as well
     nvfp4-2d     the same in squares of 16 x 16, for weights
 
-A block is of consecutive values along the dimension that a GEMM sums over. The scale of a block with the largest
-magnitude amax is, with `largest` that of the element's format:
+A block consists of consecutive values along the dimension that a GEMM sums over. The scale of a block with the largest
+magnitude amax is, with `largest` the largest value of the element's format:
 
-    e8m0       2^ceil(log2(amax / largest)): rounded up, as Transformer Engine and cuDNN do it, so that nothing
+    e8m0       2^ceil(log2(amax / largest)): rounded up, as in Transformer Engine and cuDNN, so that nothing
                saturates. (The MX specification's own example rounds down, and saturates.)
     e4m3       amax / 6 / g, rounded to e4m3, where g = tensor's amax / (448 * 6) is the tensor's float32
     float32    amax / largest
 
 and an element is its value over that scale, rounded to nearest, ties to even, and saturated.
 
-Forward and backward GEMMs sum over different dimensions, so that training needs each tensor in blocks along both. A
-format with one scale for all, or one for a square, is transposed without a loss. Blocks along a dimension are not: the
-transpose must be cast again, and if only the first cast is left, it is a cast of a cast. So Transformer Engine makes
-both copies from the values, which costs twice the memory (`transposed_error` is that second copy's,
-`requantized_error` that of a cast of a cast). Between powers of two mantissas survive a second cast, and only what has
-no room below is lost; NVFP4's scales have mantissas of their own, and lose more.
+Forward and backward GEMMs sum over different dimensions, so training needs each tensor in blocks along both. A format
+with one scale for all values, or one for a square, is transposed without loss. Blocks along a dimension are not: the
+transpose must be cast again, and if only the first cast is left, the result is a cast of a cast. So Transformer Engine
+makes both copies from the values, which costs twice the memory (`transposed_error` is the error of that second copy,
+`requantized_error` that of a cast of a cast). If scales are powers of two, mantissas survive a second cast, and only
+values that are too small are lost; NVFP4's scales have mantissas, and lose more.
 
 Sources: OCP Microscaling Formats (MX) Specification 1.0, sections 5 and 6; Transformer Engine's documentation of MXFP8
 and NVFP4; Abecassis et al. 2025, Pretraining Large Language Models with NVFP4, arXiv:2509.25149. Stochastic rounding
@@ -46,23 +46,23 @@ from fp8bench.schema.blocks import BlockErrors, BlockScales
 from fp8bench.schema.numerics import Distribution
 
 ROWS, COLUMNS = 512, 512
-"""Of the matrices that are cast: a multiple of every block."""
+"""The size of the matrices that are cast: a multiple of every block."""
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "heavy-tailed", "outlier")
 SIZES = (16, 32, 64, 128, 256, 512, None)
-"""Values that share a scale, in the comparison of sizes; None: all of them."""
+"""Values that share a scale, in the comparison of sizes; None for all of them."""
 
 SWEPT = ((E4M3, FLOAT32), (E4M3, E8M0), (E2M1, E8M0), (E2M1, E4M3))
 """Elements and scales of the comparison of sizes."""
 
 SWEPT_ON: Distribution = "heavy-tailed"
-"""Where the size of a block matters, and no channel has the outliers to itself."""
+"""The distribution for which the size of a block matters, because outliers are not confined to a few channels."""
 
 
 @dataclass(frozen=True)
 class BlockCast:
-    """values: [rows, columns] float32, what the cast made of them. scales: float32, what a block's elements are
-    multiplied by again: [rows, blocks], [blocks, blocks] of squares, or one. saturated, flushed: see `ScaledCast`.
+    """A matrix after a cast. values: [rows, columns] float32. scales: float32, the factors by which a block's elements
+    are multiplied again: [rows, blocks], [blocks, blocks] for squares, or one. saturated, flushed: see `ScaledCast`.
     """
 
     values: Tensor
@@ -72,14 +72,15 @@ class BlockCast:
 
 
 def block_cast(values: Tensor, scaling: Scaling) -> BlockCast:
-    """values: float32, [rows, columns], columns (and of squares rows) a multiple of the block; blocks lie along a row.
+    """Cast values: float32, [rows, columns]. Blocks run along a row. Columns, and for squares also rows, must be a
+    multiple of the block.
 
-    Raises ValueError where they are no multiple.
+    Raises ValueError if they are not.
     """
     blocked = _blocked(values, scaling)
     amax = blocked.abs().amax(dim=(-3, -1) if scaling.square else -1, keepdim=True)
     scales = _scales(amax, scaling)
-    # A block whose scale is zero, or too small for a reciprocal, has no value left.
+    # A block whose scale is zero, or too small for a reciprocal, has no values left.
     multiplier = torch.where(scales > 0, scales.double().reciprocal(), 0.0).clamp(max=torch.finfo(torch.float32).max)
     made = scaled_cast(blocked, multiplier.float(), grid(scaling.element))
     kept = torch.where(scales > 0, made.values, 0.0)
@@ -88,7 +89,7 @@ def block_cast(values: Tensor, scaling: Scaling) -> BlockCast:
 
 
 def _blocked(values: Tensor, scaling: Scaling) -> Tensor:
-    """[rows, blocks, block]; of squares [block rows, block, blocks, block]; of one block [1, 1, all]."""
+    """Return [rows, blocks, block]; for squares [block rows, block, blocks, block]; for one block [1, 1, all]."""
     rows, columns = values.shape
     if scaling.block is None:
         return values.reshape(1, 1, -1)
@@ -104,7 +105,7 @@ def _squeezed(scales: Tensor, scaling: Scaling) -> Tensor:
 
 
 def _scales(amax: Tensor, scaling: Scaling) -> Tensor:
-    """What elements are multiplied by again, in the format of the scale. amax: of each block."""
+    """Return the factors by which elements are multiplied again, in the scale's format. amax: that of each block."""
     exact = amax / scaling.largest
     if scaling.scale in (E8M0, POWER_OF_TWO):
         return power_of_two_above(exact)
@@ -117,21 +118,21 @@ def _scales(amax: Tensor, scaling: Scaling) -> Tensor:
 
 
 def power_of_two_above(values: Tensor) -> Tensor:
-    """The smallest power of two that is not less than each value, within e8m0's range. values: float32, >= 0."""
+    """Return the smallest power of two not less than each value, within e8m0's range. values: float32, >= 0."""
     bits = values.view(torch.int32)
     exponent, mantissa = bits >> MANTISSA_BITS, bits & ((1 << MANTISSA_BITS) - 1)
-    # Of a subnormal float32 the mantissa alone says how large it is: half of its range is 2^-127.
+    # The size of a subnormal float32 is in its mantissa alone: half of its range is 2^-127.
     above = (mantissa != 0) & ~((exponent == 0) & (mantissa <= 1 << (MANTISSA_BITS - 1)))
     biased = (exponent + above.int()).clamp(0, 2 * EXPONENT_BIAS)
-    # e8m0's lowest is a subnormal float32.
+    # e8m0's lowest value is a subnormal float32.
     return torch.where(biased == 0, 2.0**-EXPONENT_BIAS, (biased << MANTISSA_BITS).view(torch.float32))
 
 
 def examine_blocks(seed: int = 0, rows: int = ROWS, columns: int = COLUMNS) -> BlockScales:
-    """Every named way on every distribution, and every size of block on SWEPT_ON. rows, columns: multiples of every
-    block.
+    """Examine every named way on every distribution, and every size of block on SWEPT_ON. rows, columns: multiples of
+    every block.
 
-    Raises ValueError where they are not.
+    Raises ValueError if they are not.
     """
     drawn = {name: _drawn(name, seed, rows, columns) for name in DISTRIBUTIONS}
     named = [_errors(values, scaling, name) for name, values in drawn.items() for scaling in SCALINGS]
@@ -140,7 +141,7 @@ def examine_blocks(seed: int = 0, rows: int = ROWS, columns: int = COLUMNS) -> B
 
 
 def _sweep(columns: int) -> Iterator[Scaling]:
-    """Of each element and scale; a tensor's e4m3 scale would be the float32 that it has anyway."""
+    """Yield the scalings of each element and scale, except an e4m3 scale of a tensor, which has a float32 scale."""
     for element, scale in SWEPT:
         for size in SIZES:
             if (size is not None or scale != E4M3) and (size or 0) <= columns:
@@ -148,12 +149,12 @@ def _sweep(columns: int) -> Iterator[Scaling]:
 
 
 def _drawn(name: Distribution, seed: int, rows: int, columns: int) -> Tensor:
-    """What bfloat16 holds, as the tensors that are cast in training."""
+    """Draw values that bfloat16 can hold, as in the tensors that are cast in training."""
     return draw_values(name, (rows, columns), generator(seed, name, "blocks")).bfloat16().float()
 
 
 def _errors(values: Tensor, scaling: Scaling, name: Distribution) -> BlockErrors:
-    """Without the transposes where the way has no name."""
+    """Return the errors of a way to scale; without transposes if it has no name."""
     first = block_cast(values, scaling)
     second = block_cast(values.t().contiguous(), scaling).values.t() if scaling.name else None
     again = block_cast(first.values.t().contiguous(), scaling).values.t() if scaling.name else None

@@ -1,26 +1,26 @@
-"""Number formats: what their bits mean, so what they can hold, and which bits a value has. Without torch; what torch's
-casts make of values is in `formats`.
+"""Number formats: what their bits mean, which values they can hold, and which bits a value has. This module does not
+use torch; `formats` examines torch's casts.
 
-A floating-point number is a sign, an exponent and a mantissa. The exponent's bits, read as an integer less a bias, give
-the power of two below the number; the mantissa's bits, how far it is towards the next one:
+A floating-point number is a sign, an exponent and a mantissa. The exponent's bits, read as an integer minus a bias,
+give the power of two below the number; the mantissa's bits give how far the number is towards the next one:
 
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
-    value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal one, where the exponent's bits are all 0
+    value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
-Exponent bits buy range, mantissa bits precision, and 8 bits have little of either. So fp8 comes as a pair: e4m3 (4 bits
-of exponent, 3 of mantissa) for weights and activations, which need the precision, and e5m2 for gradients, which need
-the range (Micikevicius et al. 2022, FP8 formats for deep learning, arXiv:2209.05433; the OCP 8-bit Floating Point
-Specification, OFP8).
+Exponent bits determine range, mantissa bits precision, and 8 bits provide little of either. So fp8 is a pair of
+formats: e4m3 (4 bits of exponent, 3 of mantissa) for weights and activations, which need precision, and e5m2 for
+gradients, which need range (Micikevicius et al. 2022, FP8 formats for deep learning, arXiv:2209.05433; the OCP 8-bit
+Floating Point Specification, OFP8).
 
-IEEE 754 reserves the whole highest exponent for inf and nan; so does e5m2, which is float16 with 8 fewer bits of
-mantissa. e4m3's max would then be 240. e4m3fn (f: finite, n: nan only where all bits are 1) has no infinity and one nan
-a sign, and reaches 448. A larger value can therefore become only nan or 448; the cast decides which.
+IEEE 754 reserves the complete highest exponent for inf and nan; so does e5m2, which is float16 with 8 fewer bits of
+mantissa. e4m3's max would then be 240. e4m3fn (f: finite, n: nan only if all bits are 1) has no infinity and one nan
+per sign, and reaches 448. So a larger value can become only nan or 448, and the cast decides which.
 
 Two formats serve blocks: in the OCP Microscaling Formats (MX) Specification, 32 values share a scale. e8m0fnu is that
-scale, the exponent of a float32 alone: no sign (u), no mantissa, and no zero; powers of two and one nan. e2m1fn is a
-value of an MXFP4 block: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives, without inf or nan; torch's float4_e2m1fn_x2
-stores two in a byte. fnuz (uz: unsigned zero) is another pair of fp8, of Graphcore and AMD's MI300: the bias is larger
-by one, zero has no sign, and nan is in the place of the negative zero.
+scale, only the exponent of a float32: no sign (u), no mantissa, and no zero; it has powers of two and one nan. e2m1fn
+is a value of an MXFP4 block: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives, without inf or nan; torch's
+float4_e2m1fn_x2 stores two in a byte. fnuz (uz: unsigned zero) is another pair of fp8, by Graphcore and in AMD's MI300:
+the bias is larger by one, zero has no sign, and nan is in the place of the negative zero.
 """
 
 import math
@@ -31,16 +31,16 @@ from typing import Literal
 from fp8bench.schema.formats import Bits, Format, FormatReport, Reach
 
 SMALL_BITS = 8
-"""Values are listed one by one for formats of at most so many bits."""
+"""The largest number of bits of formats whose values are listed one by one."""
 
 
 @dataclass(frozen=True)
 class Definition:
     """What the bits of a format mean.
 
-    specials: where inf and nan are. `ieee`: the highest exponent, inf where the mantissa is 0; `nan_at_ones`: no inf,
-    nan where all bits but the sign are 1; `nan_at_minus_zero`: no inf, nan in its place; `none`: neither.
-    subnormal: whether the lowest exponent is of zero and subnormals, or like the others.
+    specials: where inf and nan are. `ieee`: the highest exponent, inf if the mantissa is 0; `nan_at_ones`: no inf, nan
+    if all bits but the sign are 1; `nan_at_minus_zero`: no inf, nan in the place of minus zero; `none`: neither.
+    subnormal: whether the lowest exponent is for zero and subnormals, or like the others.
     """
 
     name: str
@@ -53,17 +53,17 @@ class Definition:
 
     @property
     def bits(self) -> int:
-        """Bits a value, be several packed into a byte or not."""
+        """Bits per value, whether or not several are packed into a byte."""
         return self.sign_bits + self.exponent_bits + self.mantissa_bits
 
     @property
     def ones(self) -> int:
-        """The pattern whose bits are all 1, but for the sign."""
+        """The pattern whose bits, except the sign, are all 1."""
         return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
 
     @property
     def largest(self) -> int:
-        """The pattern of max: patterns without a sign are in the order of their values, inf and nan last."""
+        """The pattern of max. Patterns without a sign are in the order of their values, with inf and nan last."""
         specials = {"ieee": 1 << self.mantissa_bits, "nan_at_ones": 1}
         return self.ones - specials.get(self.specials, 0)
 
@@ -82,14 +82,14 @@ DEFINITIONS = {
         Definition("float4_e2m1fn_x2", 2, 1, 1, "none"),
     )
 }
-"""By torch's names, in the order in which they are shown."""
+"""The definitions by torch's names, in the order in which they are shown."""
 
 RARE = ("float8_e4m3fnuz", "float8_e5m2fnuz")
-"""Formats of no GPU that is measured here; shown only with `--all` or by name."""
+"""Formats that no GPU measured here has; shown only with `--all` or by name."""
 
 
 def decode(definition: Definition, pattern: int) -> float:
-    """The value of a bit pattern, exactly: float64 holds every value of every format here.
+    """Return the value of a bit pattern, exactly: float64 holds every value of every format here.
 
     Raises ValueError for a pattern of more bits than the format has.
     """
@@ -109,12 +109,12 @@ def decode(definition: Definition, pattern: int) -> float:
 
 
 def positive_values(definition: Definition) -> Iterator[float]:
-    """Every finite value above zero, ascending. Not for wide formats, which have too many."""
+    """Yield every finite value above zero, ascending. Not for wide formats, which have too many."""
     return (decode(definition, pattern) for pattern in range(definition.subnormal, definition.largest + 1))
 
 
 def reach(definition: Definition) -> Reach:
-    """The format's limits, as `torch.finfo` has them where it knows the format, and its smallest subnormal."""
+    """Return the format's limits, as in `torch.finfo` if it knows the format, and its smallest subnormal."""
     one = definition.bias << definition.mantissa_bits
     largest = decode(definition, definition.largest)
     first_normal = definition.subnormal << definition.mantissa_bits
@@ -135,9 +135,9 @@ def reach(definition: Definition) -> Reach:
 
 
 def nearest(definition: Definition, value: float) -> float | None:
-    """The value's nearest in the format; of two, the one whose last bit is 0 (of e8m0's, which has none, the larger).
-    Above max it saturates, as the MX specification has it for the elements of a block (section 6.3). None for inf and
-    nan, which that leaves open, and for a negative value in a format without sign.
+    """Return the nearest value of the format; of two, the one whose last bit is 0 (for e8m0, which has no mantissa, the
+    larger). Above max it saturates, as the MX specification requires for the elements of a block (section 6.3). None
+    for inf and nan, which the specification leaves open, and for a negative value in a format without sign.
     """
     if not math.isfinite(value) or (value < 0 and not definition.sign_bits):
         return None
@@ -148,18 +148,18 @@ def nearest(definition: Definition, value: float) -> float | None:
 
 
 def _on_grid(definition: Definition, value: float) -> float:
-    """The magnitude on the format's spacing; what is beyond max stays beyond it."""
+    """Return the magnitude rounded to the format's spacing. A value beyond max remains beyond it."""
     lowest = definition.subnormal - definition.bias
-    # frexp has mantissas in [0.5, 1), formats in [1, 2).
+    # frexp returns mantissas in [0.5, 1), formats have [1, 2).
     exponent = max(math.frexp(value)[1] - 1, lowest) if value else lowest
     step = math.ldexp(1.0, exponent - definition.mantissa_bits)
-    # Python's round takes the even of two, and a value's last bit is 0 where its count of steps is even.
+    # Python's round chooses the even of two, and a value's last bit is 0 if its number of steps is even.
     return abs(round(value / step) * step)
 
 
 def encode(definition: Definition, value: float) -> int | None:
-    """The pattern of a value that the format holds, so that `decode` gives it back; of nan, the quiet one with no sign.
-    None for inf or nan where the format has none. A zero without sign has one pattern.
+    """Return the pattern of a value that the format holds, so that `decode` returns the value; for nan, the quiet one
+    without sign. None for inf or nan if the format lacks it. A zero without sign has one pattern.
 
     Raises ValueError for a finite value that the format does not hold.
     """
@@ -186,7 +186,7 @@ def _pattern_of(definition: Definition, magnitude: float) -> int:
     exponent = max(math.frexp(magnitude)[1] - 1, lowest) if magnitude else lowest
     steps = magnitude / math.ldexp(1.0, exponent - definition.mantissa_bits)
     hidden_bit = 1 << definition.mantissa_bits
-    # A subnormal has as many steps as its mantissa says; a normal one has the hidden bit too.
+    # A subnormal has as many steps as its mantissa says; a normal value also has the hidden bit.
     pattern = int(steps) + (exponent - lowest) * hidden_bit - (0 if definition.subnormal else hidden_bit)
     if not 0 <= pattern <= definition.largest or decode(definition, pattern) != magnitude:
         raise ValueError(f"{definition.name} has no {magnitude}")
@@ -194,8 +194,8 @@ def _pattern_of(definition: Definition, magnitude: float) -> int:
 
 
 def bits(definition: Definition, value: float) -> Bits:
-    """The bits of what the value becomes in the format, by IEEE 754's rounding to nearest, ties to even: too large a
-    value becomes inf where there is one, and else max. It becomes a float32 first, as in a tensor that is cast.
+    """Return the bits of what the value becomes in the format, by IEEE 754's rounding to nearest, ties to even. A value
+    that is too large becomes inf if the format has it, otherwise max. It is a float32 first, as in a tensor to be cast.
     """
     as_float32 = _becomes(DEFINITIONS["float32"], value)
     became = _becomes(definition, math.nan if as_float32 is None else as_float32)
@@ -219,7 +219,7 @@ def bits(definition: Definition, value: float) -> Bits:
 
 
 def _becomes(definition: Definition, value: float) -> float | None:
-    """None where the format has neither the value nor anything that stands for it."""
+    """Return what the value becomes; None if the format can represent neither the value nor a substitute."""
     if not math.isfinite(value):
         return value if encode(definition, value) is not None else None
     if definition.specials == "ieee" and _on_grid(definition, value) > decode(definition, definition.largest):
@@ -228,7 +228,7 @@ def _becomes(definition: Definition, value: float) -> float | None:
 
 
 def _read(definition: Definition, pattern: int) -> tuple[float, int]:
-    """Significand and power of two of a finite pattern: its magnitude is significand * 2^power."""
+    """Return significand and power of two of a finite pattern: its magnitude is significand * 2^power."""
     hidden_bit = 1 << definition.mantissa_bits
     exponent, mantissa = divmod(pattern & definition.ones, hidden_bit)
     if exponent == 0 and definition.subnormal:
@@ -237,12 +237,12 @@ def _read(definition: Definition, pattern: int) -> tuple[float, int]:
 
 
 def named(*, every: bool) -> list[str]:
-    """The formats in the order of DEFINITIONS. every: the rare ones too."""
+    """Return the names of the formats in the order of DEFINITIONS. every: whether to include the rare ones."""
     return [name for name in DEFINITIONS if every or name not in RARE]
 
 
 def reaches(names: Sequence[str], values: Sequence[float] = ()) -> FormatReport:
-    """What each format holds, and the bits of each value in each of them. names: of DEFINITIONS."""
+    """Return what each format holds, and the bits of each value in each format. names: names in DEFINITIONS."""
     return FormatReport(
         formats=tuple(Format(reach(DEFINITIONS[name]), None) for name in names),
         bits=tuple(bits(DEFINITIONS[name], value) for value in values for name in names),

@@ -1,30 +1,31 @@
-"""What `fp8bench numerics` examines: each layer through each mode, every result compared with float64, and the jump of
-delayed scaling.
+"""What `fp8bench numerics` examines: each layer under each mode, with every result compared with float64, and the jump
+under delayed scaling.
 
-The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient; what the
-mode rounds, its operands to bfloat16 included, is its error. The mode runs forwards as in training, under its context
-and bf16 autocast, and backwards from a given output gradient, without a loss.
+The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient. Whatever the
+mode rounds, including its operands to bfloat16, counts as its error. The mode runs forward as in training, in its
+context and bf16 autocast, and backward from a given output gradient, without a loss.
 
-  weight_gradient   of a block: those of its four linear layers one after the other.
-  a block's output  includes the residual stream, which no mode casts: its error is smaller for that. Transformer
-                    Engine's layer keeps that stream in bfloat16, whose own rounding is 1.7e-3, and its GELU is the tanh
-                    form: te-bf16 shows what these add.
-  -exact inputs     are for the linear layer alone, since the operands inside a block are made there.
+  weight_gradient   for a block: the gradients of its four linear layers, concatenated.
+  a block's output  includes the residual stream, which no mode casts, so its error is smaller. Transformer Engine's
+                    layer keeps that stream in bfloat16, whose rounding alone is 1.7e-3, and its GELU is the tanh form:
+                    te-bf16 shows how much these add.
+  -exact inputs     apply to the linear layer only, because the operands inside a block are computed there.
 
-Delayed scaling begins with a scale of 1, and first sees as many other draws of the input as the mode needs
-(`settle_passes`); of an -exact input the same draw, since only its own amax gives the power of two that keeps it exact.
+Delayed scaling starts with a scale of 1, and first sees as many other draws of the input as the mode needs
+(`settle_passes`). For an -exact input it sees the same draw, because only its own amax gives the power of two that
+keeps it exact.
 
-saturated and flushed come from our own casts of the same float32 operands (`scaling`), under the scale that the recipe
-would give them: a library's casts cannot be seen value by value.
+saturated and flushed come from this package's own casts of the same float32 operands (`scaling`), under the scale that
+the recipe would use, because a library's casts cannot be observed value by value.
 
-Errors of a tensor are taken in float64 over all elements at once:
+Errors of a tensor are computed in float64 over all elements at once:
 
 relative_error  |found - reference| / |reference|, |.| the Euclidean norm. e4m3 rounds a value by up to 1/16 of it, and
                 normal values by 0.026 in this norm (e5m2: 0.053); a product of two of them is off by the root of the
                 sum of the squares, 0.037, and so is a sum of many products of either sign.
 sqnr_db         -20 log10(relative_error), the signal-to-quantisation-noise ratio in decibels: infinite for no error.
                 A bit of mantissa is worth 6.
-cosine          found . reference / (|found| |reference|): blind to a wrong size, as an optimizer like Adam is.
+cosine          found . reference / (|found| |reference|): insensitive to a wrong size, as an optimizer like Adam is.
 max_abs_error   the largest |found - reference|.
 rounding_error  the relative error of the reference itself when rounded to the narrowest of bfloat16 and float32 that
                 holds every found value. bfloat16's is about 1.7e-3: no result in bfloat16 can be nearer than that.
@@ -61,7 +62,7 @@ from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import TENSORS, AmaxJump, InputName, LayerError, LayerName, NumericsConfig, TensorName
 
 ALIGNMENTS = {"te-fp8:mxfp8": 32}
-"""Widths must be multiples of these where they must be of more than 16."""
+"""The multiples that widths must be divisible by, for modes that need more than 16."""
 
 _STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
 
@@ -78,7 +79,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class Case:
-    """A layer and an input. plain: on the device, float32. draws: the one that counts, then those to settle with."""
+    """A layer and an input. plain: on the device, float32. draws: the one that is measured, then those for settling."""
 
     layer: LayerName
     input: InputName
@@ -88,7 +89,7 @@ class Case:
 
 
 def device_for(config: NumericsConfig) -> torch.device:
-    """Raises ModeUnavailable where torch sees no such device."""
+    """Return the device. Raises ModeUnavailable if torch cannot use it."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModeUnavailable(
             "this machine has a GPU, and torch cannot use it",
@@ -98,13 +99,13 @@ def device_for(config: NumericsConfig) -> torch.device:
 
 
 def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined:
-    """Everything, in this process. progress: called with each stage that begins.
+    """Examine everything, in this process. progress: called at the beginning of each stage.
 
     Raises UsageError for a width that does not fit into memory, ModeUnavailable and RunFailed.
     """
     device = device_for(config)
     needed = layers_bytes(config.layers, config.width, config.tokens)
-    # Everything is drawn on the host first, so that all of it must fit there too, and not only on a GPU.
+    # Everything is first drawn on the host, so it must fit there too, and not only on a GPU.
     for place in dict.fromkeys((torch.device("cpu"), device)):
         where = torch.cuda.get_device_name(place) if place.type == "cuda" else "this host"
         require(f"a width of {config.width}", needed, free_bytes(place), where, "Lower --width, or free the memory")
@@ -117,20 +118,20 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
 
 @dataclass(frozen=True)
 class Opened:
-    """A mode that can run here, or why it cannot. It is made anew for every layer, since some keep state."""
+    """A mode that can run here, or why it cannot. It is created anew for every layer, because some modes keep state."""
 
     label: str
     refusal: ModeUnavailable | None
 
     def make(self) -> Mode:
-        """A fresh one."""
+        """Create the mode."""
         entry, recipe = registry.find_mode(self.label)
         mode: Mode = registry.load(entry)(recipe)
         return mode
 
 
 def open_mode(label: str, device: torch.device, width: int) -> Opened:
-    """By the mode's own check. Raises UsageError as registry.find_mode."""
+    """Check a mode by its own check. Raises UsageError as registry.find_mode does."""
     opened = Opened(label, None)
     try:
         opened.make().check(device)
@@ -146,7 +147,7 @@ def open_mode(label: str, device: torch.device, width: int) -> Opened:
 def layer_errors(
     config: NumericsConfig, opened: Sequence[Opened], device: torch.device, progress: Callable[[str], None]
 ) -> list[LayerError]:
-    """The rows: mode by mode, layer by layer, input by input. progress: called with each layer and input."""
+    """Return the rows: mode by mode, layer by layer, input by input. progress: called for each layer and input."""
     able = [mode for mode in opened if mode.refusal is None]
     rows = [_refused(mode.label, mode.refusal) for mode in opened if mode.refusal is not None]
     if able:
@@ -173,7 +174,7 @@ def _case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int
 
 
 def _rows(opened: Opened, case: Case, device: torch.device) -> list[LayerError]:
-    """One row a tensor; or one with the reason why there is none."""
+    """Return one row per tensor, or a single row with the reason why there are none."""
     try:
         with _own_matrix_precision():
             found = run_mode(opened.make(), case, device)
@@ -184,14 +185,14 @@ def _rows(opened: Opened, case: Case, device: torch.device) -> list[LayerError]:
             f"{opened.label} ran out of memory on {case.layer}", "Lower --width, or free the GPU"
         ) from error
     except (RuntimeError, ValueError, AssertionError) as error:
-        # A library's own requirement, or a kernel's fault: the other modes can still be examined.
+        # A library's own requirement, or a fault of a kernel: the other modes can still be examined.
         failed = RunFailed(first_line(error), "Look at the library's version, and at --width")
         return [_refused(opened.label, failed, case)]
     return [_row(opened.label, case, tensor, found[tensor]) for tensor in TENSORS]
 
 
 def run_mode(mode: Mode, case: Case, device: torch.device) -> Results:
-    """Convert a copy of the layer, let it settle, and run it on the draw that counts."""
+    """Convert a copy of the layer, let it settle, and run it on the draw that is measured."""
     module = convert(mode, deepcopy(case.plain))
     for operands in case.draws[1 : 1 + _settle_passes(mode)]:
         _pass(module, operands, mode, device)
@@ -201,7 +202,7 @@ def run_mode(mode: Mode, case: Case, device: torch.device) -> Results:
 def _pass(
     module: nn.Module, operands: Operands, mode: Mode | None = None, device: torch.device | None = None
 ) -> Results:
-    """Forwards and backwards once. Without a mode: as it is."""
+    """Run one forward and one backward pass. Without a mode, the module runs as it is."""
     given = operands.input.detach().clone().requires_grad_()
     for weight in weights(module):
         weight.grad = None
@@ -227,7 +228,7 @@ def _row(label: str, case: Case, tensor: TensorName, found: Tensor) -> LayerErro
 
 
 def _shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, float | None]:
-    """(saturated, flushed) of the worse operand; (None, None) where the casts are unknown, as inside a block."""
+    """Return (saturated, flushed) of the worse operand; (None, None) if the casts are unknown, as inside a block."""
     known = operand_casts(label, tensor) if case.layer == "linear" else ()
     if not known:
         return None, None
@@ -238,7 +239,7 @@ def _shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, f
 def _scale(label: str, case: Case, of: OperandCast) -> Tensor:
     if label != DELAYED:
         return scale_for(_operand(case, of.operand), of.grid, of.across, of.power_of_2)
-    # The largest amax of the passes before is the smallest scale of them.
+    # The passes before this one are the history. Its largest amax gives the smallest of their scales.
     earlier = range(1, len(case.draws))
     return torch.stack([scale_for(_operand(case, of.operand, number), of.grid) for number in earlier]).amin()
 
@@ -266,7 +267,7 @@ def _settle_passes(mode: Mode) -> int:
 
 @contextmanager
 def _own_matrix_precision() -> Iterator[None]:
-    """baseline-fp32 and -tf32 set torch's matrix precision for their process; here modes share one."""
+    """Restore torch's matrix precision, which baseline-fp32 and -tf32 set for their process. Here modes share one."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         yield
@@ -277,7 +278,7 @@ def _own_matrix_precision() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Errors:
-    """See the module. sqnr_db is inf where there is no error; cosine is nan where a tensor is all zero."""
+    """See the module's docstring. sqnr_db: inf if there is no error. cosine: nan if a tensor is all zeros."""
 
     relative_error: float
     sqnr_db: float
@@ -288,7 +289,7 @@ class Errors:
 
 
 def errors(found: Tensor, reference: Tensor) -> Errors:
-    """found: any dtype and shape; reference: float64, of that shape. A reference of zeros gives nan or inf."""
+    """Return the errors. found: any dtype and shape. reference: float64, same shape; one of zeros gives nan or inf."""
     exact, other = reference.double().flatten(), found.detach().double().flatten()
     whole = float(exact.norm())
     relative = _ratio(float((other - exact).norm()), whole)
@@ -305,13 +306,13 @@ def errors(found: Tensor, reference: Tensor) -> Errors:
 
 
 def sqnr_db(relative_error: float) -> float:
-    """-20 log10 of it; inf for 0."""
+    """Return -20 log10 of the relative error; inf for 0."""
     return math.inf if relative_error == 0 else -20 * math.log10(relative_error)
 
 
 def narrowest(values: Tensor) -> torch.dtype:
-    """bfloat16 where it has every value, else float32. By values, since the gradient of a float32 weight is float32
-    also where it was computed in bfloat16.
+    """Return bfloat16 if it can represent every value, otherwise float32. The values decide, because the gradient of a
+    float32 weight is float32 even if it was computed in bfloat16.
     """
     values = values.detach()
     return torch.bfloat16 if torch.equal(values.to(torch.bfloat16).to(values.dtype), values) else torch.float32

@@ -1,13 +1,13 @@
-"""What this torch makes of values: its casts to number formats, as found by casting.
+"""Determines how this torch casts values to number formats, by casting.
 
-A format leaves to the cast how it rounds between two values, and what a value above max, or inf, becomes. Both are
-found by casting, and not taken from a document. Most casts round to nearest, ties to even, as IEEE 754 has it; torch's
-cast to float8_e8m0fnu takes the larger of two. torch's eager cast to float8_e4m3fn gave nan above max before 2.12, and
-saturates since (https://github.com/pytorch/pytorch/pull/178817).
+A format does not define how a cast rounds between two values, nor what a value above max, or inf, becomes. Both are
+found by casting, and not taken from documentation. Most casts round to nearest, ties to even, as in IEEE 754; torch's
+cast to float8_e8m0fnu takes the larger of two. torch's eager cast to float8_e4m3fn returned nan above max before 2.12,
+and saturates since (https://github.com/pytorch/pytorch/pull/178817).
 
-A value becomes a float32 first, as in a tensor that a model would cast. Casts are the CPU's, which every machine has; a
-GPU's kernels that scale and cast in one may treat overflow otherwise. torch has no cast to float4_e2m1fn_x2: its values
-are rounded by the definition, and say so.
+A value first becomes a float32, as in a tensor that a model would cast. Casts run on the CPU, which every machine has;
+GPU kernels that scale and cast in one step may treat overflow differently. torch has no cast to float4_e2m1fn_x2: its
+values are rounded by the definition, and are marked as such.
 """
 
 import math
@@ -25,11 +25,11 @@ ROUNDINGS: dict[tuple[int, ...], Rounding] = {
     (0, 1, 1, 1, 2, 2): "to nearest, ties away from zero",
     (0, 0, 1, 1, 1, 2): "to nearest, ties toward zero",
 }
-"""By which of its three neighbours each value of `_between` becomes."""
+"""The rounding, by which of its three neighbours each value of `_between` becomes."""
 
 
 def examine(names: Sequence[str], values: Sequence[float]) -> FormatReport:
-    """What each format holds, what a cast to it does, and what each value becomes. names: of DEFINITIONS."""
+    """Return what each format holds, how a cast to it behaves, and what each value becomes. names: in DEFINITIONS."""
     rounded = [_round(DEFINITIONS[name], values) for name in names]
     return FormatReport(
         torch=str(torch.__version__),
@@ -40,12 +40,12 @@ def examine(names: Sequence[str], values: Sequence[float]) -> FormatReport:
 
 
 def cast(values: Sequence[float], name: str) -> list[float] | None:
-    """The values as float32, then as the format. None where this torch has no such cast."""
+    """Cast the values to float32, then to the format. None if this torch has no such cast."""
     return _through(torch.tensor(values, dtype=torch.float64).to(torch.float32), name)
 
 
 def behaviour(definition: Definition) -> CastBehaviour | None:
-    """What a cast does where the format leaves it open. None where this torch has no such cast."""
+    """Return how a cast behaves where the format does not define it. None if this torch has no such cast."""
     max_float32 = torch.finfo(torch.float32).max
     source = torch.float32
     largest = decode(definition, definition.largest)
@@ -64,7 +64,7 @@ def _through(source: torch.Tensor, name: str) -> list[float] | None:
     if not hasattr(torch, name):
         return None
     try:
-        # float32 holds every value of every format, and all of them can be cast to it.
+        # float32 holds every value of every format, and all formats can be cast to it.
         became: list[float] = source.to(getattr(torch, name)).to(torch.float32).tolist()
     except RuntimeError:  # NotImplementedError, which torch raises here, is one.
         return None
@@ -72,19 +72,19 @@ def _through(source: torch.Tensor, name: str) -> list[float] | None:
 
 
 def _neighbours(definition: Definition) -> list[float]:
-    """Three values in a row, the first of an even pattern, near 1."""
+    """Return three values in a row near 1, the first of which has an even pattern."""
     one = definition.bias << definition.mantissa_bits
     first = one + one % 2
     return [decode(definition, pattern) for pattern in range(first, first + 3)]
 
 
 def _between(definition: Definition) -> list[float]:
-    """A quarter, half and three quarters of the way from each of the neighbours to the next."""
+    """Return the values a quarter, half and three quarters of the way from each neighbour to the next."""
     return [low + (high - low) * part / 4 for low, high in pairwise(_neighbours(definition)) for part in (1, 2, 3)]
 
 
 def _rounding(became: Sequence[float], definition: Definition) -> Rounding:
-    """became: what the cast made of the values of `_between`."""
+    """Return the rounding. became: what the cast made of the values of `_between`."""
     neighbours = _neighbours(definition)
     places = tuple(neighbours.index(value) if value in neighbours else -1 for value in became)
     return ROUNDINGS.get(places, "in another way")
@@ -99,7 +99,7 @@ def _overflow(became: float, largest: float) -> Overflow:
 
 
 def _round(definition: Definition, values: Sequence[float]) -> list[Rounded]:
-    """By the definition where this torch has no such cast, or not the format."""
+    """Round the values by torch's cast, or by the definition if this torch lacks the cast or the format."""
     by: Literal["torch", "definition"] = "torch"
     became: Sequence[float | None] | None = cast(values, definition.name)
     if became is None:

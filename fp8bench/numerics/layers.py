@@ -1,23 +1,23 @@
-"""The layers that are examined, a linear layer and a timm ViT block; each in a mode's precision; and their inputs.
+"""The layers that are examined, a linear layer and a timm ViT block, converted by a mode; and their inputs.
 
-  linear  width -> 4 * width without bias, as the first of a block's MLP.
-  block   timm's Block with biases of zero, as fresh from initialisation, and the usual heads.
+  linear  width -> 4 * width without bias, like the first layer of a block's MLP.
+  block   timm's Block with biases of zero, as after initialisation, and the usual heads.
 
-Weights are normal of standard deviation in^-1/2, drawn in float32 once for all modes. A mode converts timm's blocks by
-itself. torchao's also converts the linear layer; for Transformer Engine's modes it becomes a te.Linear with the weight
-copied. Each layer takes an input, and a gradient at its output:
+Weights are normal with standard deviation in^-1/2, drawn in float32 once for all modes. A mode converts timm's blocks
+by itself. torchao's mode also converts the linear layer; for Transformer Engine's modes it is replaced by a te.Linear
+with the weight copied. Each layer gets an input, and a gradient at its output:
 
-  normal        what initialisation and layer norms make: nearly all values within a factor of 8 of each other.
+  normal        typical after initialisation and layer norms: nearly all values within a factor of 8 of each other.
   heavy-tailed  Student's t with 3 degrees of freedom: a few values far out set the scale for all the others.
-  outlier       normal, with a few channels 100 times as large, as large transformers grow them (Dettmers et al. 2022,
+  outlier       normal, with a few channels 100 times as large, as in large transformers (Dettmers et al. 2022,
                 LLM.int8(), arXiv:2208.07339).
 
-The same with `-exact` after its name: each operand, the weight too, is moved to values that fp8 has (see
-scaling.representable), so that casts add no error. One set serves every recipe: the output gradient keeps to values
-that e4m3 and e5m2 both have, and its largest, 448 times a power of two, is 57344 times another.
+With `-exact` after the name, each operand, including the weight, is moved to values that fp8 can represent (see
+scaling.representable), so that casts add no error. One set serves every recipe: the output gradient uses values that
+both e4m3 and e5m2 have, and its largest, 448 times a power of two, is 57344 times another power of two.
 
-Everything is drawn on the CPU from a seed of its own, made of the run's seed and of what is drawn: the same numbers for
-every machine and every mode.
+Everything is drawn on the CPU from a separate seed, made of the run's seed and the name of what is drawn: the numbers
+are the same for every machine and every mode.
 """
 
 import math
@@ -44,30 +44,30 @@ HEADS = 16
 HEAD_MULTIPLE = 16
 IMAGES = 8
 EPSILON = 1e-6
-"""timm's ViT's, of its layer norms."""
+"""The epsilon of the layer norms of timm's ViT."""
 
 DEGREES_OF_FREEDOM = 3
 OUTLIER_FACTOR = 100.0
 CHANNELS_AN_OUTLIER = 128
 LEAST_OUTLIERS = 2
-"""One channel in so many is an outlier, and so many at least."""
+"""One channel in CHANNELS_AN_OUTLIER is an outlier, and at least LEAST_OUTLIERS are."""
 
 GRADIENT_SIZE = 1e-4
-"""Standard deviation of a normal output gradient: as small as in training, where e5m2 without a scale has few values
-left (its smallest is 1.5e-5).
+"""The standard deviation of a normal output gradient: as small as in training, where e5m2 without a scale has only few
+values left (its smallest is 1.5e-5).
 """
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Of a layer's input and output."""
+    """The shapes of a layer's input and output."""
 
     input: tuple[int, ...]
     output: tuple[int, ...]
 
 
 def shapes(layer: LayerName, width: int, tokens: int) -> Shapes:
-    """linear: [tokens, width] to [tokens, 4 * width]. block: [images, tokens / images, width] in and out."""
+    """Return shapes. linear: [tokens, width] to [tokens, 4 * width]. block: [images, tokens / images, width] twice."""
     if layer == "linear":
         return Shapes((tokens, width), (tokens, MLP_RATIO * width))
     images = IMAGES if tokens % IMAGES == 0 else 1
@@ -75,8 +75,8 @@ def shapes(layer: LayerName, width: int, tokens: int) -> Shapes:
 
 
 def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:
-    """The layer in float32 on the CPU, inside a module, since modes swap a module's parts. exact: the linear layer's
-    weight is moved to e4m3's grid.
+    """Return the layer in float32 on the CPU, inside a module, because modes replace a module's parts. exact: whether
+    the linear layer's weight is moved to e4m3's grid.
     """
     if layer == "linear":
         linear = nn.Linear(width, MLP_RATIO * width, bias=False)
@@ -95,7 +95,7 @@ def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Modu
 
 
 def heads(width: int) -> int:
-    """16 where each is then a multiple of 16 wide, as in ViT-Huge; else half, or half of that."""
+    """Return 16 if each head is then a multiple of 16 wide, as in ViT-Huge; otherwise 8, 4, 2 or 1."""
     count = HEADS
     while width % (count * HEAD_MULTIPLE):
         count //= 2
@@ -103,7 +103,7 @@ def heads(width: int) -> int:
 
 
 def convert(mode: Mode, plain: nn.Module) -> nn.Module:
-    """`plain` in the mode's precision; it may be changed in place. Raises what `mode.convert` raises."""
+    """Return `plain` in the mode's precision. May change it in place. Raises what `mode.convert` raises."""
     linear = plain.get_submodule("linear") if hasattr(plain, "linear") else None
     if isinstance(mode, TEBF16) and isinstance(linear, nn.Linear):
         return nn.Sequential(OrderedDict(linear=_te_linear(linear)))
@@ -111,8 +111,8 @@ def convert(mode: Mode, plain: nn.Module) -> nn.Module:
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
-    """bf16 autocast, as in training. Not for torchao on a CPU: emulated GEMMs are in float32, and so only the casts add
-    to the error.
+    """Return bf16 autocast, as in training; an empty context for torchao on a CPU, where emulated GEMMs are in float32,
+    so that only the casts add to the error.
     """
     if isinstance(mode, TorchAOFloat8) and device.type == "cpu":
         return nullcontext()
@@ -120,9 +120,9 @@ def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
 
 
 def weights(module: nn.Module) -> Sequence[nn.Parameter]:
-    """The weights of the linear layers in the order of computation, each [out, in], however converted.
+    """Return the weights of the linear layers in the order of computation, each [out, in], after any conversion.
 
-    Raises ModeUnavailable for a block that is none of those known here.
+    Raises ModeUnavailable for an unknown kind of block.
     """
     inner: Any = next(module.children())
     if isinstance(inner, TEBlock):
@@ -140,7 +140,7 @@ def weights(module: nn.Module) -> Sequence[nn.Parameter]:
 
 
 def weight_gradient(module: nn.Module) -> Tensor:
-    """The gradients of `weights`, one after the other, [elements]."""
+    """Return the gradients of `weights`, concatenated, [elements]."""
     gradients = [weight.grad for weight in weights(module)]
     return torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])
 
@@ -168,28 +168,28 @@ def _block(width: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Operands:
-    """input: [..., in]; output_gradient: [..., out]; float32."""
+    """The operands of a layer, float32. input: [..., in]. output_gradient: [..., out]."""
 
     input: Tensor
     output_gradient: Tensor
 
     def to(self, device: torch.device) -> "Operands":
-        """The same on a device."""
+        """Return the same operands on a device."""
         return Operands(self.input.to(device), self.output_gradient.to(device))
 
 
 def is_exact(name: InputName) -> bool:
-    """Whether its operands are moved to fp8's grid."""
+    """Return whether the operands of this input are moved to fp8's grid."""
     return name.endswith(EXACT)
 
 
 def distribution(name: InputName) -> Distribution:
-    """The distribution that is drawn from."""
+    """Return the distribution of an input."""
     return cast(Distribution, name.removesuffix(EXACT))
 
 
 def draw(name: InputName, input_shape: Sequence[int], output_shape: Sequence[int], seed: int, number: int) -> Operands:
-    """The `number`th draw, on the CPU. Different draws are independent."""
+    """Return draw `number`, on the CPU. Different draws are independent."""
     kind = distribution(name)
     given = draw_values(kind, input_shape, generator(seed, kind, "input", number))
     gradient = draw_values(kind, output_shape, generator(seed, kind, "gradient", number)) * GRADIENT_SIZE
@@ -199,16 +199,16 @@ def draw(name: InputName, input_shape: Sequence[int], output_shape: Sequence[int
 
 
 def draw_weight(shape: Sequence[int], seed: int, what: str) -> Tensor:
-    """[out, in] normal, of standard deviation in^-1/2, so that outputs are about as large as inputs."""
+    """Return a normal weight, [out, in], with deviation in^-1/2, so that outputs are about as large as inputs."""
     return torch.randn(tuple(shape), generator=generator(seed, "weight", what)) / math.sqrt(shape[-1])
 
 
 def draw_values(kind: Distribution, shape: Sequence[int], by: torch.Generator) -> Tensor:
-    """float32 of the distribution, on the CPU. Of outliers the last dimension is that of the channels."""
+    """Return float32 values of the distribution, on the CPU. For outliers, channels are the last dimension."""
     values = torch.randn(tuple(shape), generator=by)
     if kind == "heavy-tailed":
         squares = [torch.randn(tuple(shape), generator=by).square() for _ in range(DEGREES_OF_FREEDOM)]
-        # By definition: a normal over the root of the mean of the squares of so many other normals.
+        # By definition: a normal value over the root mean square of DEGREES_OF_FREEDOM other normal values.
         values /= torch.stack(squares).mean(0).sqrt()
     if kind == "outlier":
         channels = shape[-1]

@@ -1,11 +1,11 @@
-"""Free memory, what an examination of layers or a GEMM needs, and the refusal of what does not fit.
+"""Free memory, the memory that examining layers or a GEMM needs, and the refusal of what does not fit.
 
-An allocation that fails reports its own size, and not what the whole would have needed; and on a host it does not fail
-at all, but the process is killed. So the need is added up first, and compared with what is free.
+A failed allocation reports its own size, not the total need; on a host an allocation does not even fail, but the
+process is killed. So the need is computed first, and compared with the free memory.
 
-A layer needs most for its weights, many times over: in float32 as drawn, in float64 with gradients for the reference,
-in a mode's copy with gradients and casts, and in comparing the two. Read as the process's peak on a CPU, less what it
-has without layers: 44 to 46 bytes for each weight, at widths of 2048 and 4096.
+A layer needs most of its memory for its weights, many times over: in float32 as drawn, in float64 with gradients for
+the reference, in a mode's copy with gradients and casts, and for the comparison. Measured as the process's peak on a
+CPU, minus that without layers: 44 to 46 bytes per weight, at widths of 2048 and 4096.
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ from fp8bench.schema.machine import gib
 from fp8bench.schema.numerics import LayerName
 
 WEIGHT_BYTES = 52
-"""46, and an eighth for the allocator."""
+"""46, plus an eighth for the allocator."""
 
 ACTIVATION_BYTES = 400
-"""For each token and channel: some 30 tensors of a block, and their draws, in float32 or float64."""
+"""Per token and channel: about 30 tensors of a block, and their draws, in float32 or float64."""
 
 WEIGHTS: dict[LayerName, int] = {"linear": MLP_RATIO, "block": 4 + 2 * MLP_RATIO}
-"""Of a layer, in squares of its width. A block has queries, keys, values and their projection beside its MLP."""
+"""The weights of a layer, in squares of its width. A block has queries, keys, values and projection, and its MLP."""
 
 BF16_BYTES = 2
 FP8_BYTES = 1
@@ -35,46 +35,46 @@ EXACT_BYTES = 8
 MOST_SETS = 16
 FEWEST_SETS = 2
 CHECKED_ELEMENTS = 2**26
-"""Of the output, at a time: a check of the whole at once would need more memory than the GEMM."""
+"""Elements of the output that are checked at a time. Checking all at once would need more memory than the GEMM."""
 
 HEADROOM = 1.15
 """For the allocator's rounding and cuBLAS's workspace."""
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """On the GPU, or on the host without swapping; None where it is unknown."""
+    """Return the free bytes on the GPU, or on the host without swapping; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return free_host_bytes()
 
 
 def require(what: str, needed: int, free: int | None, place: str, remedy: str) -> None:
-    """needed, free: bytes; None refuses nothing. what, place: in words. Raises UsageError where it does not fit."""
+    """Raise UsageError if the need exceeds what is free. needed, free: bytes; None if unknown. what, place: words."""
     if free is not None and needed > free:
         raise UsageError(f"{what} needs {gib(needed)}, and {gib(free)} are free on {place}", remedy)
 
 
 def layers_bytes(layers: Iterable[LayerName], width: int, tokens: int) -> int:
-    """Of examining layers, at the worst moment: one is examined after the other, so it is that of the largest."""
+    """Return the most bytes that examining layers needs. They are examined one after the other: the largest counts."""
     weights = max(WEIGHTS[layer] for layer in layers) * width**2
     return WEIGHT_BYTES * weights + ACTIVATION_BYTES * width * tokens
 
 
 def operand_sets(shape: Shape, flush_bytes: int | None) -> int:
-    """How many sets of fp8 operands exceed what the flush writes, within FEWEST_SETS and MOST_SETS."""
+    """Return how many sets of fp8 operands are larger than the flush, within FEWEST_SETS and MOST_SETS."""
     one = FP8_BYTES * (shape.m * shape.k + shape.n * shape.k)
     return min(MOST_SETS, max(FEWEST_SETS, -(-(flush_bytes or 0) // one)))
 
 
 def checked_rows(shape: Shape) -> int:
-    """Rows of the output that are compared at a time."""
+    """Return the number of rows of the output that are compared at a time."""
     return max(1, min(shape.m, CHECKED_ELEMENTS // max(shape.n, shape.k)))
 
 
 def gemm_bytes(shape: Shape, flush_bytes: int | None, output_bytes: int = BF16_BYTES) -> int:
-    """At the worst moment of measuring the shape: every set of operands in bf16 and fp8, two outputs, and either a
-    cast's float32 temporaries (three at a time) or the exact sums that the output is compared with. output_bytes: of an
-    element.
+    """Return the most bytes that measuring the shape needs: every set of operands in bf16 and fp8, two outputs, and
+    either a cast's float32 temporaries (three at a time) or the exact sums that the output is compared with.
+    output_bytes: bytes per element.
     """
     elements = shape.m * shape.k + shape.n * shape.k
     sets = operand_sets(shape, flush_bytes)
@@ -88,7 +88,7 @@ def gemm_bytes(shape: Shape, flush_bytes: int | None, output_bytes: int = BF16_B
 def require_memory(
     shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str, output_bytes: int = BF16_BYTES
 ) -> None:
-    """free: bytes; None refuses nothing. device: in words. Raises UsageError where the largest shape does not fit."""
+    """Raise UsageError if the largest shape does not fit. free: bytes; None refuses nothing. device: in words."""
     needed = {shape: gemm_bytes(shape, flush_bytes, output_bytes) for shape in shapes}
     largest = max(needed, key=needed.__getitem__)
     remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"

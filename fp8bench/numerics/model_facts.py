@@ -1,8 +1,8 @@
-"""What a workload's model is made of, and what each mode can convert of it: on the meta device, where tensors have
-shapes and no memory.
+"""What a workload's model consists of, and what each mode can convert of it. The model is built on the meta device,
+where tensors have shapes and no memory.
 
-As a program it answers for the launcher, which imports no torch: configurations come as JSON on standard input, and
-what was found goes as JSON to standard output (`launch.examined`).
+As a program, this module answers the launcher, which does not import torch: it reads configurations as JSON from
+standard input and writes its findings as JSON to standard output (`launch.examined`).
 """
 
 import sys
@@ -25,8 +25,8 @@ META = torch.device("meta")
 
 
 def facts_of(workload: Workload) -> ModelFacts:
-    """Raises ModeUnavailable for a model that no mode can be proved with, and UsageError for one that does not run on
-    the meta device.
+    """Return the facts. Raises ModeUnavailable for a model that no mode can be proved with, and UsageError for one that
+    does not run on the meta device.
     """
     batch_size = stated(workload, "piece")
     check = getattr(workload, "check", None)
@@ -82,7 +82,7 @@ def _transformer_engine(model: nn.Module) -> tuple[TransformerEngineParts | None
 
 
 def refusal_of(config: RunConfig, workload: Workload, model: nn.Module) -> Refusal | None:
-    """Why the mode can convert nothing of the model, or not at this batch; None: no reason is seen."""
+    """Return why the mode can convert nothing of the model, or not at this batch size; None if no reason is found."""
     entry, _ = registry.find_mode(config.mode_label)
     fp8 = bool(getattr(registry.load(entry), "fp8", False))
     try:
@@ -99,7 +99,7 @@ def refusal_of(config: RunConfig, workload: Workload, model: nn.Module) -> Refus
 
 
 def answer(asked: Asked) -> Answer:
-    """Of one workload under several modes. An error of ours is an answer too."""
+    """Answer for one workload under several modes. An error of this package becomes an answer too."""
     one = asked.configs[0]
     workload_class = registry.load(registry.find_workload(one.workload))
     options = {name: getattr(one, name) for name in stated(workload_class, "config_fields")}
@@ -113,7 +113,7 @@ def answer(asked: Asked) -> Answer:
 
 
 def main() -> None:
-    """See above."""
+    """Answer one question from standard input."""
     sys.stdout.write(answer(Asked.model_validate_json(sys.stdin.read())).model_dump_json())
 
 

@@ -1,16 +1,17 @@
 """Scaled casts to fp8: by definition, by recipe, and over time. A reference independent of the libraries it checks.
 
-A format with m bits of mantissa has 2^m evenly spaced values from each power of two to the next; below its smallest
+A format with m bits of mantissa has 2^m evenly spaced values from each power of two to the next. Below its smallest
 normal power the spacing stays the same, down to zero. So a value v is rounded by
 
     exponent = max(floor(log2 |v|), least_exponent)        read from the bits of the float32
     step     = 2^(exponent - m)
     rounded  = step * round(v / step)                      to nearest, ties to even
 
-each of which is exact in float32. Larger values than the largest saturate, as in Transformer Engine and torchao.
+each of which is exact in float32. Values larger than the largest saturate, as in Transformer Engine and torchao.
 
-fp8 has too few exponents for a tensor as it is, so it is multiplied by a scale first and divided by it afterwards:
-scale = largest / amax, where amax is the largest magnitude of what shares the scale (a tensor, a row, a block).
+fp8 has too few exponents for an unscaled tensor, so the tensor is multiplied by a scale first and divided by it
+afterwards: scale = largest / amax, where amax is the largest magnitude of what shares the scale (a tensor, a row, a
+block).
 
 A linear layer has three GEMMs, each of two operands:
 
@@ -18,30 +19,30 @@ A linear layer has three GEMMs, each of two operands:
     input_gradient   output gradient  x  weight
     weight_gradient  output gradient  x  input
 
-  tensorwise, current  one scale a tensor, from the tensor itself; output gradients in e5m2, the others in e4m3.
+  tensorwise, current  one scale per tensor, from the tensor itself; output gradients in e5m2, the others in e4m3.
   delayed              the same formats; the scale comes from the tensors of earlier passes.
   rowwise              e4m3 throughout; a scale for each row or column that is summed over, a power of two.
   rowwise_with_gw_hp   the same, but the weight gradient is computed in bfloat16, and the weight has one scale in the
-                       GEMM that gives the input gradient.
+                       GEMM that computes the input gradient.
 
 Sources: torchao 0.18, float8/float8_linear.py and config.py; Transformer Engine 2.20, common/recipe. Blocks of 128 and
 of 32 values (te-fp8:block and te-fp8:mxfp8) are not simulated here, and their shares are unknown.
 
 Current scaling reads a tensor twice: for its amax, then to cast it. Delayed scaling casts with a scale from earlier
-steps, and records the amax on the way. After the step:
+steps, and records the amax during the cast. After the step:
 
     window = the amaxes of the last `history_len` steps, this one among them
     amax   = max(window), or this step's alone (algo `most_recent`)
     scale  = largest / 2^margin / amax, in float32            for the next step; the first step's is 1
 
-A step whose amax is 0 leaves window and scale as they are. This is what Transformer Engine does: the casts of a step
+A step whose amax is 0 leaves window and scale unchanged. This is what Transformer Engine does: the casts of a step
 write their amaxes into row 0 of `amax_history`; leaving the outermost autocast (for gradients, the end of the first
-module's backward pass) sets the scale from the whole table, rolls it by one row and zeroes row 0
+module's backward pass) sets the scale from the complete table, rolls it by one row and zeroes row 0
 (reduce_and_update_fp8_tensors in pytorch/quantization.py of 2.20, which calls kernel_bulk in
 common/recipe/delayed_scaling.cu).
 
-So the one step at which values jump up is cast with too large a scale, and saturates. After a fall the scale stays too
-small until the large amax has left the window; that costs little until values fall below fp8's smallest.
+So the one step at which values jump up is cast with a scale that is too large, and saturates. After a fall the scale
+remains too small until the large amax has left the window; that costs little until values fall below fp8's smallest.
 """
 
 import hashlib
@@ -63,17 +64,17 @@ DELAYED = "te-fp8:delayed"
 
 EXPONENT_BIAS = 127
 MANTISSA_BITS = 23
-"""Of a float32."""
+"""The exponent's bias and the bits of mantissa of a float32."""
 
 STEPS = 100
 UP_AT = 20
 DOWN_AT = 60
 FACTOR = 100.0
 ROWS = 128
-"""Values a step: so many rows as wide as the layer."""
+"""Values per step: this many rows, each as wide as the layer."""
 
 INPUT = 0
-"""The input's place among a linear module's forward tensors (input, weight, output) in fp8_meta."""
+"""The input's index among a linear module's forward tensors (input, weight, output) in fp8_meta."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Grid:
 
 
 def grid(name: str) -> Grid:
-    """Of a format of DEFINITIONS."""
+    """Return the grid of a format in DEFINITIONS."""
     definition = DEFINITIONS[name]
     return Grid(definition.mantissa_bits, 1 - definition.bias, decode(definition, definition.largest))
 
@@ -94,12 +95,12 @@ def grid(name: str) -> Grid:
 E4M3 = grid("float8_e4m3fn")
 E5M2 = grid("float8_e5m2")
 BOTH = Grid(E5M2.mantissa_bits, E4M3.least_exponent, E4M3.largest)
-"""Values of e4m3 that e5m2 has too: the range of the one, the mantissa of the other."""
+"""The values that both e4m3 and e5m2 have: e4m3's range with e5m2's mantissa."""
 
 
 @dataclass(frozen=True)
 class ScaledCast:
-    """values: of a tensor after a cast, float32, divided by the scale again. saturated: share of the values that would
+    """A tensor after a cast. values: float32, divided by the scale again. saturated: share of the values that would
     round to more than the largest. flushed: share of the values that were not zero and became zero.
     """
 
@@ -109,7 +110,7 @@ class ScaledCast:
 
 
 def scaled_cast(values: Tensor, scale: Tensor | float, grid: Grid) -> ScaledCast:
-    """values times scale, rounded to the grid, saturated, and divided by the scale. scale: broadcast, float32."""
+    """Multiply values by the scale, round them to the grid, saturate, and divide by the scale (float32, broadcast)."""
     scaled = values.float() * scale
     rounded = round_to(scaled, grid)
     flushed = (rounded == 0) & (scaled != 0)
@@ -118,7 +119,7 @@ def scaled_cast(values: Tensor, scale: Tensor | float, grid: Grid) -> ScaledCast
 
 
 def round_to(values: Tensor, grid: Grid) -> Tensor:
-    """float32 values on the grid's spacing; those beyond its largest value stay beyond it."""
+    """Round float32 values to the grid's spacing. Values beyond its largest value remain beyond it."""
     exponent = ((values.float().view(torch.int32) >> MANTISSA_BITS) & 0xFF) - EXPONENT_BIAS
     of_step = exponent.clamp(min=grid.least_exponent) - grid.mantissa_bits
     step = ((of_step + EXPONENT_BIAS) << MANTISSA_BITS).view(torch.float32)
@@ -126,9 +127,9 @@ def round_to(values: Tensor, grid: Grid) -> Tensor:
 
 
 def scale_for(values: Tensor, grid: Grid, across: int | None = None, power_of_2: bool = False) -> Tensor:
-    """largest / amax, float32. across: the dimension whose values share a scale; None: all do, and it is one number.
+    """Return largest / amax in float32. across: the dimension whose values share a scale; None if all values share one.
 
-    power_of_2: rounded down to one, so that scaling itself rounds nothing.
+    power_of_2: whether to round down to a power of two, so that scaling itself rounds nothing.
     """
     magnitudes = values.float().abs()
     amax = magnitudes.amax() if across is None else magnitudes.amax(dim=across, keepdim=True)
@@ -140,11 +141,11 @@ def scale_for(values: Tensor, grid: Grid, across: int | None = None, power_of_2:
 
 
 def representable(values: Tensor, grid: Grid) -> Tensor:
-    """The values moved to the grid, times a power of two: near what they were, and exact in fp8.
+    """Return the values moved to the grid, times a power of two: close to the originals, and exact in fp8.
 
-    The largest magnitude becomes `grid.largest` times that power of two. So the scale of the whole tensor is a power of
-    two, under which every value is on the grid. So it is under any larger power of two that does not take the largest
-    beyond the format, as the scale of a row or a block.
+    The largest magnitude becomes `grid.largest` times that power of two. So the scale of the complete tensor is a power
+    of two, under which every value is on the grid. The same is true for any larger power of two that does not move the
+    largest beyond the format, such as the scale of a row or a block.
     """
     scale = scale_for(values, grid)
     nearest_power = torch.round(torch.log2(scale.double()))
@@ -158,8 +159,8 @@ def _share(which: Tensor) -> float:
 
 @dataclass(frozen=True)
 class OperandCast:
-    """How an operand is cast for one GEMM. across: the dimension that shares a scale, of input [tokens, in], weight
-    [out, in] or output gradient [tokens, out]; None: the whole tensor does.
+    """How an operand is cast for one GEMM. across: the dimension of input [tokens, in], weight [out, in] or output
+    gradient [tokens, out] whose values share a scale; None if the complete tensor does.
     """
 
     operand: Operand
@@ -191,34 +192,34 @@ CASTS: dict[str, Casts] = {
     DELAYED: PER_TENSOR,
     "te-fp8:current": PER_TENSOR,
 }
-"""By mode label. A mode or a tensor that is not here is not cast, or not in a way that is simulated."""
+"""The casts by mode label. A mode or tensor that is missing is not cast, or in a way that is not simulated."""
 
 
 def operand_casts(label: str, tensor: TensorName) -> tuple[OperandCast, ...]:
-    """The casts of the GEMM that gives the tensor; empty where they are unknown."""
+    """Return the casts of the GEMM that computes the tensor; empty if they are unknown."""
     return CASTS.get(label, {}).get(tensor, ())
 
 
 @dataclass(frozen=True)
 class Delayed:
-    """Delayed scaling's two choices, in Transformer Engine's words (amax_history_len, amax_compute_algo)."""
+    """Delayed scaling's two choices, in Transformer Engine's terms (amax_history_len, amax_compute_algo)."""
 
     history_len: int
     algo: Algo
 
 
 SCHEMES = (Delayed(1024, "max"), Delayed(16, "max"), Delayed(16, "most_recent"))
-"""Transformer Engine's default first."""
+"""The schemes, with Transformer Engine's default first."""
 
 
 def generator(seed: int, *what: object) -> torch.Generator:
-    """A CPU generator of this seed and purpose alone, so that the same numbers come on every machine."""
+    """Return a CPU generator that depends only on seed and purpose, so that every machine gets the same numbers."""
     digest = hashlib.sha256("/".join(map(str, (seed, *what))).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 def jump(width: int, seed: int) -> Iterator[Tensor]:
-    """The values of each step: [ROWS, width] float32 that bfloat16 holds too, so that casting to it loses nothing."""
+    """Yield the values of each step: [ROWS, width] float32 that bfloat16 can also hold without loss."""
     by = generator(seed, "jump")
     for step in range(STEPS):
         size = FACTOR if UP_AT <= step < DOWN_AT else 1.0
@@ -226,7 +227,7 @@ def jump(width: int, seed: int) -> Iterator[Tensor]:
 
 
 def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float, largest: float, margin: int = 0) -> float:
-    """The scale that steps with these amaxes (the latest last) leave to the next. scale: the latest step's own."""
+    """Return the scale for the next step. amaxes: those of all steps, the latest last. scale: the latest step's own."""
     if not amaxes or amaxes[-1] == 0:
         return scale
     window = [amax for amax in amaxes if amax != 0][-scheme.history_len :]
@@ -239,7 +240,7 @@ def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float, largest: 
 
 
 def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
-    """Cast the tensor of each step to e4m3 under the scheme; None is current scaling."""
+    """Cast the tensor of each step to e4m3 under the scheme. scheme: None for current scaling."""
     amaxes: list[float] = []
     scales: list[float] = []
     scale = 1.0
@@ -254,9 +255,9 @@ def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
 
 
 def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: torch.device) -> ScalingTrace:
-    """The same steps through a te.Linear: its input's amax and scale, from its fp8_meta. Needs a GPU with fp8.
+    """Run the same steps through a te.Linear and read its input's amax and scale from fp8_meta. Needs a GPU with fp8.
 
-    Both are read inside the autocast, where the amax is this step's and the scale still the one that it used.
+    Both are read inside the autocast, where the amax is this step's and the scale is still the one that the step used.
     """
     from transformer_engine.common.recipe import DelayedScaling
 
@@ -275,7 +276,7 @@ def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: t
 
 
 def examine_jump(width: int, seed: int, device: torch.device, delayed_runs: bool) -> AmaxJump:
-    """Every scheme and current scaling simulated; and read from Transformer Engine where it runs."""
+    """Simulate every scheme and current scaling; also read each scheme from Transformer Engine if it runs here."""
     values = list(jump(width, seed))
     traces = [simulate(values, scheme) for scheme in (*SCHEMES, None)]
     if delayed_runs:
@@ -287,7 +288,7 @@ def examine_jump(width: int, seed: int, device: torch.device, delayed_runs: bool
 def _trace(
     values: Sequence[Tensor], scheme: Delayed | None, source: Any, amaxes: Sequence[float], scales: Sequence[float]
 ) -> ScalingTrace:
-    """Our own cast of the values under these scales, wherever the scales are from."""
+    """Trace this module's own cast of the values under these scales, wherever the scales are from."""
     made = [scaled_cast(tensor, scale, E4M3) for tensor, scale in zip(values, scales, strict=True)]
     errors = [float((one.values - tensor).norm() / tensor.norm()) for one, tensor in zip(made, values, strict=True)]
     return ScalingTrace(

@@ -1,8 +1,8 @@
-"""The ways to scale that `blocks` emulates, and what each does to a small matrix, value by value in Python. Without
-torch: claims are tested with it, and the emulation is held against it.
+"""The ways to scale that `blocks` emulates, and what each does to a small matrix, value by value in Python, without
+torch. Claims are tested with this module, and the emulation is compared with it.
 
-What the ways are, and by which rules blocks are scaled, is in `blocks`. Here every number is a float64 and rounded by
-the format's definition, one after the other: slow, and simple enough to be read.
+`blocks` describes the ways and the rules of their scales. Here every number is a float64, rounded one after the other
+by the format's definition: slow, and simple enough to read.
 """
 
 import math
@@ -21,7 +21,7 @@ Matrix = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Scaling:
-    """A way to scale. element, scale: formats. block: values that share a scale; None: all. square: in a square."""
+    """A way to scale. element, scale: formats. block: values that share a scale; None for all. square: as a square."""
 
     element: str
     scale: str
@@ -31,14 +31,14 @@ class Scaling:
 
     @property
     def bits_per_value(self) -> float:
-        """With its share of the scales of blocks; that of a tensor's one scale is nothing."""
+        """The bits of a value with its share of the blocks' scales. A single scale of a tensor counts as nothing."""
         shared = self.block**2 if self.block and self.square else self.block
         scale_bits = DEFINITIONS[FLOAT32 if self.scale == POWER_OF_TWO else self.scale].bits
         return DEFINITIONS[self.element].bits + (scale_bits / shared if shared else 0.0)
 
     @property
     def largest(self) -> float:
-        """Of the element's format."""
+        """The largest value of the element's format."""
         return largest(self.element)
 
 
@@ -54,20 +54,20 @@ SCALINGS = (
 """Formats that exist, from one scale to many."""
 
 SIDE = 128
-"""Of the matrix that claims are tested on: a multiple of every block."""
+"""The side of the matrix that claims are tested on: a multiple of every block."""
 
 OUTLIER_FACTOR = 100.0
 CHANNELS_AN_OUTLIER = 64
-"""One column in so many is an outlier."""
+"""One column out of this many is an outlier."""
 
 
 def largest(name: str) -> float:
-    """A format's largest value."""
+    """Return the largest value of a format."""
     return decode(DEFINITIONS[name], DEFINITIONS[name].largest)
 
 
 def cast(matrix: Matrix, scaling: Scaling) -> list[list[float]]:
-    """What the cast makes of the values; blocks lie along a row. Rows and columns are multiples of the block."""
+    """Return the values after the cast. Blocks run along a row. Rows and columns must be multiples of the block."""
     made = [list(row) for row in matrix]
     rounded = _rounding(scaling.element)
     tensor_scale = max(abs(value) for row in matrix for value in row) / scaling.largest / largest(E4M3)
@@ -79,7 +79,7 @@ def cast(matrix: Matrix, scaling: Scaling) -> list[list[float]]:
 
 
 def _blocks(rows: int, columns: int, scaling: Scaling) -> Iterator[list[tuple[int, int]]]:
-    """The places of each block's values."""
+    """Yield the positions of each block's values."""
     tall, wide = (scaling.block, scaling.block) if scaling.square else (1, scaling.block)
     if tall is None or wide is None:
         tall, wide = rows, columns
@@ -89,7 +89,7 @@ def _blocks(rows: int, columns: int, scaling: Scaling) -> Iterator[list[tuple[in
 
 
 def _scale(exact: float, scaling: Scaling, tensor_scale: float) -> float:
-    """exact: the block's amax over the element's largest."""
+    """Return the scale of a block. exact: the block's amax over the element's largest value."""
     if exact == 0:
         return 0.0
     if scaling.scale in (E8M0, POWER_OF_TWO):
@@ -102,7 +102,7 @@ def _scale(exact: float, scaling: Scaling, tensor_scale: float) -> float:
 
 @cache
 def _rounding(name: str) -> Callable[[float], float]:
-    """As `nearest`, which looks everything up for each value anew."""
+    """Return a function that rounds like `definitions.nearest`, which looks everything up for each value."""
     lowest = 1 - DEFINITIONS[name].bias
     mantissa_bits, most = DEFINITIONS[name].mantissa_bits, largest(name)
 
@@ -115,14 +115,14 @@ def _rounding(name: str) -> Callable[[float], float]:
 
 
 def transposed(matrix: Matrix) -> list[list[float]]:
-    """Columns as rows."""
+    """Return the matrix with columns as rows."""
     return [list(column) for column in zip(*matrix, strict=True)]
 
 
 @cache
 def sample(seed: int = 0) -> Matrix:
-    """SIDE x SIDE normal values, of which a few columns are OUTLIER_FACTOR times as large, as large transformers grow
-    them; by Python's own generator, so that they are the same everywhere.
+    """Return SIDE x SIDE normal values, with a few columns that are OUTLIER_FACTOR times as large, as in large
+    transformers. Python's own generator draws them, so they are the same everywhere.
     """
     drawn = random.Random(seed)
     rows = [[drawn.gauss(0.0, 1.0) for _ in range(SIDE)] for _ in range(SIDE)]
@@ -132,10 +132,10 @@ def sample(seed: int = 0) -> Matrix:
 
 @dataclass(frozen=True)
 class Found:
-    """What a way does to `sample`. Errors are relative, Euclidean; zeroed: share of values that became zero.
+    """What a way to scale does to `sample`. Errors are relative, Euclidean. zeroed: share of values that became zero.
 
-    transposed_error: of the transpose, cast from the values; requantized_error: cast from the first cast. differing:
-    share of the values that the first cast and the transpose hold as different numbers.
+    transposed_error: of the transpose, cast from the values. requantized_error: of the transpose, cast from the first
+    cast. differing: share of the values that the first cast and the transpose hold as different numbers.
     """
 
     error: float
@@ -147,7 +147,7 @@ class Found:
 
 @cache
 def found(name: str) -> Found:
-    """name: of SCALINGS. Raises ValueError for another."""
+    """Return the results of a way to scale. name: a name in SCALINGS. Raises ValueError for any other."""
     way = next((one for one in SCALINGS if one.name == name), None)
     if way is None:
         raise ValueError(f"{name} is not a way to scale")

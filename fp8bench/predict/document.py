@@ -21,7 +21,8 @@ ABOUT_ERRORS = (
 
 ABOUT_LIMITS = (
     "These shares of the kernels' time scale with memory bandwidth, as two GPUs that differ only in memory show; the "
-    "rest scales with the SMs, and a part of attention with the dense peak. A prediction uses all pairs of records together."
+    "rest scales with the SMs, and a part of attention with the dense peak. A prediction uses all pairs of records "
+    "together."
 )
 
 LONG_S = 0.1

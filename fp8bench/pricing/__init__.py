@@ -1,1 +1,1 @@
-"""Instances, their dated prices, and what a throughput costs. No torch, no records."""
+"""Instances, their dated prices, and the cost of a throughput. No torch, no records."""

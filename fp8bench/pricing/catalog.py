@@ -1,8 +1,8 @@
 """The catalogue: configs/instances.yaml, and what a user's files add to it.
 
-One instance in a file of its own (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price
-far from the catalogue's is taken, since it is the user's, and doubted, since a rate of one GPU or of a month is easily
-written for a machine's hour. Snapshots of what was offered on a day (pricing.snapshot) join in the same way.
+A file of a single instance (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far
+from the catalogue's is accepted, because it is the user's, and marked as doubted, because the rate of one GPU or of a
+month is easily mistaken for a machine's hour. Snapshots of a day's offers (pricing.snapshot) are added in the same way.
 """
 
 import re
@@ -23,17 +23,17 @@ _SECTIONS = ("meta", "instances", "gpus")
 _EMPTY = Catalog.model_construct(instances={}, gpus={})
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 _KEY_WITHIN = 65_536
-"""Bytes of a refused file in which its key is looked for."""
+"""Bytes of a refused file in which its key is searched for."""
 
 ABSURD = 5
-"""A price more than so many times the catalogue's, or less than that part of it, is doubted."""
+"""A price more than this many times the catalogue's, or less than that fraction of it, is doubted."""
 
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
-    """The catalogue, with each overlay's entries.
+    """Return the catalogue with each overlay's entries.
 
-    A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance (a
-    mapping with a `key`) or a snapshot, whose prices go before the catalogue's. Raises UsageError by file, line and
+    A file has the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance (a
+    mapping with a `key`) or a snapshot, whose prices precede the catalogue's. Raises UsageError with file, line and
     field.
     """
     catalog = _read_once(base) if base == INSTANCES_YAML else _with(_EMPTY, base)
@@ -44,13 +44,13 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
 
 @cache
 def _read_once(path: Path) -> Catalog:
-    """The project's own, which does not change while the program runs."""
+    """Read the project's own catalogue, which does not change while the program runs."""
     return _with(_EMPTY, path, travels=True)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
-    """The catalogue with snapshots and files of single instances. One that is refused matters only where an instance of
-    it is used: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
+    """Return the catalogue with snapshots and files of single instances. A refused file matters only if one of its
+    instances is used: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
     """
     catalog = load()
     for path in files:
@@ -63,7 +63,7 @@ def load_beside(files: Iterable[Path]) -> Catalog:
 
 
 def require_read(catalog: Catalog, names: Iterable[str]) -> None:
-    """Raises UsageError where a file that was refused may be of one of these instances."""
+    """Raise UsageError if a refused file may be about one of these instances."""
     wanted = set(names)
     for unread in catalog.unread:
         if wanted & unread.instances:
@@ -72,7 +72,7 @@ def require_read(catalog: Catalog, names: Iterable[str]) -> None:
 
 def _may_be_of(path: Path) -> frozenset[str]:
     if is_snapshot(path):
-        # Imported here and below: most calls have no snapshot.
+        # Imported here and below, because most calls have no snapshot.
         from fp8bench.pricing import snapshot
 
         return snapshot.instances_in(path)
@@ -84,7 +84,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
 
 def _with(catalog: Catalog, path: Path, travels: bool = False) -> Catalog:
-    """The catalogue with the entries of one file. travels: with the program, and so is the same at each call."""
+    """Return the catalogue with one file's entries. travels: whether it is part of the program and constant."""
     if is_snapshot(path):
         from fp8bench.pricing import snapshot
 
@@ -110,14 +110,15 @@ def _with(catalog: Catalog, path: Path, travels: bool = False) -> Catalog:
 
 
 def _parsed(text: str, path: Path) -> Any:
-    # Imported here, as below: what travels with the program needs no YAML, nor has it errors to locate.
+    # Imported here, as below: a file that travels with the program needs no YAML, and has no errors to locate.
     from fp8bench.schema.yaml_text import parse_yaml
 
     return parse_yaml(text, path)
 
 
 def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:
-    """own: as read from the file. known: the same instance so far. Own prices go before the known ones.
+    """Join an instance's own file with what is known. own: as read from the file. known: the same instance so far,
+    whose prices go after the file's.
 
     Raises UsageError for a key that is not the folder's name, and for another GPU or number of GPUs than is known.
     """
@@ -137,7 +138,7 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
 
 
 def _undoubted(catalog: Catalog, offers: Iterable[Offer]) -> list[Offer]:
-    """Offers far from the catalogue's price are never chosen unless nothing else is there."""
+    """Mark offers far from the catalogue's price as doubtful, so that they are chosen only if there is nothing else."""
     found = []
     for offer in offers:
         price = doubted(offer.price, catalog.instances[offer.instance])
@@ -146,7 +147,7 @@ def _undoubted(catalog: Catalog, offers: Iterable[Offer]) -> list[Offer]:
 
 
 def doubted(price: Price, known: Instance) -> Price:
-    """The price, with how far it is from the catalogue's where that is more than ABSURD times."""
+    """Return the price, with how far it is from the catalogue's if by more than ABSURD times."""
     usual = _usual(price, known.prices)
     if price.usd_per_hour is None or usual is None or usual.usd_per_hour is None:
         return price
@@ -162,7 +163,7 @@ def doubted(price: Price, known: Instance) -> Price:
 
 
 def _usual(price: Price, known: Sequence[Price]) -> Price | None:
-    """The catalogue's for the same purchase whose day is nearest; one without a day where none has one."""
+    """Return the catalogue's price for the same purchase with the nearest date; an undated one if none has a date."""
     alike = [one for one in known if one.purchase == price.purchase and one.usd_per_hour and not one.doubtful]
     dated = [(one.as_of, one) for one in alike if one.as_of is not None]
     if not dated:
@@ -172,7 +173,7 @@ def _usual(price: Price, known: Sequence[Price]) -> Price | None:
 
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
-    """By key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names to suggest.
+    """Return an instance by key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names to suggest.
 
     Raises UsageError with the nearest name.
     """
@@ -182,7 +183,7 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
         if instance.instance_type == name:
             return instance
     types = [instance.instance_type for instance in catalog.instances.values() if instance.instance_type]
-    # `h100` may mean every instance that has one.
+    # `h100` may mean any instance that has one.
     having = [one.key for one in catalog.instances.values() if name.lower() in (one.gpu or "").lower()]
     raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench instances", family=having)
 
@@ -209,7 +210,7 @@ def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tup
 
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
-    """where: names and numbers that lead to the field."""
+    """Return the error of a field. where: names and numbers that lead to the field."""
     from fp8bench.schema.yaml_text import line_of
 
     return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

@@ -1,8 +1,8 @@
-"""Which of an instance's prices holds for a row, or why none does; and what some of its GPUs cost. Every price keeps
-its date; none is guessed.
+"""Decides which of an instance's prices applies to a row, or why none does; and what some of its GPUs cost. Every price
+keeps its date, and none is guessed.
 
-A cloud rents whole instances, so a share of a price is what some GPUs would cost if the others were put to use; whoever
-shows it says of what it is a share.
+A cloud rents complete instances, so a share of a price is what some GPUs would cost if the others were put to use.
+Whoever shows the share also says what it is a share of.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,9 @@ ANY_MACHINE = "any"
 
 @dataclass(frozen=True)
 class PriceQuery:
-    """as_of: the day for which the price must hold. current: that day is today, so that a price without a date will do.
-    machine: id of the one that was measured; None where it is unknown, which has no price of a machine's own;
-    ANY_MACHINE takes the price of any.
+    """as_of: the date for which the price must apply. current: whether that date is today, so that an undated price is
+    acceptable. machine: id of the machine that was measured; None if it is unknown, so that no machine's own price
+    applies; ANY_MACHINE accepts the price of any machine.
     """
 
     as_of: date
@@ -33,11 +33,11 @@ class PriceQuery:
 
 
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
-    """The newest price that was known on the day, or None.
+    """Return the newest price that was known on the date, or None.
 
-    One's own prices go before the catalogue's, however new those are: a contract is what is paid. Then
-    sure ones go before doubtful ones, dated ones before undated ones, and the catalogue's order decides between equals.
-    With a region, only prices of that region (or of all) count; one whose source names no region does not.
+    The user's own prices come before the catalogue's, however new those are, because a contract is what is paid. Then
+    certain prices come before doubtful ones and dated ones before undated ones; the catalogue's order decides between
+    equals. With a region, only prices of that region (or of all) count; one whose source names no region does not.
     """
     fitting = [price for price in prices if _fits(price, query)]
     for own, doubtful in ((True, False), (True, True), (False, False), (False, True)):
@@ -60,14 +60,14 @@ def _fits(price: Price, query: PriceQuery) -> bool:
 
 
 def only_another_machines(prices: Sequence[Price], query: PriceQuery) -> bool:
-    """Whether there is a price for the query but for the machine, and none of the machine's own."""
+    """Return whether other machines have a price for the query, and this machine has none of its own."""
     own = [price for price in prices if price.machine is not None and price.machine == query.machine]
     others = [price for price in prices if price.machine not in (None, query.machine)]
     return choose(own, query) is None and choose(others, replace(query, machine=ANY_MACHINE)) is not None
 
 
 def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
-    """`no price: ...; ...`, for a question that `choose` answers with None. key: what the instance is called."""
+    """Return `no price: ...; ...` for a query that `choose` answers with None. key: the name used for the instance."""
     what, remedy = _missing(key, instance, query)
     return f"no price: {what}; {remedy}"
 
@@ -96,8 +96,8 @@ def _missing(key: str, instance: Instance | None, query: PriceQuery) -> tuple[st
 
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
-    """Raises UsageError where no price of the catalogue is of that region. keys: of the instances that are compared,
-    whose regions are named.
+    """Raise UsageError if no price of the catalogue is of that region. keys: the instances that are compared, whose
+    regions the error names.
     """
     everywhere = _regions(catalog.instances.values())
     if region is None or region in everywhere:
@@ -115,7 +115,7 @@ def _listed(names: Iterable[str | None]) -> str:
 
 
 class Share(NamedTuple):
-    """gpus: that are used, of the `of` that the instance has; both 0 of a CPU. price: of the whole instance."""
+    """gpus: the number used, of the `of` that the instance has; both 0 for a CPU. price: of the complete instance."""
 
     instance: str
     price: Price
@@ -124,24 +124,24 @@ class Share(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the price, above 0 and at most 1."""
+        """The share of the price, above 0 and at most 1."""
         return self.gpus / self.of if self.of else 1.0
 
     @property
     def usd_per_hour(self) -> float:
-        """Of the GPUs that are used."""
+        """The price of the GPUs that are used."""
         return (self.price.usd_per_hour or 0.0) * self.share
 
     def __str__(self) -> str:
-        """`2 of 8 GPUs of p5en`."""
+        """Return the share in words, e.g. `2 of 8 GPUs of p5en`."""
         return f"{self.gpus} of {self.of} GPUs of {self.instance}"
 
 
 def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
-    """What so many GPUs of an instance cost: their share of its price; of a machine of which no price is known, that of
-    a listed instance. None where there is neither, and where the GPU is not the one that the instance has.
+    """Return the cost of some GPUs of an instance: their share of its price; for a machine without a known price, that
+    of a listed instance. None if there is neither, and if the GPU is not the one that the instance has.
 
-    instance: None where the catalogue does not know it. gpu: its name in the catalogue; None: unknown, or none.
+    instance: None if the catalogue does not have it. gpu: its name in the catalogue; None if unknown or absent.
     """
     if instance is not None and gpu is not None and instance.gpu in catalog.gpus and instance.gpu != gpu:
         return None
@@ -152,17 +152,17 @@ def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Cata
 
 
 def has_no_price(instance: Instance | None) -> bool:
-    """Whether nothing at all is known of what the machine costs, and nobody lists it: another's price says then more
-    than none.
+    """Return whether nothing is known about the machine's price, and nobody lists it. Then another instance's price is
+    better than none.
     """
     return instance is None or (instance.provider is None and not any(one.usd_per_hour for one in instance.prices))
 
 
 def of_listed(gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
-    """So many GPUs of the first instance in the catalogue that has them and as many, and has a price: a sure one before
-    a doubtful one, then a dated one before an undated one. None where there is none.
+    """Return the share of the first instance in the catalogue that has this GPU, enough of them, and a price: a certain
+    one before a doubtful one, then a dated one before an undated one. None if there is no such instance.
 
-    gpu: its name in the catalogue. query: the region and the purchase hold for the listed instance.
+    gpu: its name in the catalogue. query: its region and purchase apply to the listed instance.
     """
     found = []
     anywhere = replace(query, machine=None)

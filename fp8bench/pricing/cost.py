@@ -1,7 +1,7 @@
-"""Price-performance: what a throughput costs. Pure formulas, as in the README; USD and hours, units as the workload
-counts. A job of so many units costs its hours times the price of all machines together: training steps alone, without
-starting, evaluation, checkpoints and what a reclaimed spot machine repeats, and hours are not rounded up to what a
-provider bills at least.
+"""Price-performance: the cost of a throughput. Pure formulas, as in the README, in USD, hours and the workload's units.
+A job costs its hours times the price of all machines together. It includes only training steps, without starting,
+evaluation, checkpoints and what an interrupted spot machine repeats; hours are not rounded up to the minimum that a
+provider bills.
 
 Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
 """
@@ -10,55 +10,55 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 Interval = tuple[float, float]
-"""Of 95 %. Units and prices are exact, so that a step's carries over in proportion."""
+"""A 95 % interval. Units and prices are exact, so a step's interval carries over in proportion."""
 
 Point = tuple[float, float]
-"""Seconds a unit, USD a unit."""
+"""Seconds per unit, USD per unit."""
 
 SECONDS_PER_HOUR = 3600
 
 
 def units_per_usd(throughput_per_s: float, usd_per_hour: float) -> float:
-    """throughput x 3600 / price."""
+    """Return throughput x 3600 / price."""
     return throughput_per_s * SECONDS_PER_HOUR / usd_per_hour
 
 
 def usd_per_million_units(units_for_a_usd: float) -> float:
-    """1e6 / units per USD."""
+    """Return 1e6 / units per USD."""
     return 1e6 / units_for_a_usd
 
 
 def gain(units_for_a_usd: float, reference: float) -> float:
-    """How much more a USD buys than it does in the reference row, minus 1: -0.313 is 31.3 % less."""
+    """Return how much more a USD buys than in the reference row, minus 1: -0.313 is 31.3 % less."""
     return units_for_a_usd / reference - 1
 
 
 def break_even_usd_per_hour(throughput_per_s: float, reference_units_per_usd: float) -> float:
-    """The hourly price at which this throughput buys as much for a USD as the reference does."""
+    """Return the hourly price at which this throughput buys as much for a USD as the reference does."""
     return throughput_per_s * SECONDS_PER_HOUR / reference_units_per_usd
 
 
 def job_hours(units: float, throughput_per_s: float) -> float:
-    """How long a job of so many units takes."""
+    """Return how long a job of this many units takes."""
     return units / throughput_per_s / SECONDS_PER_HOUR
 
 
 def job_usd(units: float, units_for_a_usd: float) -> float:
-    """What a job of so many units costs."""
+    """Return what a job of this many units costs."""
     return units / units_for_a_usd
 
 
 def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float) -> float:
-    """Model FLOPs utilization: flops_per_step / (step time x GPUs x dense peak). flops_per_step is over all GPUs."""
+    """Return the model FLOPs utilization: flops_per_step (over all GPUs) / (step time x GPUs x dense peak)."""
     return flops_per_step / (step_time_s * gpus * peak_tflops * 1e12)
 
 
 def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | None) -> Interval | None:
-    """The 95 % interval of what is in inverse proportion to the step time: a throughput, or units per USD, since a
-    price is exact. The ends of the step time's interval change places.
+    """Return the 95 % interval of a value in inverse proportion to the step time: a throughput, or units per USD,
+    because a price is exact. The ends of the step time's interval change places.
 
-    (rate x time / longest time, rate x time / shortest time); None where the time has no interval, or one that ends
-    at 0 and bounds nothing.
+    (rate x time / longest time, rate x time / shortest time); None if the time has no interval, or one that ends at 0
+    and bounds nothing.
     """
     if step_time_ci_s is None or step_time_ci_s[0] <= 0:
         return None
@@ -67,22 +67,22 @@ def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | No
 
 
 class JobTime(NamedTuple):
-    """hours: of elapsed time. ci: its 95 % interval; None where the step time has none."""
+    """hours: elapsed time. ci: its 95 % interval; None if the step time has none."""
 
     hours: float
     ci: Interval | None
 
     def usd(self, usd_per_hour: float) -> float:
-        """What all of it costs."""
+        """Return the cost of the job."""
         return self.hours * usd_per_hour
 
     def usd_ci(self, usd_per_hour: float) -> Interval | None:
-        """The 95 % interval of that."""
+        """Return the 95 % interval of the cost."""
         return None if self.ci is None else (self.ci[0] * usd_per_hour, self.ci[1] * usd_per_hour)
 
 
 def job_time(units: float, throughput_per_s: float, step_time_s: float, step_time_ci_s: Interval | None) -> JobTime:
-    """units: of the whole job, above 0. throughput_per_s: units a second, of all workers together."""
+    """Return the time of a job. units: above 0. throughput_per_s: units per second of all workers together."""
     hours = job_hours(units, throughput_per_s)
     if step_time_ci_s is None:
         return JobTime(hours, None)
@@ -91,12 +91,12 @@ def job_time(units: float, throughput_per_s: float, step_time_s: float, step_tim
 
 
 def front(points: Sequence[Point]) -> list[bool]:
-    """Which choices nothing beats in both time and cost (the Pareto front): whether each point is one, in their order;
-    equal points are on it or off it together. A choice is off the front where another is no slower and costs no more,
-    and is better in one of the two. By the estimates themselves: two choices whose intervals overlap may change places
-    when they are measured again.
+    """Return, in the order of the points, whether each is on the Pareto front, i.e. nothing beats it in both time and
+    cost; equal points are on it or off it together. A choice is off the front if another is no slower, costs no more,
+    and is better in one of the two. The estimates themselves decide: two choices whose intervals overlap may change
+    places when they are measured again.
 
-    By time and then cost, a point is on the front where it is cheaper than all that are faster, and as cheap as the
+    By time and then cost, a point is on the front if it is cheaper than all that are faster, and as cheap as the
     cheapest of its own time (Kung, Luccio & Preparata, On finding the maxima of a set of vectors, JACM 1975).
     """
     on_front: set[Point] = set()

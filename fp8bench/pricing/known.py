@@ -1,4 +1,4 @@
-"""Every price that is known of an instance, and which of them is in force: what `fp8bench prices show` lists."""
+"""Every known price of an instance, and which of them is in force: what `fp8bench prices show` lists."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,11 +10,10 @@ from fp8bench.schema.instance import Instance, Price, Purchase
 
 
 class KnownPrice(Frozen):
-    """One price of one instance; or, where usd_per_hour is null, that there is none, with the reason.
+    """One price of one instance; or, if usd_per_hour is null, the fact that there is none, with the reason.
 
-    The names are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: since as_of; null:
-    undated. in_force: whether it is the one that is used today for its purchase where no region is chosen, or for
-    the region that was.
+    The names are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: days since as_of;
+    null if undated. in_force: whether this price is used today for its purchase, in the chosen region if there is one.
     """
 
     instance: str
@@ -37,8 +36,8 @@ class KnownPrice(Frozen):
 
 
 def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) -> list[KnownPrice]:
-    """Of one instance: by purchase, the price in force first and the others in the order of the catalogue. query: its
-    day is today; its purchase does not count. An instance without a price for a purchase has one line that says so.
+    """Return the prices of one instance: by purchase, the price in force first and the others in the order of the
+    catalogue. query: its day is today; its purchase is ignored. A purchase without a price has one line that says so.
     """
     found: list[KnownPrice] = []
     for purchase in purchases:

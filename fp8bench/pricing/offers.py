@@ -1,8 +1,8 @@
-"""Current offers, from the gpuhunt library's catalogue: what of it is an instance of ours, and of which day.
+"""Current offers from the gpuhunt library's catalogue: which of them are known instances, and of what date.
 
-gpuhunt publishes a catalogue of each provider's offers, collected at about daily intervals; its version begins with
-its day. `GPUHUNT_CATALOG_DIR`, a variable of gpuhunt's own, names a folder with a provider's offers as PROVIDER.csv
-instead, which has no version. gpuhunt is imported inside the functions that need it: it is an extra.
+gpuhunt publishes a catalogue of each provider's offers, collected about daily; its version begins with its date.
+`GPUHUNT_CATALOG_DIR`, a variable of gpuhunt itself, names a folder with each provider's offers as PROVIDER.csv instead,
+which has no version. gpuhunt is an optional dependency, so it is imported inside the functions that need it.
 """
 
 import logging
@@ -32,7 +32,7 @@ PROVIDERS = {
 
 LOCAL = "GPUHUNT_CATALOG_DIR"
 OTHER_TERMS = re.compile("calendar|reserv|preview|cluster")
-"""Flags of offers that are neither bought on demand nor as spot."""
+"""Flags of offers that are bought neither on demand nor as spot."""
 
 TIMEOUT_S = 20.0
 _VERSION = re.compile(r"(\d{4})(\d{2})(\d{2})\b")
@@ -40,7 +40,7 @@ _ZONE = re.compile(r"-[a-z]$")
 
 
 class Item(Protocol):
-    """gpuhunt's CatalogItem, as far as it is used. price: USD per hour of the whole instance."""
+    """The part of gpuhunt's CatalogItem that is used. price: USD per hour of the complete instance."""
 
     instance_name: str
     location: str
@@ -52,8 +52,8 @@ class Item(Protocol):
 
 @dataclass(frozen=True)
 class Fetched:
-    """items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; none of a local folder.
-    missing: providers without a catalogue. said: what gpuhunt warned of.
+    """What gpuhunt returned. items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty
+    for a local folder. missing: providers without a catalogue. said: gpuhunt's warnings.
     """
 
     items: Mapping[str, Sequence[Item]]
@@ -63,10 +63,10 @@ class Fetched:
 
 
 def fetch(providers: Iterable[str]) -> Fetched:
-    """Every offer of these providers, from gpuhunt's published catalogue or a local one.
+    """Return every offer of these providers, from gpuhunt's published catalogue or a local one.
 
-    Raises ModeUnavailable where gpuhunt is not installed, RunFailed where its catalogue cannot be reached, UsageError
-    for a local folder that has none of these.
+    Raises ModeUnavailable if gpuhunt is not installed, RunFailed if its catalogue cannot be reached, UsageError for a
+    local folder with none of these providers.
     """
     try:
         import gpuhunt
@@ -99,9 +99,9 @@ def fetch(providers: Iterable[str]) -> Fetched:
 
 
 def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
-    """Its published catalogues. Raises RunFailed where none can be reached."""
+    """Load gpuhunt's published catalogues. Raises RunFailed if none can be reached."""
     before = socket.getdefaulttimeout()
-    # gpuhunt waits without a limit, which behind a firewall is for ever.
+    # gpuhunt has no timeout, so behind a firewall it would wait for ever.
     socket.setdefaulttimeout(TIMEOUT_S)
     try:
         catalog.load()
@@ -117,7 +117,7 @@ def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
 
 @contextmanager
 def _warnings_of_gpuhunt() -> Iterator[list[str]]:
-    """What it logs, as lines and without tracebacks, instead of on standard error."""
+    """Collect gpuhunt's log messages as lines without tracebacks, instead of printing them on standard error."""
     said: list[str] = []
 
     class Noted(logging.Handler):
@@ -136,10 +136,10 @@ def _warnings_of_gpuhunt() -> Iterator[list[str]]:
 
 
 def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today: date) -> list[Offer]:
-    """What of it is offered of these instances: of each, purchase and region the cheapest, in the catalogue's order of
-    regions and then by price.
+    """Return the offers of these instances: the cheapest for each instance, purchase and region, in the catalogue's
+    order of regions and then by price.
 
-    today: of offers whose catalogue says no day. Raises UsageError for a price that no machine has.
+    today: the date of offers whose catalogue has none. Raises UsageError for a price that no machine has.
     """
     found: dict[OfferedAs, Offer] = {}
     for instance in wanted:
@@ -155,7 +155,7 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
 
 
 def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
-    """The day of a provider's offers, and their source."""
+    """Return the date of a provider's offers, and their source."""
     tool = f"gpuhunt {version('gpuhunt')}"
     of_provider = fetched.versions.get(provider)
     if of_provider is None:
@@ -169,10 +169,10 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
 
 
 def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
-    """By the provider's name of it; of one that rents GPUs, by what the GPU's driver calls it."""
+    """Return whether an item is the instance, by the provider's name; for one that rents GPUs, by the driver's name."""
     if item.gpu_count != instance.gpu_count or instance.instance_type is None:
         return False
-    # Of Nebius ours are named as its own catalogue joins platform and preset, gpuhunt's with a space.
+    # For Nebius, our names are as in its own catalogue, which joins platform and preset; gpuhunt uses a space.
     if item.instance_name.replace(" ", "_") == instance.instance_type.replace(" ", "_"):
         return True
     gpu = catalog.gpus.get(instance.gpu or "")
@@ -204,7 +204,7 @@ def _usd(offer: Offer) -> float:
 
 
 def _place_in(offer: Offer, wanted: Sequence[Instance]) -> tuple[object, ...]:
-    """Which of an instance's prices of one day holds where no region is chosen is decided by their order."""
+    """Return the sort key of an offer. Without a chosen region, it decides between an instance's prices of a day."""
     place = next(place for place, one in enumerate(wanted) if one.key == offer.instance)
     regions = [price.region for price in wanted[place].prices if price.region]
     region = offer.price.region

@@ -1,7 +1,7 @@
-"""Snapshots of prices as text: written, read, joined to the catalogue's, and what changed between two.
+"""Snapshots of prices as text: writing and reading them, joining them to the catalogue, and comparing two.
 
-A line is read as strictly as the catalogue is: an invalid one is named by file, line and field, and no price of its
-instance is used until it is fixed.
+A line is read as strictly as the catalogue is: the error of an invalid one names file, line and field, and no price of
+its instance is used until it is fixed.
 """
 
 import csv
@@ -19,7 +19,7 @@ from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs
 
 
 def text_of(offers: Iterable[Offer]) -> str:
-    """A snapshot's text."""
+    """Return a snapshot's text."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(FIELDS)
@@ -30,9 +30,9 @@ def text_of(offers: Iterable[Offer]) -> str:
 
 
 def read(path: Path, known: Sequence[str]) -> list[Offer]:
-    """The offers of a snapshot. known: instances of the catalogue.
+    """Return the offers of a snapshot. known: the instances of the catalogue.
 
-    Raises UsageError by file, line and field, for an instance that is not known, and for one offered twice.
+    Raises UsageError with file, line and field, also for an unknown instance, and for an offer that occurs twice.
     """
     reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     found: dict[OfferedAs, int] = {}
@@ -86,7 +86,7 @@ def _words(place: OfferedAs) -> str:
 
 
 def instances_in(path: Path) -> frozenset[str]:
-    """Every instance that a refused snapshot may be of, as far as it can be read."""
+    """Return every instance that a refused snapshot may be about, as far as it can be read."""
     try:
         lines = bytes_of(path).decode("utf-8", "replace").splitlines()[1:]
     except OSError:
@@ -95,7 +95,7 @@ def instances_in(path: Path) -> frozenset[str]:
 
 
 def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
-    """The catalogue with a snapshot's prices before its own; later snapshots go before earlier ones."""
+    """Return the catalogue with a snapshot's prices before its own; later snapshots go before earlier ones."""
     of_instance: dict[str, list[Price]] = {}
     for offer in offers:
         of_instance.setdefault(offer.instance, []).append(offer.price)
@@ -107,8 +107,8 @@ def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
 
 
 class Change(NamedTuple):
-    """What an offer was and is now, USD per hour. before: None where none was known; now: None where it is no longer
-    offered. since: the day of what was known; None: undated.
+    """What an offer was and is now, in USD per hour. before: None if it was unknown. now: None if it is no longer
+    offered. since: the date of the known price; None if undated.
     """
 
     place: OfferedAs
@@ -118,12 +118,12 @@ class Change(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """0.1 is 10 % more expensive."""
+        """The relative change; 0.1 is 10 % more expensive."""
         return self.now / self.before - 1 if self.now and self.before else None
 
 
 def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
-    """The newest price of each thing that is offered; the user's own are no offers."""
+    """Return the newest price of each thing that is offered. The user's own prices are not offers."""
     found: dict[OfferedAs, Price] = {}
     for instance in catalog.instances.values():
         for price in instance.prices:
@@ -137,8 +137,8 @@ def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
 
 
 def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterable[OfferedAs]) -> list[Change]:
-    """What is new, or costs more or less than was known, in the offers' order; then what the last snapshot had and
-    these have not.
+    """Return what is new, or costs more or less than before, in the offers' order; then what the last snapshot had and
+    these offers do not.
     """
     found = []
     for offer in offers:

@@ -1,1 +1,1 @@
-"""From a trace of kernels to where a step's time goes, and why. Pure, and without torch."""
+"""From a trace of kernels to how a step's time is spent, and why. Pure, and without torch."""

@@ -1,13 +1,13 @@
-"""From what ran when to seconds a step for each purpose.
+"""Turns the spans of a trace into seconds per step for each purpose.
 
-A moment is counted once, also where several kernels ran in it. Communication yields to every other kernel: what it
-shares with one is hidden, costs nothing, and is omitted, so that `nccl` is what communication truly adds to a step.
-Among other kernels the one that started first has the moment. So the categories add up to the time in which anything
-ran at all, and what is left of a step is idle.
+Every moment is counted once, even if several kernels ran in it. Communication yields to every other kernel: what
+overlaps with one is hidden, costs nothing, and is omitted, so `nccl` is what communication really adds to a step. Among
+other kernels, the one that started first gets the moment. So the categories add up to the time in which anything ran,
+and the rest of a step is idle.
 
-A kernel of NCCL also runs while it waits for the other ranks: exposed communication is waiting and sending together.
+A kernel of NCCL also runs while it waits for other ranks, so exposed communication includes both waiting and sending.
 
-The optimizer's kernels are known by its annotation, whatever their names say (a plain multiply is one of them).
+The optimizer's kernels are identified by its annotation, whatever their names (a plain multiply is one of them).
 """
 
 from collections import defaultdict
@@ -20,13 +20,13 @@ from fp8bench.profiling.trace import Trace
 from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
 
 LONGEST = 40
-"""How many kernels a profile names: those of ViT-Huge after them are below a thousandth of a step each."""
+"""The number of kernels that a profile names. For ViT-Huge, each of the others is below a thousandth of a step."""
 
 NANOSECONDS = 9
 
 
 def breakdown(trace: Trace) -> Profile:
-    """Seconds a step, averaged over the steps of the trace. A kernel's own seconds are whole, hidden or not."""
+    """Return seconds per step, averaged over the trace's steps. The seconds of single kernels include hidden time."""
     categorized = [(span, _category(span, trace.metadata.device)) for span in trace.spans]
     others = [(span, category) for span, category in categorized if category != "nccl"]
     seconds: dict[Category, float] = defaultdict(float)
@@ -52,7 +52,7 @@ def _category(span: Span, device: Literal["cuda", "cpu"]) -> Category:
 
 
 def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Category, float]]:
-    """Each span's time that no span before it has taken. spans: in order of start."""
+    """Yield each span's time that no earlier span has taken. spans: in order of start."""
     taken = float("-inf")
     for span, category in spans:
         yield category, max(0.0, span.end_s - max(span.start_s, taken))
@@ -60,12 +60,12 @@ def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Catego
 
 
 def _covered(spans: Iterable[tuple[Span, Category]]) -> float:
-    """Seconds in which any of them ran. spans: in order of start."""
+    """Return the seconds in which any of the spans ran. spans: in order of start."""
     return sum(share for _, share in _first_come(spans))
 
 
 def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) -> tuple[KernelTime, ...]:
-    """The longest, and every GEMM, longest first."""
+    """Return the longest kernels and every GEMM, longest first."""
     seconds: dict[tuple[str, Category], float] = defaultdict(float)
     calls: dict[tuple[str, Category], int] = defaultdict(int)
     for span, category in categorized:

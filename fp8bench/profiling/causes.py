@@ -1,8 +1,8 @@
-"""Why a mode is not faster than another on the same machine, in one sentence with its figures.
+"""Explains why a mode is not faster than another on the same machine, in one sentence with figures.
 
-A step is what its kernels need and what the GPU is idle. fp8 promises one thing: GEMMs in less time. What can
-break that promise is measured, each in seconds a step, and the largest is the cause, the first two before
-all others where the GPU waits for the host, since shorter kernels would then only lengthen the wait:
+A step consists of the time that its kernels need and the time that the GPU is idle. fp8 promises one thing: shorter
+GEMMs. Each obstacle to that promise is measured in seconds per step, and the largest is the cause. If the GPU waits for
+the host, the first two come before all others, because shorter kernels would then only lengthen the wait:
 
   host-bound            idle time of a GPU that is idle for a tenth of a step or more: the host launches too late
   loader-bound          idle time, while the host waits for the next batch
@@ -10,18 +10,19 @@ all others where the GPU waits for the host, since shorter kernels would then on
   casts eat the gain    casts to fp8 and the work around them, more than the reference has
   shapes too small      GEMMs that fp8 hardly speeds up: the time above what a fair speed-up would leave
   attention dominates   attention longer than all GEMMs: fp8 does not shorten it
-  throttled             the time that a lower clock than the reference's costs
+  throttled             the time lost because the clock is lower than the reference's
 
-A host that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. What
-that can save at most is what the GPU waits for the host; a wait for a batch stays.
+A host that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. At most
+that saves the GPU's wait for the host; a wait for a batch remains.
 
-Idle time is the timed step less the profile's busy time, since profiling slows the host and not the kernels. From
-which share of a step on it says that the GPU waits for its host, `schema.rank` defines; the table's mark goes by the
-same. Exposed communication is idle time too then: NCCL's kernels spin while no work comes, and without them the step
-would be no shorter. Below that share the host is cleared, and what the GPU is idle is gaps between kernels.
+Idle time is the timed step minus the profile's busy time, because profiling slows the host and not the kernels.
+`schema.rank` defines the share of a step from which idle time means that the GPU waits for its host; the mark in tables
+uses the same share. Then exposed communication counts as idle time too: NCCL's kernels spin while no work comes, and
+without them the step would be no shorter. Below that share the host is not the cause, and idle time is gaps between
+kernels.
 
-It is an account of times, not of causes in a deeper sense: two obstacles may hide each other, and then removing the
-named one shows the next.
+This is an account of times, not of deeper causes: two obstacles may hide each other, and removing the named one then
+reveals the next.
 """
 
 from collections.abc import Iterable
@@ -47,36 +48,36 @@ Cause = Literal[
     "mode and machine",
     "none",
 ]
-"""`another machine` and `mode and machine` explain nothing: they say that no mode can (see `kinds.run.explain`)."""
+"""`another machine` and `mode and machine` explain nothing: they mean that no mode can (see `kinds.run.explain`)."""
 
 WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 
 NOTICEABLE = 0.03
-"""Ours: share of a step below which a cause is not named, since processes of one mode differ by a per cent or two."""
+"""Our choice: the share of a step below which a cause is not named, because processes of a mode differ by 1 to 2 %."""
 
 FASTER = 0.02
-"""Ours: how much shorter a step has to be to count as faster, for the same reason."""
+"""Our choice: how much shorter a step must be to count as faster, for the same reason."""
 
 FAIR_FP8_SPEED_UP = 1.3
-"""Ours: what fp8 should at least make of GEMMs. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200
-reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
+"""Our choice: the speed-up of GEMMs that fp8 should reach at least. Its peak is twice that of bf16, and ViT-Huge at
+batch 64 on an H200 reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
 
 PEAK_FP8_SPEED_UP = 2.0
-"""Peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
+"""The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
 
 ATTENTION_SHARE = 0.4
-"""Ours: share of the busy time from which attention may be what dominates."""
+"""Our choice: the share of the busy time from which attention may dominate."""
 
 SLOWER_CLOCK = 0.97
-"""Ours: clock over the reference's below which the two differ by more than runs at a power limit do anyway."""
+"""Our choice: clock over the reference's. Above it, the difference is usual for runs at a power limit."""
 
 AROUND: tuple[Category, ...] = ("cast", "elementwise", "copy")
-"""Casts and what they are fused into or out of, from one mode to another (see `kernels`)."""
+"""Casts and the work that modes fuse them with in different ways (see `kernels`)."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """explained_s: seconds a step that each measured cause accounts for, largest first."""
+    """explained_s: seconds per step that each measured cause accounts for, largest first."""
 
     cause: Cause
     sentence: str
@@ -85,7 +86,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """seconds: what it costs a step; words: the clause that follows `because`, or names what limits most."""
+    """A possible cause. seconds: its cost per step. words: the clause after `because`, or the main limit."""
 
     cause: Cause
     seconds: float
@@ -93,11 +94,11 @@ class _Candidate:
 
 
 def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
-    """Why `facts` is not faster than `reference`, or what limits it. Both are of the same work on each GPU."""
+    """Explain why `facts` is not faster than `reference`, or what limits it. Both do the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.")
     if reference is not None and None in (facts.step_time_s, reference.step_time_s):
-        # Where one was not timed, kernels' times are compared.
+        # If one of them was not timed, the kernels' times are compared.
         facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
     noticed = sorted(
         (each for each in _candidates(facts, reference) if each.seconds >= NOTICEABLE * facts.length_s),
@@ -128,28 +129,28 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_C
 
 
 def _weight(candidate: _Candidate, facts: StepFacts) -> tuple[bool, float]:
-    """Smallest first. Where the GPU waits for the host, shorter kernels would only lengthen the wait."""
+    """Return a sort key, smallest first. If the GPU waits for the host, shorter kernels only lengthen the wait."""
     hidden = host_waits(facts) is True and candidate.cause not in WAITS
     return hidden, -candidate.seconds
 
 
 def host_waits(facts: StepFacts) -> bool | None:
-    """Whether the GPU waits for the host, by what it is idle; None on a CPU, and where the step was not timed."""
+    """Return whether the GPU waits for the host, by its idle time; None on a CPU, and if the step was not timed."""
     return starved(facts.idle_share)
 
 
 def replay_saves_at_most_s(facts: StepFacts) -> float | None:
-    """Seconds a step by which replaying it as a CUDA graph could shorten it; None where it is replayed already, the GPU
-    does not wait for its host, or either is unknown.
+    """Return the most seconds per step that replaying it as a CUDA graph could save; None if it is already replayed, if
+    the GPU does not wait for its host, or if either is unknown.
     """
     if facts.device != "cuda" or facts.replayed or not host_waits(facts) or facts.idle_s is None:
         return None
-    # What NCCL's kernels spin while no work comes is gone with the wait.
+    # The time that NCCL's kernels spin while no work comes ends with the wait.
     return max(0.0, facts.idle_s - _waiting_for_data(facts)) + facts.exposed_nccl_s
 
 
 def replay_would_save(facts: StepFacts) -> str:
-    """A sentence for a step that is launched too late, after another one; empty where replaying saves nothing."""
+    """Return a sentence to append for a step that is launched too late; empty if replaying saves nothing."""
     at_most = replay_saves_at_most_s(facts)
     if at_most is None:
         return ""
@@ -160,7 +161,7 @@ def replay_would_save(facts: StepFacts) -> str:
 
 
 def _candidates(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
-    """Every cause that was measured. A CPU waits for no host: it is the host."""
+    """Return every cause that was measured. A CPU waits for no host, because it is the host."""
     found: list[_Candidate | None] = [_attention(facts), _loader(facts), _communication(facts)]
     if facts.device == "cuda":
         found.append(_host(facts, reference))
@@ -190,7 +191,7 @@ def _host(facts: StepFacts, reference: StepFacts | None) -> _Candidate | None:
 
 
 def _waiting_for_data(facts: StepFacts) -> float:
-    """Idle seconds a step in which the host waited for a batch: a wait while the GPU is busy costs nothing."""
+    """Return the idle seconds per step in which the host waited for a batch. A wait while the GPU is busy is free."""
     if facts.idle_s is None or host_waits(facts) is False:
         return 0.0
     return min(facts.idle_s, facts.data_wait_s or 0.0)
@@ -235,7 +236,7 @@ def _casts(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
 
 
 def _casts_alone(facts: StepFacts) -> _Candidate | None:
-    """Without a reference: fp8 at its peak halves a GEMM, so it can have saved its own time at most."""
+    """Judge casts without a reference: at its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time."""
     gemms, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
     at_most = gemms * (PEAK_FP8_SPEED_UP - 1)
     if casts < at_most or gemms == 0:
@@ -286,7 +287,7 @@ def _throttling(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
 
 
 def _difference(facts: StepFacts, reference: StepFacts) -> str:
-    """In which kind of work the two differ most; whether one is idle for longer is a cause of its own."""
+    """Return the kind of work in which the two differ most. A longer idle time is a separate cause."""
     kinds: dict[str, tuple[Category, ...]] = {
         "GEMMs": GEMMS,
         "attention": ("attention",),
@@ -300,7 +301,7 @@ def _difference(facts: StepFacts, reference: StepFacts) -> str:
 
 
 def _faster(facts: StepFacts, reference: StepFacts) -> str:
-    """By how much, and what takes most of what is left."""
+    """Return by how much the mode is faster, and what takes most of the remaining time."""
     kernels = ""
     if facts.step_time_s is not None:
         kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
@@ -315,7 +316,7 @@ def _length(facts: StepFacts) -> str:
 
 
 def _limit(facts: StepFacts) -> str:
-    """What takes most of a step, of all that fp8 does not shorten."""
+    """Return what takes most of a step among the parts that fp8 does not shorten."""
     parts = {
         _who_idles(facts): (facts.idle_s or 0.0) - _waiting_for_data(facts),
         f"the loader, while the {_device(facts)} is idle": _waiting_for_data(facts),

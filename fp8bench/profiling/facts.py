@@ -1,4 +1,4 @@
-"""What is known of one mode's step when it is explained, drawn from a record or from a kept trace."""
+"""What is known about one mode's step when it is explained, from a record or from a kept trace."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,12 +12,11 @@ from fp8bench.schema.record import Record
 
 @dataclass(frozen=True)
 class StepFacts:
-    """Seconds a step, on rank 0's device. None is unknown. source: the run's id, or the trace's name.
+    """Seconds per step, on rank 0's device. A None is unknown. source: the run's id, or the trace's name.
 
     step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
-    worker.clock. flags: what the record says of throttling and the like. fp8: an fp8 mode.
-    replayed: each step was one CUDA graph. not_replayed: why it was not, where that was left to the run. executed: the
-    proof of what was executed.
+    worker.clock. flags: those of the record, e.g. for throttling. fp8: whether it is an fp8 mode. replayed: whether
+    each step was one CUDA graph. not_replayed: why not, if the run decided. executed: proof of execution.
     """
 
     label: str
@@ -51,22 +50,22 @@ class StepFacts:
 
     @property
     def length_s(self) -> float:
-        """The step's time, or where it was not timed what its kernels need."""
+        """The step's time, or the time that its kernels need if it was not timed."""
         return self.busy_s if self.step_time_s is None else self.step_time_s
 
     @property
     def idle_s(self) -> float | None:
-        """Time in which nothing ran; never negative, though a profiled step may be busy longer than a timed one."""
+        """Time in which nothing ran; never negative, although a profiled step may be busy longer than a timed one."""
         return None if self.step_time_s is None else max(0.0, self.step_time_s - self.busy_s)
 
     @property
     def idle_share(self) -> float | None:
-        """Of a GPU's step; None on a CPU, and where the step was not timed."""
+        """The idle share of a GPU's step; None on a CPU, and if the step was not timed."""
         return None if self.step_time_s is None else self.profile.idle_share(self.step_time_s)
 
     @property
     def gemms_s(self) -> float:
-        """GEMMs of every type: an fp8 mode keeps some in bf16."""
+        """Time of GEMMs of every type, because an fp8 mode keeps some in bf16."""
         return self.seconds(*GEMMS)
 
     @property
@@ -83,7 +82,7 @@ class StepFacts:
 
 
 def facts_of(record: Record) -> StepFacts:
-    """Of an ok record that has a profile. Raises ValueError for another."""
+    """Return the facts of an ok record with a profile. Raises ValueError for any other record."""
     summary, profile, config, evidence = record.summary, record.profile, record.config, record.evidence
     if summary is None or profile is None or config is None:
         raise ValueError("only an ok record of a measurement that has a profile can be explained")
@@ -114,7 +113,7 @@ def facts_of(record: Record) -> StepFacts:
 
 
 def facts_of_trace(trace: Trace, source: str) -> StepFacts:
-    """Of a kept trace, which knows of the run only what its own key says."""
+    """Return the facts of a kept trace, which knows only what its own key says about the run."""
     profile = breakdown(trace)
     return StepFacts(
         label=trace.metadata.mode,
@@ -127,5 +126,5 @@ def facts_of_trace(trace: Trace, source: str) -> StepFacts:
 
 
 def milliseconds(seconds: float) -> str:
-    """`38.1`, as sentences and tables say it."""
+    """Format milliseconds for sentences and tables, e.g. `38.1`."""
     return f"{seconds * 1e3:.1f}"

@@ -1,25 +1,25 @@
-"""What a GPU kernel, or on a CPU an operator of torch, is for, by its name.
+"""The purpose of a GPU kernel, or of a torch operator on a CPU, by its name.
 
-A name is all that a trace says of a kernel. Libraries name theirs by a scheme, and the table below reads the schemes of
-cuBLAS, cuDNN, CUTLASS, Transformer Engine, torch, its compiler's triton kernels and NCCL. The first pattern that fits
-decides, so what is special stands above what is general. What no pattern knows is `other`, and a large `other` means
-that the table has to grow.
+The name is all that a trace says about a kernel. Libraries name kernels by schemes, and the table below reads the
+schemes of cuBLAS, cuDNN, CUTLASS, Transformer Engine, torch, its compiler's triton kernels and NCCL. The first matching
+pattern decides, so special patterns come before general ones. A name without a match is `other`; if `other` is large,
+the table must be extended.
 
-Two rules where a kernel does more than one thing. A kernel that casts to fp8 and also finds the largest value,
-transposes or quantizes is a `cast` with all its time, even if a gelu or a sum rides along. A norm or an activation that
-merely writes fp8 instead of bf16 is `elementwise`: bf16 pays for it too. So work moves between the two when kernels are
-fused differently, and they are best compared together (see `causes`).
+There are two rules for kernels that do more than one thing. A kernel that casts to fp8 and also finds the largest
+value, transposes or quantizes is a `cast` with all its time, even if it includes a gelu or a sum. A norm or an
+activation that merely writes fp8 instead of bf16 is `elementwise`, because bf16 pays for it too. So work moves between
+the two when kernels are fused differently, and they are best compared together (see `causes`).
 
 Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
-bf16, computed in float32; tst: bf16 all through; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
-torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators they were fused from.
+bf16, computed in float32; tst: bf16 throughout; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
+torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators that they were fused from.
 
-A CPU has no kernels to trace, only operators, which call one another: their own time, without that of those they call,
-takes the kernels' place. Names say what is computed and not in which type. A GEMM is therefore `gemm_bf16`, which is
-what every mode but the float32 ones multiplies in; a GEMM is only in fp8 where the operator is (`aten::_scaled_mm`).
-Nothing about fp8 is concluded from a CPU's times: there is no fp8 in it, only its emulation.
+A CPU has no kernels to trace, only operators that call one another. Their own time, without that of the operators that
+they call, replaces the kernels. Names state what is computed and not in which type. A GEMM is therefore `gemm_bf16`,
+because every mode except the float32 ones multiplies in bf16; a GEMM is in fp8 only if the operator is
+(`aten::_scaled_mm`). Nothing about fp8 is concluded from a CPU's times, because fp8 is only emulated there.
 
-What does no arithmetic (views, allocation, autograd's bookkeeping) is `other`: its time is the dispatcher's.
+Operators without arithmetic (views, allocation, autograd's bookkeeping) are `other`: their time is the dispatcher's.
 """
 
 import re
@@ -42,50 +42,50 @@ _16_BIT = r"bf16|bfloat|[fp]16|half|16816|161616|(?<![a-z])h\d*gemm|nvjet_(?:sm\
 _32_BIT = r"float|f32|sgemm|s1688|simt|nvjet_(?:sm\d+[a-z]?_)?s"
 
 KERNELS: tuple[tuple[str, Category], ...] = (
-    # Communication first: its names hold the type they add up (AllReduce_Sum_bf16), which would mislead below.
+    # Communication first: its names contain the type that is added up (AllReduce_Sum_bf16), which would mislead below.
     (r"^nccl|ncclDevKernel|ncclKernel", "nccl"),
-    # Triton: a kernel's name lists every operator around it, GEMMs and attention too, which it does not do itself,
-    # unless it is made from a template (tem).
+    # Triton: a kernel's name lists every operator around it, including GEMMs and attention, which it does not compute
+    # itself unless it is made from a template (tem).
     (r"^triton_tem_.*flex_attention", "attention"),
     (r"^triton_tem_.*_scaled_(?:grouped_)?mm", "gemm_fp8"),
     (r"^triton_tem_.*(?:mm|convolution)", "gemm_bf16"),
     # foreach: the loops of a compiled optimizer over all its tensors.
     (r"^triton_for_fused", "optimizer"),
-    # torchao: scale, clamp to fp8's range, cast; and the largest absolute value, from which the scale comes.
+    # torchao: scale, clamp to fp8's range, cast; and the largest absolute value, from which the scale is computed.
     (rf"{_TRITON}_.*(?:_scaled_mm|clamp.*reciprocal|reciprocal.*clamp|abs_(?:.*_)?a?max)", "cast"),
-    # Nothing but a change of type, whatever views go with it: autocast's copies of the weights.
+    # Only a change of type, with any views: autocast's copies of the weights.
     (rf"{_TRITON}(?=.*__to_copy)(?:_(?:_to_copy|{_VIEWS}))+_\d+$", "cast"),
     (rf"{_TRITON}(?:_(?:{_VIEWS}))+_\d+$", "copy"),
     (r"^triton_", "elementwise"),
     # Transformer Engine: casts with and without transpose, gelu's backward or bias sums (CTDBias...) fused into them,
-    # transposes of what is fp8 already, largest values and scales, block scales and their layout.
+    # transposes of fp8 values, largest values and scales, block scales and their layout.
     (r"cast_transpose|CTDBias|(?<![a-z])transpose_(?:optimized|general)_kernel", "cast"),
     (r"cast_(?:fp8|mxfp8|nvfp4|gated)|quantize_|dequantize|block_scaled_|swizzle_(?:row|col)", "cast"),
     (r"amax|compute_scale|scale_update|update_scale|ComputeScale", "cast"),
     (r"transformer_engine::unary_kernel<.*identity", "cast"),
     # torch: a functor named after the type it writes, or a copy that loads with a cast. A copy that is `nocast`, or
-    # vectorized, keeps its type and changes only the layout: that is under copies below.
+    # vectorized, keeps its type and changes only the layout: it is with the copies below.
     (r"float\w*_copy_kernel", "cast"),
     (r"unrolled_elementwise_kernel<[^<]*direct_copy_kernel(?!.*LoadWithoutCast)", "cast"),
     (r"gpu_kernel_impl<[^<]*direct_copy_kernel", "cast"),
-    # Attention before GEMMs: its kernels are called cutlass and wgmma too. cuDNN's backward is three kernels, of
-    # which compute_dot_do_o and convert_dq are the small ones.
+    # Attention before GEMMs, because its kernels are also named cutlass and wgmma. cuDNN's backward is three kernels;
+    # compute_dot_do_o and convert_dq are the small ones.
     (r"(?i)sdpa|flash|fmha|attention|attn|dot_do_o|convert_dq|efficient", "attention"),
     # GEMMs by the type of their operands. A convolution counts as one: the patches of a ViT are embedded by one.
     (rf"^(?=.*(?:{_PRODUCT})).*(?:{_FP8})", "gemm_fp8"),
     (rf"^(?=.*(?:{_PRODUCT})).*(?:{_16_BIT})", "gemm_bf16"),
     (rf"^(?=.*(?:{_PRODUCT})).*(?:{_32_BIT})", "gemm_fp32"),
-    # The optimizer, where no annotation says so: torch's and Transformer Engine's loops over lists of tensors.
+    # The optimizer, if no annotation identifies it: torch's and Transformer Engine's loops over lists of tensors.
     (r"multi_tensor|FusedAdam|fused_adam|fused_sgd", "optimizer"),
     # Copies: memory to memory, fills, concatenation, and changes of layout for a convolution.
     (r"^(?i:memcpy|memset)|FillFunctor|CatArrayBatchedCopy|direct_copy_kernel|copy_device_to_device", "copy"),
     (r"(?i)nchwToNhwc|nhwcToNchw|nhwcAddPadding|batchTranspose|nhwc2nchw|nchw2nhwc", "copy"),
-    # Norms, activations, sums of bias gradients, softmax, the loss, and all that is left of torch's own kernels: each
-    # reads its tensors once and computes little.
+    # Norms, activations, sums of bias gradients, softmax, the loss, and all remaining kernels of torch: each reads its
+    # tensors once and computes little.
     (r"normalization|norm_|_norm|layer_norm|GammaBeta|softmax|dbias|Bgrad|gelu|activation|unary_kernel", "elementwise"),
     (r"at::native|elementwise|reduce_kernel|vectorized|transformer_engine::|dropout", "elementwise"),
 )
-"""Pattern (searched for anywhere in the name) and what it means; the first that matches decides."""
+"""Pattern (searched for anywhere in the name) and category; the first match decides."""
 
 OPERATORS: tuple[tuple[str, Category], ...] = (
     (r"^(?:c10d|gloo|nccl|mpi)::?|^gloo:|^_c10d_functional", "nccl"),
@@ -93,7 +93,7 @@ OPERATORS: tuple[tuple[str, Category], ...] = (
     (r"::_scaled_(?:grouped_)?mm", "gemm_fp8"),
     (r"::(?:mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|matmul|linear|_?linear_pointwise)(?:$|\.|_)", "gemm_bf16"),
     (r"convolution|conv[123]d|mkldnn_linear|mkldnn::", "gemm_bf16"),
-    # Under autocast a copy between types; a copy that keeps its type has the same name.
+    # Under autocast, a copy between types; a copy that keeps its type has the same name.
     (r"::(?:_to_copy|to|copy_|_copy_from|type_as)$|quantize|::(?:amax|aminmax)$", "cast"),
     (r"::_foreach_|::_fused_(?:sgd|adam|adamw|adagrad)", "optimizer"),
     (r"::(?:fill_|zero_|zeros|zeros_like|ones|ones_like|full|cat|_cat|stack|clone|contiguous|resize_)$", "copy"),
@@ -118,7 +118,5 @@ _PATTERNS = {
 
 @lru_cache(maxsize=4096)
 def categorize(name: str, device: Literal["cuda", "cpu"] = "cuda") -> Category:
-    """The category of a GPU's kernel (or memcpy, memset) of that name, or of a CPU's operator; `other` if no pattern
-    matches it.
-    """
+    """Return the category of a GPU's kernel (or memcpy, memset) or a CPU's operator; `other` if no pattern matches."""
     return next((category for pattern, category in _PATTERNS[device] if pattern.search(name)), "other")

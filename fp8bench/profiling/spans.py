@@ -1,15 +1,14 @@
-"""What ran when: the pieces of a device's time in a trace.
+"""The timeline of a trace: the pieces of a device's time.
 
-On a GPU these are kernels, copies and fills. Each was launched by a call on the host, and both carry the same
-correlation id, which is how a kernel is known for the optimizer's: its launch fell inside torch's own annotation of
-`Optimizer.step`. The kernel's own time would not do: the GPU runs behind the host.
+On a GPU these are kernels, copies and fills. Each was launched by a call on the host, and both have the same
+correlation id. That is how the optimizer's kernels are identified: their launch is inside torch's own annotation of
+`Optimizer.step`. The kernel's own time is unsuitable, because the GPU runs behind the host.
 
-The kernels of a CUDA graph have no launches of their own: all of a replay carry the correlation id of the one call that
-launched the graph. Only their names show then which are the optimizer's (see `kernels`).
+The kernels of a CUDA graph have no launches of their own: all kernels of a replay have the correlation id of the single
+call that launched the graph. Then only their names show which are the optimizer's (see `kernels`).
 
-On a CPU operators take the kernels' place. They call one another, so an operator's own time is what is left of it
-without those inside it, in as many pieces as there are gaps between them. gloo's annotations, which cover work on
-threads of its own, stand beside them.
+On a CPU, operators replace kernels. They call one another, so an operator's own time is its time without the operators
+inside it, in as many pieces as there are gaps between them. gloo's annotations, of work on its own threads, are added.
 """
 
 from bisect import bisect_right
@@ -34,7 +33,7 @@ MICROSECOND = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One piece of work. Seconds after the first piece began. continued: a later one of an operator that is counted."""
+    """A piece of work. Seconds are relative to the first piece. continued: a later piece of a counted operator."""
 
     name: str
     start_s: float
@@ -48,7 +47,7 @@ class Span:
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Kernels, copies and fills, in order of start.
+    """Return kernels, copies and fills, in order of start.
 
     Raises KeyError, TypeError or ValueError for an event that lacks a field.
     """
@@ -68,7 +67,7 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 
 def replayed(events: ByKind) -> bool:
-    """Whether most of the GPU's pieces of work were launched as parts of CUDA graphs.
+    """Return whether most of the GPU's pieces of work were launched as parts of CUDA graphs.
 
     Raises KeyError or TypeError for an event that lacks a field.
     """
@@ -78,7 +77,7 @@ def replayed(events: ByKind) -> bool:
 
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Operators' own time, in order of start.
+    """Return the operators' own time, in order of start.
 
     Raises KeyError, TypeError or ValueError for an event that lacks a field.
     """
@@ -107,7 +106,7 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 
 class _Intervals:
-    """The host's time inside annotations of the optimizer; they follow one another, and none is inside another."""
+    """The host's time inside annotations of the optimizer. They follow one another and are never nested."""
 
     def __init__(self, annotations: Iterable[Event]) -> None:
         found = sorted((e["ts"], e["ts"] + e["dur"]) for e in annotations if e["name"].startswith(OPTIMIZER))
@@ -130,8 +129,8 @@ class _Piece:
 
 
 def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
-    """The time of each operator of one thread without the operators inside it. One that starts with another inside it
-    has a first piece of no length, so that it is counted.
+    """Yield the time of each operator of one thread without the operators inside it. One that starts with another
+    inside it has a first piece of length zero, so that it is counted.
     """
     open_ones: list[_Piece] = []
 
@@ -151,7 +150,7 @@ def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
             if start > outer.start or not outer.continued:
                 yield _Piece(outer.event, outer.start, start, outer.continued)
             outer.continued = True
-            # Rounding may let the inner one end a little after the outer one.
+            # Rounding may let the inner operator end slightly after the outer one.
             end = min(end, outer.end)
         open_ones.append(_Piece(event, start, end))
     yield from close(float("inf"))

@@ -1,10 +1,10 @@
 """Reading and keeping a Chrome trace of torch.profiler.
 
-A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds one key of its own,
-`fp8bench`, with what the events do not say: the mode, how many steps were traced, on which device, and how long a step
-took when nothing was traced. A trace without it is refused: nobody could say what a step of it is.
+A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds one key, `fp8bench`,
+with what the events do not say: the mode, the number of traced steps, the device, and how long a step took without
+tracing. A trace without that key is refused, because its steps cannot be told apart.
 
-Profiling slows the host and not the kernels. So kernels' times come from here, and the step's time does not.
+Profiling slows the host and not the kernels. So kernels' times come from the trace, and the step's time does not.
 """
 
 import gzip
@@ -24,14 +24,14 @@ from fp8bench.schema.files import LARGEST_BYTES, Frozen, bytes_of, first_fault, 
 
 METADATA_KEY = "fp8bench"
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
-"""Keys of a trace that name the machine, or a folder on it: torch >= 2.13 writes the first."""
+"""Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first."""
 
 _GZIP = b"\x1f\x8b"
 _MAKE_ANOTHER = "Make one with `fp8bench explain --mode MODE --trace FILE`"
 
 
 class TraceMetadata(Frozen):
-    """What a trace's events do not say; the worker writes it under `fp8bench`."""
+    """What a trace's events do not say. The worker writes it under `fp8bench`."""
 
     mode: str = Field(description="with its recipe: te-fp8:delayed")
     steps: int = Field(gt=0, description="how many were traced")
@@ -41,7 +41,7 @@ class TraceMetadata(Frozen):
 
 @dataclass(frozen=True)
 class Trace:
-    """What ran in some steps of training. replayed: as CUDA graphs, most of it; None on a CPU."""
+    """What ran in some steps of training. replayed: whether most of it ran as CUDA graphs; None on a CPU."""
 
     metadata: TraceMetadata
     spans: tuple[Span, ...]
@@ -49,7 +49,7 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in a `.json` or `.json.gz`. Raises UsageError for anything that is not one of ours."""
+    """Read the trace in a `.json` or `.json.gz`. Raises UsageError for a file that is not one of fp8bench's traces."""
     document = _read_document(path)
     if METADATA_KEY not in document:
         raise UsageError(f"{path} is a trace without the key {METADATA_KEY!r}: not one of fp8bench's", _MAKE_ANOTHER)
@@ -77,9 +77,9 @@ def read_trace(path: Path) -> Trace:
 
 
 def looks_like_a_trace(path: Path) -> bool:
-    """Whether the file is meant as a trace, whole or not: zipped, or with the key of its events.
+    """Return whether the file is meant as a trace, complete or not: zipped, or with the key of its events.
 
-    Cheap for a record, which is the other thing that ends in .json. A file that cannot be read is none.
+    This is cheap for a record, which is the other file that ends in .json. An unreadable file is not a trace.
     """
     try:
         data = bytes_of(path)
@@ -115,15 +115,15 @@ def _unzipped(data: bytes, path: Path) -> bytes:
 
 
 def strip(document: dict[str, Any]) -> dict[str, Any]:
-    """The trace without what names the machine it was taken on. Labels of processes and threads stay."""
+    """Return the trace without the keys that name its machine. Labels of processes and threads stay."""
     return {key: value for key, value in document.items() if key not in PRIVATE_KEYS}
 
 
 def keep_trace(source: Path, target: Path) -> None:
-    """Write the trace at `source`, stripped, to `target`: zipped where its name ends in .gz; the same trace gives the
-    same bytes.
+    """Write the trace at `source`, stripped, to `target`, zipped if its name ends in .gz. The same trace always gives
+    the same bytes.
 
-    Raises UsageError where `source` is no trace, RunFailed where `target` cannot be written.
+    Raises UsageError if `source` is not a trace, RunFailed if `target` cannot be written.
     """
     data = json.dumps(strip(_read_document(source)), separators=(",", ":")).encode()
     if target.suffix == ".gz":

@@ -1,1 +1,1 @@
-"""The shared words: configuration, record, instance, errors. The lowest layer; no torch, no I/O but plain reading."""
+"""The shared vocabulary: configurations, records, instances, errors. The lowest layer: no torch, no I/O but reading."""

@@ -1,7 +1,7 @@
-"""Addresses of results on other hosts: how they differ from a folder, how they are shown, and their folder here.
+"""Addresses of results on other hosts: how they differ from a folder, how they are shown, and their local folder.
 
-Every reader and writer works on local files: an address stands for a mirror, a folder of the user's data
-(XDG_DATA_HOME), since records that could not be sent exist nowhere else.
+Every reader and writer works on local files. An address stands for a mirror, which is a folder of the user's data
+(XDG_DATA_HOME), because records that could not be sent exist nowhere else.
 """
 
 import os
@@ -24,13 +24,13 @@ HIDDEN = "***"
 
 @dataclass(frozen=True)
 class Address:
-    """A folder of results elsewhere. url: as given, with its password if it has one, so never shown. str() is safe."""
+    """A remote folder of results. url: as given, with any password in it, so never shown. str() is safe to show."""
 
     url: str = field(repr=False)
 
     @property
     def scheme(self) -> str:
-        """`s3`."""
+        """The scheme, e.g. `s3`."""
         return self.url.partition(SEPARATOR)[0].lower()
 
     @property
@@ -44,18 +44,18 @@ class Address:
 
     @property
     def _userinfo(self) -> str:
-        """What stands before the host: a password may have a slash of its own, a path may have an `@`."""
+        """The text before the host's `@`. A password may contain a slash, and a path may contain an `@`."""
         host, at, _ = self._after.rpartition("@")
         return host if at and (self.scheme in SSH or "/" not in host or ":" in host) else ""
 
     @property
     def user(self) -> str:
-        """Of ssh; empty where none is given."""
+        """The user of ssh; empty if none is given."""
         return self._userinfo.partition(":")[0]
 
     @property
     def password(self) -> str:
-        """As the server takes it; empty where none is given."""
+        """The password in the form that the server takes; empty if none is given."""
         return unquote(self._userinfo.partition(":")[2])
 
     @property
@@ -66,7 +66,7 @@ class Address:
         return tuple(sorted(filter(None, {written, self.password, *own}), key=len, reverse=True))
 
     def __str__(self) -> str:
-        """The address without what must not be seen: a password, and any userinfo but a plain user's name of ssh."""
+        """Return the address without its secrets: a password, and any userinfo but a plain user name of ssh."""
         shown = self.rest.partition("?")[0]
         if not self._userinfo:
             return f"{self.scheme}{SEPARATOR}{shown}"
@@ -74,17 +74,17 @@ class Address:
         return f"{self.scheme}{SEPARATOR}{self.user if plain else HIDDEN}@{shown}"
 
     def clean(self, text: str) -> str:
-        """Another's message on one line, without the secrets."""
+        """Return a message from elsewhere on one line, without the secrets."""
         for secret in self.secrets:
             text = text.replace(secret, HIDDEN)
         return " ".join(text.split())
 
     @property
     def mirror(self) -> Path:
-        """The folder that stands for it. The password has no part in its name."""
+        """The local folder for this address. The password has no influence on its name."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.scheme}-{self.rest}").strip("-.")[:60]
         whose = self.user if self.scheme in SSH else ""
-        # Imported here: few results lie elsewhere.
+        # Imported here: results are rarely remote.
         import hashlib
 
         digest = hashlib.sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
@@ -93,16 +93,16 @@ class Address:
 
 
 _known: dict[Path, Address] = {}
-"""Of the mirrors that this process uses."""
+"""The addresses of the mirrors that this process uses."""
 
 
 def is_address(text: object) -> bool:
-    """Whether it is one, and not a folder."""
+    """Return whether the value is an address, and not a folder."""
     return isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
 def parse(text: str) -> Address:
-    """Raises UsageError for an unknown scheme, one without bucket or host, or a password where none belongs."""
+    """Parse an address. Raises UsageError for an unknown scheme, a missing bucket or host, or misplaced credentials."""
     address = Address(text.strip())
     host, _, path = address.rest.partition("/")
     if address.scheme not in SCHEMES:
@@ -120,7 +120,7 @@ def parse(text: str) -> Address:
 
 
 def local(text: object) -> object:
-    """The mirror of an address, and everything else as it is. Raises UsageError as `parse`."""
+    """Return the mirror of an address, and any other value unchanged. Raises UsageError as `parse` does."""
     if not is_address(text):
         return text
     address = parse(str(text))
@@ -129,5 +129,5 @@ def local(text: object) -> object:
 
 
 def address_of(folder: Path) -> Address | None:
-    """What the folder is the mirror of, of those that this process uses; None: a plain folder."""
+    """Return the address that the folder mirrors, if this process uses it; None for a plain folder."""
     return _known.get(folder)

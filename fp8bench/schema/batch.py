@@ -1,4 +1,4 @@
-"""How a batch size was found with `--batch-size auto`: which sizes were tried, and what each of them took."""
+"""How a batch size was found with `--batch-size auto`: which sizes were tried, and the outcome of each."""
 
 from typing import Literal
 
@@ -8,21 +8,21 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
 
 AUTO = "auto"
-"""The value of --batch-size that leaves it to the memory of the machine."""
+"""The value of --batch-size that fits the batch to the memory of the machine."""
 
 Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]
-"""What came of a size, one verdict over all ranks.
+"""The outcome of trying a size, over all ranks.
 
-fits: it ran, and left the headroom free
-no headroom: it ran, and took some of it
-executed otherwise: it ran, but not as smaller ones did (its CUDA graph had no memory left), so that it is another step
+fits: it ran and left the headroom free
+no headroom: it ran and used part of the headroom
+executed otherwise: it ran, but not as smaller sizes did (no memory was left for its CUDA graph), so its step differs
 too large: a rank ran out of memory
 """
 
 
 class BatchTry(Frozen):
-    """One size. peak_bytes: of the fullest rank; null where it ran out of memory. run_id: of the record that it is of;
-    null: it was tried in processes of its own.
+    """One size that was tried. peak_bytes: the peak of the rank that used the most; null if it ran out of memory.
+    run_id: the record that the result is from; null if it was tried in separate processes.
     """
 
     batch_size: PositiveInt
@@ -33,9 +33,7 @@ class BatchTry(Frozen):
 
 
 class BatchSearch(Frozen):
-    """The sizes in the order in which they were tried, those that were known from records first. The result is the
-    largest that fits.
-    """
+    """The sizes in the order of the trials, those known from records first. The result is the largest that fits."""
 
     memory_bytes: int | None = Field(
         description="free before the search, of the GPU with the least, or a rank's share of the host's; null: unknown"
@@ -45,5 +43,5 @@ class BatchSearch(Frozen):
 
     @property
     def limit_bytes(self) -> int | None:
-        """The most that a rank may take."""
+        """The most memory that a rank may use; None if the free memory is unknown."""
         return None if self.memory_bytes is None else int(self.memory_bytes * (1 - self.headroom))

@@ -1,6 +1,6 @@
-"""Block scales: what is left of values when each block of them has a scale of its own, as emulated in torch.
+"""Block scales: the error of values if each block of them has its own scale, as emulated in torch.
 
-An emulation computes what a GPU's casts would give and takes no time that means anything: it is of any machine.
+An emulation computes what a GPU's casts would return. Its time is meaningless, and its results hold for any machine.
 """
 
 from pydantic import Field, PositiveInt
@@ -10,10 +10,10 @@ from fp8bench.schema.numerics import Distribution
 
 
 class BlockErrors(Frozen):
-    """One way to scale, on one kind of values. Errors are relative, Euclidean, of what the cast makes of the values.
+    """The errors of one way to scale one kind of values. Errors are relative, Euclidean, of the values after the cast.
 
-    A block is `block` consecutive values along the dimension that a GEMM sums over, or a square of them. The transpose
-    has its blocks along the other dimension.
+    A block is `block` consecutive values along the dimension that a GEMM sums over, or a square of values. The blocks
+    of the transpose run along the other dimension.
     """
 
     scaling: str | None = Field(
@@ -38,7 +38,7 @@ class BlockErrors(Frozen):
 
 
 class BlockScales(Frozen):
-    """Every way to scale on every kind of values: matrices of rows x columns, drawn from the seed."""
+    """Every way to scale every kind of values, which are matrices of rows x columns drawn from the seed."""
 
     rows: PositiveInt
     columns: PositiveInt
@@ -47,5 +47,5 @@ class BlockScales(Frozen):
 
     @property
     def named(self) -> tuple[BlockErrors, ...]:
-        """Those of formats that exist."""
+        """The errors of formats that exist."""
         return tuple(one for one in self.errors if one.scaling is not None)

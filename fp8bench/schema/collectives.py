@@ -1,6 +1,6 @@
-"""Collectives as measured: what was requested, and each operation at each size, with its times.
+"""Collectives as measured: what was requested, and the times of each operation at each size.
 
-Sizes are those of nccl-tests (doc/PERFORMANCE.md): the bytes of the whole array, which every rank has before an
+Sizes are defined as in nccl-tests (doc/PERFORMANCE.md): the bytes of the complete array, which every rank has before an
 all-reduce, after an all-gather, and before a reduce-scatter.
 """
 
@@ -23,8 +23,8 @@ BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
 
 
 class CollectivesConfig(Frozen):
-    """The request with every number resolved. seconds: for each timing, in each round. nodes: all have the same number
-    of ranks.
+    """The request with every number resolved. seconds: the duration of each timing in each round. nodes: all have the
+    same number of ranks.
     """
 
     device: Device
@@ -40,7 +40,7 @@ class CollectivesConfig(Frozen):
 
     @property
     def cases(self) -> tuple["Case", ...]:
-        """Every operation, type and size, in the order of a table."""
+        """Every operation, dtype and size, in the order of a table."""
         return tuple(
             Case(operation=operation, dtype=dtype, size_bytes=whole_elements(size, dtype, self.world_size))
             for operation in self.operations
@@ -50,7 +50,7 @@ class CollectivesConfig(Frozen):
 
 
 class Case(Frozen):
-    """One operation on elements of one type. size_bytes: of the whole array, a multiple of all ranks' elements."""
+    """One operation in one dtype. size_bytes: of the complete array, which divides evenly over the ranks."""
 
     operation: Operation
     dtype: Dtype
@@ -58,13 +58,13 @@ class Case(Frozen):
 
     @property
     def elements(self) -> int:
-        """Of the whole array."""
+        """The number of elements of the complete array."""
         return self.size_bytes // ITEM_BYTES[self.dtype]
 
 
 class RankTimes(Frozen):
-    """What one rank found of one case. wrong: elements that were not the exact result, before any was timed. rounds_s:
-    seconds of each repetition, round by round; empty where anything was wrong on any rank.
+    """What one rank found for one case. wrong: the number of elements that were not the exact result, counted before
+    any timing. rounds_s: seconds of each repetition, round by round; empty if any rank had a wrong element.
     """
 
     wrong: int = Field(ge=0)
@@ -72,14 +72,14 @@ class RankTimes(Frozen):
 
 
 class RankOutcome(Frozen):
-    """One rank's part, case by case. environment: as JSON, of the first rank of each node; null of others."""
+    """One rank's results, case by case. environment: as JSON, of the first rank of each node; null for other ranks."""
 
     times: tuple[RankTimes, ...]
     environment: str | None = None
 
 
 class CollectiveTiming(Frozen):
-    """One case. A repetition's time is that of the rank which took longest over its round."""
+    """The timing of one case. The time of a repetition is that of the rank that took longest over its round."""
 
     operation: Operation
     dtype: Dtype
@@ -96,6 +96,6 @@ class CollectiveTiming(Frozen):
 
 
 def whole_elements(size_bytes: int, dtype: Dtype, ranks: int) -> int:
-    """The size, rounded up so that every rank has equally many whole elements."""
+    """Return the size, rounded up so that every rank has the same integer number of elements."""
     step = ITEM_BYTES[dtype] * ranks
     return -(-size_bytes // step) * step

@@ -1,8 +1,8 @@
-"""What one group of workers runs: one mode, one workload, every number resolved.
+"""What one group of workers runs: one mode and one workload, with every number resolved.
 
-`RunRequest` (config/request.py) is what a user requests, with gaps; `RunConfig` is what a worker obeys and a record
-keeps. A field with an `Option` is an option of `fp8bench run` too, which is declared nowhere else. What stands after a
-field's `=` holds for records that were made before the field was.
+`RunRequest` (config/request.py) is what a user requests, with gaps. `RunConfig` is what a worker obeys and what a
+record keeps. A field with an `Option` is also an option of `fp8bench run`, which is declared nowhere else. The value
+after a field's `=` is the one for records that are older than the field.
 """
 
 from typing import Annotated, Literal
@@ -20,18 +20,18 @@ TEAttention = Literal["te", "sdpa"]
 WeightDtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cuda", "cpu"]
 VariantSettings = dict[str, str | int | float | None]
-"""What was requested of one of several variants: its mode, and each setting in which they differ."""
+"""What was requested for one of several variants: its mode, and each setting in which the variants differ."""
 
 
 def mode_label(mode: str, recipe: str | None) -> str:
-    """The mode with its recipe, as on the command line: `te-fp8:delayed`."""
+    """Return the mode with its recipe as on the command line: `te-fp8:delayed`."""
     return f"{mode}:{recipe}" if recipe else mode
 
 
 class RunConfig(Frozen):
-    """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch.
+    """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
 
-    Choices are as requested; what was done is in the evidence. The optimizer's settings are in the fingerprint.
+    Choices are stored as requested; the evidence tells what was done. The optimizer's settings are in the fingerprint.
     """
 
     mode: str = Field(description="name in the registry, without its recipe")
@@ -151,10 +151,10 @@ class RunConfig(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """See mode_label."""
+        """The label of the mode with its recipe (see the function `mode_label`)."""
         return mode_label(self.mode, self.recipe)
 
     @property
     def switched_label(self) -> str:
-        """The same, with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
+        """The label with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
         return f"{self.mode_label}+{self.te_switches}" if self.te_switches else self.mode_label

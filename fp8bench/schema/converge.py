@@ -1,7 +1,7 @@
 """A record of trainings on one text: the same weights and the same order of data under several modes and seeds.
 
-A loss is the mean cross-entropy of the next byte, in nats. Seconds are elapsed time of training steps alone: warm-up,
-compilation and validation do not count. What follows from the curves is in `kinds.converge`.
+A loss is the mean cross-entropy of the next byte, in nats. Seconds are the elapsed time of training steps alone:
+warm-up, compilation and validation do not count. The conclusions from the curves are drawn in `kinds.converge`.
 """
 
 from itertools import accumulate
@@ -16,11 +16,11 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import Evidence, Parity, RankMemory
 
 Loss = Annotated[float, Field(ge=0)] | None
-"""Nats; null where it was not finite."""
+"""A loss in nats; null if it was not finite."""
 
 
 class TextFacts(Frozen):
-    """Which text it is. Its bytes are the tokens."""
+    """Facts that identify the text. Its bytes are the tokens."""
 
     name: str
     sha256: str = Field(description="of the bytes that are trained on, then of those that are held out")
@@ -52,7 +52,7 @@ class ConvergeConfig(Frozen):
 
 
 class TextPlan(Frozen):
-    """What each rank needs to know beside its `RunConfig`. text_file: null: the standard library's sources."""
+    """What each rank needs to know in addition to its `RunConfig`. text_file: null for the standard library."""
 
     text_file: str | None
     text_sha256: str
@@ -64,14 +64,14 @@ class TextPlan(Frozen):
 
 
 class Validation(Frozen):
-    """The loss on what was held out, after so many steps."""
+    """The loss on the held-out text after a number of steps."""
 
     step: int = Field(ge=0)
     loss: Loss
 
 
 class Curve(Frozen):
-    """One training. It ends early where a loss was not finite: no step after it would mean anything."""
+    """The curve of one training. It ends early if a loss was not finite, because no step after that means anything."""
 
     train_loss: tuple[Loss, ...] = Field(description="one a step, mean over the ranks")
     step_s: tuple[PositiveFloat, ...] = Field(description="one a step, of the slowest rank")
@@ -79,7 +79,7 @@ class Curve(Frozen):
 
     @property
     def elapsed_s(self) -> tuple[float, ...]:
-        """How long the steps up to each validation lasted."""
+        """The elapsed seconds of all steps before each validation."""
         sums = (0.0, *accumulate(self.step_s))
         return tuple(sums[one.step] for one in self.validation)
 
@@ -92,7 +92,7 @@ class Curve(Frozen):
 
 
 class Trained(Frozen):
-    """One mode under one seed, in processes of its own. curve: null where it did not come to its end."""
+    """One mode trained under one seed, in its own processes. curve: null if the training did not finish."""
 
     mode: str
     seed: int = Field(ge=0)
@@ -111,7 +111,7 @@ class Trained(Frozen):
 
 
 class WorkFacts(Frozen):
-    """What the workload said of itself. tokens_per_step: over all ranks."""
+    """What the workload reports about itself. tokens_per_step: tokens of all ranks together."""
 
     sizes: dict[str, Any]
     tokens_per_step: PositiveInt

@@ -1,8 +1,8 @@
-"""One family of errors, and how they name things. Each says what failed and what to do about it, and carries the
+"""The error classes, and helpers that word errors. Each error says what failed and what to do about it, and carries the
 program's exit code.
 
-They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by what
-they were made of, so that a worker process can hand one to its parent.
+Errors are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by their
+constructor's arguments, so that a worker process can send one to its parent.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 Status = Literal["ok", "unsupported", "failed", "invalid"]
-"""How a run ended, for the record."""
+"""How a run ended, for its record."""
 
 Cause = Literal[
     "unavailable",
@@ -24,7 +24,7 @@ Cause = Literal[
     "crash",
     "timeout",
 ]
-"""Why a run stopped, in one word that a program can act on; a record's `reason` says it in a sentence.
+"""Why a run stopped, in one word that a program can act on. A record's `reason` is the sentence for readers.
 
 unavailable: this machine or the mode cannot do what was requested
 capture: the step could not be captured in a CUDA graph
@@ -42,8 +42,8 @@ timeout: a phase took longer than its deadline
 class Fp8benchError(Exception):
     """Something failed that the user can fix.
 
-    what: one sentence, without its full stop. remedy: one sentence in the imperative. cause: of the run that it stops;
-    None: the class's own.
+    what: one sentence without its full stop. remedy: one sentence in the imperative. cause: the cause of the run that
+    the error stops; None for the usual cause of the class.
     """
 
     exit_code = 5
@@ -67,7 +67,7 @@ class UsageError(Fp8benchError):
 
 
 class ModeUnavailable(Fp8benchError):
-    """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back in silence."""
+    """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back silently."""
 
     exit_code = 3
     status: ClassVar[Status] = "unsupported"
@@ -88,7 +88,7 @@ class RunFailed(Fp8benchError):
 
 
 class Interrupted(Fp8benchError):
-    """A signal ended the program. code: of its exit, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """A signal ended the program. code: its exit code, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
 
     exit_code = 130
 
@@ -99,7 +99,7 @@ class Interrupted(Fp8benchError):
 
 
 def unknown_name(kind: str, name: str, known: list[str], listing: str, family: Iterable[str] = ()) -> UsageError:
-    """The error for an unknown name, with the nearest known ones.
+    """Return the error for an unknown name, with the nearest known ones.
 
     listing: the command that shows every known name. family: see `nearest`.
     """
@@ -111,26 +111,28 @@ def unknown_name(kind: str, name: str, known: list[str], listing: str, family: I
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
-    """Raises unknown_name for a name that is not known."""
+    """Raise the error of `unknown_name` if the name is not known."""
     if name not in known:
         raise unknown_name(kind, name, list(known), listing)
 
 
 AT_MOST = 4
-"""Names in a suggestion: more are a listing, which has a command of its own."""
+"""The most names in a suggestion. There is a separate command to list them all."""
 
 _SHORTEST_FAMILY = 2
 _SLIP = 2
 _REPLACED = 3
-"""A letter too many, too few or out of its turn is a likelier slip than another letter: `p4` is rather p4d than p5."""
+"""The weights of edits. An extra, missing or swapped letter is a likelier slip than a replaced one: `p4` is more likely
+meant as p4d than as p5.
+"""
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
-    """The best first; empty where nothing comes near.
+    """Return the names nearest to `name`, the best first; empty if none is near.
 
-    family: known names that are of what `name` may name (instances that have the GPU). Where no name is within
-    `edit_distance` of about one slip for every three letters, the family is meant, or a name that holds this one whole,
-    or has its first part (`torchao-fp8`).
+    family: known names that `name` may refer to as a group (e.g. the instances that have this GPU). If no name is
+    within an `edit_distance` of about one slip for every three letters, the result is the family and the names that
+    contain `name` or begin with its first part (`torchao-fp8`).
     """
     said = name.lower()
     candidates = list(dict.fromkeys(known))
@@ -149,8 +151,8 @@ def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list
 
 
 def edit_distance(first: str, second: str) -> int:
-    """What it takes to make the one the other: 2 for a letter put in, taken out, or exchanged with its neighbour, 3 for
-    one replaced (optimal string alignment: Damerau, 1964, no part edited twice).
+    """Return the cost of turning one text into the other: 2 for a letter inserted, removed or swapped with its
+    neighbour, 3 for a replaced one (optimal string alignment: Damerau, 1964; no part is edited twice).
     """
     before: list[int] = []
     row = [_SLIP * length for length in range(len(second) + 1)]
@@ -170,16 +172,16 @@ def _bearable(name: str) -> int:
 
 
 def first_line(error: Exception) -> str:
-    """Of another's error, for a sentence: the first line of its message without a full stop, or its type."""
+    """Return the first line of another library's error for a sentence, without its full stop; or the error's type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 LONGEST = 600
-"""Characters of what is said of an error that somebody else worded."""
+"""The most characters shown of an error message that another program wrote."""
 
 
 def in_words(text: str) -> str:
-    """An error's words from elsewhere, for a sentence in a record: `inert`, and of a length to read."""
+    """Return another program's error message for a sentence in a record: made `inert` and short enough to read."""
     said = inert(text[: 4 * LONGEST])
     return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
 
@@ -189,12 +191,12 @@ _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-
 
 
 def inert(text: str) -> str:
-    """Text from elsewhere, safe to print: on one line, without control characters (C0, C1), invisible or bidirectional
-    ones, or lone surrogates.
+    """Return text from elsewhere in a form that is safe to print: on one line, without control characters (C0, C1),
+    invisible or bidirectional ones, or lone surrogates.
 
-    A record, a file's name or a plug-in's name may hold anything. What a terminal would obey, or what would change the
-    order in which a line is read, is written out instead: ESC as `\\x1b`, a right-to-left override as `\\u202e`. What
-    only breaks a line or moves the cursor along it becomes a space. Other text is returned unchanged.
+    A record, a file name or the name of a plug-in may hold anything. What a terminal would obey, or what would change
+    the order in which a line is read, is escaped: ESC as `\\x1b`, a right-to-left override as `\\u202e`. What only
+    breaks a line or moves the cursor along it becomes a space. Other text is returned unchanged.
     """
     return _ACTIVE.sub(_written_out, _SPACES.sub(" ", text))
 

@@ -1,7 +1,7 @@
-"""How a training step is executed, in words that settings, records and tables share.
+"""How a training step is executed, in the words that settings, records and tables share.
 
-Three things make an execution: what torch.compile took of the model, how ranks are joined, and how a step is launched.
-A variant names the first and the third in one word; it is compared, and no part of the fingerprint.
+An execution has three parts: what torch.compile compiled of the model, how ranks are joined, and how a step is
+launched. A variant names the first and the third in one word. It is compared, and is not part of the fingerprint.
 """
 
 from typing import Annotated, Literal, get_args
@@ -14,51 +14,50 @@ CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
 OptimizerName = Literal["sgd", "adam", "adamw", "none"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
-"""none: a step ends after backward, and no weight changes."""
+"""The optimizers. none: a step ends after backward, and no weight changes."""
 
 Trainer = Literal["sgd", "adam", "adamw"]
 """An optimizer that changes weights."""
 
 CompileScope = Literal["model", "blocks"]
-"""What torch.compile took: the whole model, or each of its blocks by itself."""
+"""What torch.compile compiled: the complete model, or each of its blocks separately."""
 
 ParallelChoice = Literal["auto", "ddp", "fsdp"]
 CheckpointChoice = Literal["none", "selective", "full"]
 
 Join = Annotated[str, StringConstraints(pattern=r"^(none|ddp|fsdp|tp\d+|fsdp\+tp\d+)$")]
-"""How ranks are joined, in a word. none: a single one has nobody to share with. ddp: each holds the whole model. fsdp:
-each holds a part of every weight. tp2: two share every layer and the samples; fsdp+tp2: pairs of them are joined by
-fsdp.
+"""How ranks are joined. none: a single rank has nothing to share. ddp: each rank holds the complete model. fsdp: each
+holds a part of every weight. tp2: two ranks share every layer and the samples. fsdp+tp2: fsdp joins pairs of ranks.
 """
 
 
 def join_of(data: str, tensor: int) -> Join:
-    """data: `fsdp`, or empty where one group shares its layers alone; tensor: ranks of a group."""
+    """Return the word for a join. data: `fsdp`, or empty if a group only shares layers. tensor: ranks per group."""
     return "+".join(word for word in (data, f"tp{tensor}" if tensor > 1 else "") if word)
 
 
 Variant = Literal["eager", "compiled", "blocks", "graphed", "compiled+graphed", "blocks+graphed"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
-"""eager: launched from Python, nothing compiled. compiled: the whole model by torch.compile; blocks: each block.
-graphed: the whole step replayed as one CUDA graph.
+"""eager: launched from Python, nothing compiled. compiled: torch.compile on the complete model. blocks: torch.compile
+on each block. graphed: the complete step replayed as one CUDA graph.
 """
 
 _COMPILED: dict[CompileScope | None, str] = {None: "", "model": "compiled", "blocks": "blocks"}
 
 
 def variant_of(compiled: CompileScope | None, graphed: bool) -> Variant:
-    """The word for it."""
+    """Return the variant for a scope of torch.compile and a kind of launch."""
     words = "+".join(word for word in (_COMPILED[compiled], "graphed" if graphed else "") if word) or "eager"
     return next(variant for variant in VARIANTS if variant == words)
 
 
 def is_compiled(variant: Variant) -> bool:
-    """Whether torch.compile took anything of the model."""
+    """Return whether torch.compile compiled any part of the model."""
     return variant not in ("eager", "graphed")
 
 
 def is_replayed(variant: Variant) -> bool:
-    """Whether each step is one CUDA graph, which Python launches as a whole."""
+    """Return whether each step is one CUDA graph, which Python launches as a whole."""
     return "graphed" in variant.split("+")
 
 
@@ -72,20 +71,21 @@ _LAUNCHES: dict[GraphChoice, tuple[bool, ...]] = {"auto": (False, True), "on": (
 
 
 def variants_of(compile: CompileChoice, cuda_graphs: GraphChoice, on_gpu: bool) -> tuple[Variant, ...]:
-    """What a run of these settings may turn out to be: one variant, or where `auto` decides several."""
+    """Return the variants that a run of these settings may have: one, or several if `auto` decides."""
     launches = (False,) if cuda_graphs == "auto" and not on_gpu else _LAUNCHES[cuda_graphs]
     return tuple(variant_of(scope, graphed) for graphed in launches for scope in _SCOPES[compile])
 
 
 def suffix(variant: Variant | None) -> str:
-    """`/graphed`, as it stands after a mode in a reference; empty where it is unknown."""
+    """Return the suffix after a mode in a reference, e.g. `/graphed`; empty if the variant is unknown."""
     return f"/{variant}" if variant else ""
 
 
 def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
-    """`te-fp8:delayed/graphed` in its two parts; None: no variant was named. what: the text, as an error calls it.
+    """Split `te-fp8:delayed/graphed` into label and variant; None if no variant is named. what: names the text in
+    errors.
 
-    Raises UsageError for a word that is no variant.
+    Raises UsageError for a word that is not a variant.
     """
     label, _, word = text.partition("/")
     if not word:

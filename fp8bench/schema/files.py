@@ -1,6 +1,4 @@
-"""The base of every model; reading files so that an error names file, line and field; writing them whole or not at
-all.
-"""
+"""The base class of all models; reading files with errors that name file, line and field; writing files atomically."""
 
 import errno
 import os
@@ -16,7 +14,7 @@ from fp8bench.schema.errors import UsageError
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "packaged"
 ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
-"""Of the files that travel with the program: inside the package in a wheel, in a checkout the repository's root."""
+"""The root of the files that travel with the program: inside the package in a wheel, the repository's in a checkout."""
 
 INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
 CLAIMS_YAML = ROOT / "configs" / "claims.yaml"
@@ -24,11 +22,11 @@ PUBLISHED_RESULTS = ROOT / "results" / "published"
 PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 
 LARGEST_BYTES = 1 << 29
-"""Of a file of results: some ten times a record of eight ranks and a hundred thousand steps. What is larger is none."""
+"""The size limit of a file of results: about ten times a record of eight ranks and a hundred thousand steps."""
 
 
 class Frozen(BaseModel):
-    """A value that never changes after it is made. Unknown fields, and numbers that are not finite, are errors."""
+    """A value that is immutable after construction. Unknown fields and non-finite numbers are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
@@ -37,16 +35,16 @@ ModelT = TypeVar("ModelT", bound=Frozen)
 
 
 def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
-    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
-    that of the last.
+    """Build a model from its own values, and for its other fields from the attributes of the same name in the sources.
+    If several sources have an attribute, the last one counts.
     """
     same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
     return model(**{**same, **own})
 
 
 def bytes_of(path: Path) -> bytes:
-    """All of a regular file. Raises OSError, also for a pipe or a device, which may never end, and for a file larger
-    than LARGEST_BYTES.
+    """Return the content of a regular file. Raises OSError, also for a pipe or a device, which may never end, and for a
+    file larger than LARGEST_BYTES.
     """
     descriptor = open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
@@ -54,8 +52,8 @@ def bytes_of(path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor to read a regular file by; see `bytes_of`."""
-    # A pipe is opened without waiting for its other end.
+    """Open a regular file and return a descriptor for reading (see `bytes_of`)."""
+    # Do not block on a pipe whose other end is not open.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
@@ -72,8 +70,8 @@ def open_regular(path: Path) -> int:
 
 
 def read_text(path: Path, regular: bool = True) -> str:
-    """The file's text. regular: a pipe or a device is refused, as it is where a file was found and not named. Raises
-    UsageError where it cannot be read.
+    """Return the file's text. regular: whether to refuse a pipe or a device, as for files that were found rather than
+    named by the user. Raises UsageError if the file cannot be read.
     """
     try:
         return bytes_of(path).decode("utf-8") if regular else path.read_text(encoding="utf-8")
@@ -83,7 +81,7 @@ def read_text(path: Path, regular: bool = True) -> str:
 
 
 def text_if_any(path: Path) -> str:
-    """The file's text; empty where it cannot be read, as one of /proc or /sys that this kernel does not have."""
+    """Return the file's text; empty if it cannot be read, e.g. a file of /proc or /sys that this kernel lacks."""
     try:
         return path.read_text()
     except OSError:
@@ -91,10 +89,10 @@ def text_if_any(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
-    """All or nothing, also after a power cut. content: text becomes UTF-8. Raises OSError, and unless `replace`
-    FileExistsError where the name is taken.
+    """Write a file completely or not at all, even if the power fails. content: text is encoded as UTF-8. Raises
+    OSError, and FileExistsError if the name is taken and `replace` is false.
     """
-    # Imported here: who only reads does without.
+    # Imported here: a process that only reads does not need it.
     import tempfile
 
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -114,13 +112,13 @@ def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
 
 
 def _rename_to_new(temporary: str, path: Path) -> None:
-    """Rename, but never onto another file: a hard link fails where the name is taken."""
+    """Rename a file, but never onto another one: creating a hard link fails if the name is taken."""
     try:
         os.link(temporary, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
-        # A file system without hard links: look, then rename.
+        # A file system without hard links: check first, then rename.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
         os.rename(temporary, path)
@@ -131,7 +129,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems cannot sync a folder. The file is in its place all the same.
+        # Some file systems cannot sync a folder. The file is in place nevertheless.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
             raise
     finally:
@@ -139,32 +137,32 @@ def _sync_folder(folder: Path) -> None:
 
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
-    """The first error of a model, by file, line and field. prefix: where the model stands in the file."""
+    """Return the error for a model's first fault, by file, line and field. prefix: the model's location in the file."""
     return refused(path, *fault(error, text, prefix))
 
 
 def refused(path: Path, line: int, reason: str) -> UsageError:
-    """The error of a file for a reason that `fault` gives."""
+    """Return the error of a file for a reason from `fault`."""
     if reason.startswith("field "):
         return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
     return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
-    """The field of a model's first error, and what pydantic says of it."""
+    """Return the field of a model's first error, and pydantic's message about it."""
     first = error.errors(include_url=False, include_input=False)[0]
     return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
 
 
 def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:
-    """The line of the first error of a model, and the error: `is not JSON: ...`, or `field samples: ...`."""
+    """Return the line of a model's first error, and the error: `is not JSON: ...`, or `field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         line = re.search(r"line (\d+)", first["msg"])
         return int(line[1]) if line else 1, f"is not JSON: {first['ctx']['error']}"
     location = (*prefix, *first["loc"])
     field = ".".join(map(str, location)) or "the whole file"
-    # Imported here: it brings YAML, which whoever finds his files in order does without.
+    # Imported here: it imports YAML, which is not needed if all files are valid.
     from fp8bench.schema.yaml_text import line_of
 
     return line_of(text, location), f"field {field}: {first['msg'].lower()}"

@@ -1,7 +1,7 @@
-"""A number format: its range, what a cast to it does, and what became of a value.
+"""A number format: its range, how a cast to it behaves, and what a value becomes in it.
 
-Plain data between the room that has torch and the room that draws. These are dataclasses and not `Frozen` models,
-which refuse inf and nan: here both are answers.
+This is plain data, passed from the packages that import torch to those that render. The classes are dataclasses and not
+`Frozen` models, because those refuse inf and nan, which are valid results here.
 """
 
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from typing import Literal
 from fp8bench.schema.blocks import BlockScales
 
 ALIGNMENT = 16
-"""Every dimension of an fp8 GEMM is a multiple of it: cuBLASLt and CUTLASS read operands in pieces of 16 bytes, and an
-fp8 value is one byte.
+"""Every dimension of an fp8 GEMM is a multiple of this number: cuBLASLt and CUTLASS read operands in pieces of 16
+bytes, and an fp8 value is one byte.
 """
 
 
 def padded(size: int, multiple: int = ALIGNMENT) -> int:
-    """The next size that is a multiple; `size` itself where it is one."""
+    """Return the smallest multiple that is not less than `size`."""
     return -(-size // multiple) * multiple
 
 
 Overflow = Literal["saturate", "inf", "nan", "other"]
-"""What a cast makes of a value that is too large: the format's max, infinity, nan, or none of these."""
+"""What a cast makes of a value that is too large: the format's max, infinity, nan, or anything else."""
 
 Rounding = Literal[
     "to nearest, ties to even", "to nearest, ties away from zero", "to nearest, ties toward zero", "in another way"
 ]
-"""Which of its two neighbours a value between them becomes; even: the one whose last bit is 0."""
+"""How a value between two neighbours is rounded. even: to the neighbour whose last bit is 0."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """A format by its numbers. min is the lowest value; eps the step from 1 to the next value above it; specials, which
-    of inf and nan it has.
+    """The numbers that describe a format. min: the lowest value. eps: the step from 1 to the next value above it.
+    specials: which of inf and nan it has.
 
-    positive: every finite value above zero, ascending, where the format has 8 bits or fewer.
+    positive: every finite value above zero, ascending, if the format has 8 bits or fewer.
     """
 
     name: str
@@ -53,10 +53,11 @@ class Reach:
 
 @dataclass(frozen=True)
 class CastBehaviour:
-    """What this torch's cast from float32 to a format does, as measured; from float64, where it is to float32.
+    """How this torch's cast from float32 to a format behaves, as measured. For float32 itself, the cast is from
+    float64.
 
-    above_max: of twice max, or of float32's max where that is less. A value that is nearer to max than to where the
-    next would be rounds to max, and does not count as above.
+    above_max: the result for twice max, or for float32's max if that is less. A value nearer to max than to the place
+    where the next value would be rounds to max, and does not count as above it.
     """
 
     above_max: Overflow
@@ -68,9 +69,9 @@ class CastBehaviour:
 class Rounded:
     """A value and what a format makes of it.
 
-    becomes and the errors are None where the format has no answer. Errors are taken from the value as it was given:
-    0 where it is held exactly (inf by inf and nan by nan too), else nan where the arithmetic gives nan.
-    by: who rounded; None where nobody could.
+    becomes and the errors are None if the format cannot represent a result. Errors are taken from the value as given:
+    0 if it is held exactly (also inf by inf and nan by nan), nan if their arithmetic yields nan. by: who rounded the
+    value; None if it was not rounded.
     """
 
     value: float
@@ -84,8 +85,9 @@ class Rounded:
 @dataclass(frozen=True)
 class Bits:
     """The bits of what a value becomes in a format, by the format's definition. sign, exponent, mantissa: digits, the
-    highest first; a format without a sign or mantissa has none. becomes = +-significand * 2^power; both None of inf and
-    nan. saturated: the value was beyond max, which it became. becomes is None where the format has nothing for it.
+    most significant first; empty for a format without a sign or mantissa. becomes = +-significand * 2^power; both are
+    None for inf and nan. saturated: whether the value was beyond max and became max. becomes: None if the format has no
+    result.
     """
 
     value: float
@@ -100,13 +102,13 @@ class Bits:
 
 
 Outcome = Literal["runs", "refused", "wrong"]
-"""Of an operation: wrong is a result that is not that of the same operation on float32."""
+"""The outcome of an operation. wrong: its result differs from that of the same operation on float32."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """An operation that was tried on a tensor of one format. gives: the dtype of its result; reason: torch's, of what
-    it refused; both None otherwise.
+    """An operation that was tried on a tensor of one format. gives: the dtype of its result. reason: why torch refused
+    it. Both are None if they do not apply.
     """
 
     operation: str
@@ -119,7 +121,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Format:
-    """A format, and what casting to it does. behaviour is None where this torch has no such cast, or none was tried."""
+    """A format, and the behaviour of casts to it, which is None if this torch has no such cast or none was tried."""
 
     reach: Reach
     behaviour: CastBehaviour | None
@@ -127,9 +129,9 @@ class Format:
 
 @dataclass(frozen=True)
 class FormatReport:
-    """Formats, widest first, and each value in each of them, value by value. torch, device: of the casts; None where
-    nothing was cast, and all is by definition. tried: operation by operation; empty: none was tried. blocks: block
-    scales, emulated.
+    """Formats, widest first, and each value in each of them, value by value. torch, device: those of the casts; None if
+    nothing was cast and all results follow from definitions. tried: operation by operation; empty if none was tried.
+    blocks: block scales, emulated.
     """
 
     formats: tuple[Format, ...]

@@ -1,9 +1,9 @@
-"""Where Transformer Engine has a backend of dot-product attention in fp8 for training (`fp8_dpa` of its recipes).
+"""Where Transformer Engine has an fp8 backend of dot-product attention for training (`fp8_dpa` of its recipes).
 
-By its sources, version 2.20 (get_attention_backend and nvte_get_fused_attn_backend): FlashAttention takes no fp8 in
-training, and its unfused attention emulates it only where a test requests that, so cuDNN's fused attention is all there
-is. That trains heads of 128 on compute capability 9, heads of up to 128 in multiples of 16 on 10; of scales that are
-not delayed it takes current and mxfp8 ones from 10 on; 12.0 has none.
+According to its sources, version 2.20 (get_attention_backend and nvte_get_fused_attn_backend): FlashAttention does not
+train in fp8, and the unfused attention emulates fp8 only if a test requests it, so cuDNN's fused attention is the only
+backend. It trains heads of 128 on compute capability 9, and heads of up to 128 in multiples of 16 on 10. Of the recipes
+other than delayed scaling it supports current and mxfp8, from 10 on. It does not support 12.0.
 """
 
 HEAD_DIM_OF_9 = 128
@@ -11,9 +11,9 @@ STEP = 16
 
 
 def refusal(recipe: str, head_dim: int | None, capability: tuple[int, int] | None) -> str | None:
-    """Why there is no backend, for the end of a sentence; None: nothing that is known speaks against one.
+    """Return why there is no backend, as the end of a sentence; None if no reason is known.
 
-    recipe: without its fields. head_dim: width of a head; capability: of the GPU; None: unknown.
+    recipe: its name without fields. head_dim: width of a head; capability: of the GPU; None if unknown.
     """
     if head_dim is not None and (head_dim % STEP or head_dim > HEAD_DIM_OF_9):
         return f"heads are {head_dim} wide, and it takes multiples of {STEP} up to {HEAD_DIM_OF_9}"

@@ -3,16 +3,16 @@
 A GEMM is (M, N, K): rows of the output, columns of the output (the output features of a linear layer's forward
 GEMM), and the inner dimension that is summed over. It costs 2 M N K floating-point operations.
 
-A linear layer makes three GEMMs a step. With T rows in (batch x tokens), I features in and O out:
+A linear layer performs three GEMMs per step. With T rows in (batch x tokens), I features in and O out:
 
   forward          Y  = X W^T     (T, O, I)
   input gradient   dX = dY W      (T, I, O)
   weight gradient  dW = dY^T X    (O, I, T)
 
-They are apart even where their sizes are equal, for they differ in two things that cost time in fp8: which operand must
-be transposed first (fp8 units of compute capability 9 take both operands only with the inner dimension contiguous), and
-the format (with a scale a tensor, torchao and Transformer Engine keep the output's gradient as e5m2 and all else as
-e4m3; torchao's rowwise recipe has e4m3 throughout).
+The three are kept apart even if their sizes are equal, because they differ in two things that cost time in fp8: which
+operand must be transposed first (fp8 units of compute capability 9 take both operands only with the inner dimension
+contiguous), and the format (with one scale per tensor, torchao and Transformer Engine hold the output's gradient as
+e5m2 and everything else as e4m3; torchao's rowwise recipe uses e4m3 throughout).
 """
 
 from typing import Any, Literal, get_args
@@ -25,12 +25,14 @@ from fp8bench.schema.formats import padded
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
-"""tensorwise: one scale an operand; rowwise: one a row of the left and a column of the right operand. `-fast`: sums are
-accumulated in the tensor cores' own precision throughout, which is quicker and less exact."""
+"""tensorwise: one scale per operand. rowwise: one scale per row of the left and per column of the right operand.
+`-fast`: sums are accumulated in the tensor cores' own precision throughout, which is quicker and less exact.
+"""
 
 Casts = Literal["none", "eager", "compiled"]
-"""What is timed with the GEMM. none: operands are in its format already. eager: both operands are cast from bf16 by
-separate torch operations. compiled: by torch.compile's kernels."""
+"""The casts that are timed with the GEMM. none: operands are already in its format. eager: separate torch operations
+cast both operands from bf16. compiled: torch.compile's kernels cast them.
+"""
 
 PRECISIONS: tuple[Precision, ...] = (
     "bf16",
@@ -42,10 +44,10 @@ PRECISIONS: tuple[Precision, ...] = (
 Arithmetic = Literal["bf16", "fp8"]
 Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
-"""Of the left and right operand."""
+"""The formats of the left and right operand."""
 
 Output = Literal["bf16", "fp32", "e4m3"]
-"""In what an fp8 GEMM rounds its sums."""
+"""The format to which an fp8 GEMM rounds its sums."""
 
 FORMATS: tuple[Fp8Format, ...] = get_args(Fp8Format)
 OUTPUTS: tuple[Output, ...] = get_args(Output)
@@ -57,12 +59,12 @@ TimingStatus = Literal["ok", "invalid", "unsupported"]
 
 
 def arithmetic_of(precision: Precision) -> Arithmetic:
-    """Of the units that compute the GEMM."""
+    """Return the arithmetic of the units that compute a GEMM of this precision."""
     return "bf16" if precision == "bf16" else "fp8"
 
 
 class Shape(Frozen):
-    """m: rows of the output, n: its columns, k: the inner dimension."""
+    """The sizes of a GEMM. m: rows of the output. n: columns of the output. k: the inner dimension."""
 
     m: PositiveInt
     n: PositiveInt
@@ -70,22 +72,22 @@ class Shape(Frozen):
 
     @property
     def flops(self) -> int:
-        """A multiply-add counts as two."""
+        """The floating-point operations of the GEMM; a multiply-add counts as two."""
         return 2 * self.m * self.n * self.k
 
     def tflops(self, time_s: float) -> float:
-        """What a GEMM of this shape reaches that takes `time_s` seconds."""
+        """Return the TFLOP/s of a GEMM of this shape that takes `time_s` seconds."""
         return self.flops / time_s / 1e12
 
     @property
     def misaligned(self) -> tuple[tuple[str, int, int], ...]:
-        """Each dimension that fp8 cannot take: its name, its size, and the next size that would do."""
+        """Each dimension that is invalid for fp8: its name, its size, and the next valid size."""
         sizes = (("M", self.m), ("N", self.n), ("K", self.k))
         return tuple((name, size, padded(size)) for name, size in sizes if size != padded(size))
 
     @property
     def is_square(self) -> bool:
-        """All three dimensions are equal."""
+        """Whether all three dimensions are equal."""
         return self.m == self.n == self.k
 
     def __str__(self) -> str:
@@ -108,8 +110,8 @@ class Product(Frozen):
 
     @property
     def label(self) -> str:
-        """`blocks.*.mlp.fc1 forward`; `layer * forward` where layers have numbers only; `e4m3 x e5m2, bias, to fp32`
-        where formats are named; of no model: the shape.
+        """The name of the GEMMs: `blocks.*.mlp.fc1 forward`, or `layer * forward` for layers that have only numbers;
+        `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if they belong to no model.
         """
         if self.layers:
             return f"{', '.join(map(_named, self.layers))} {self.role}"
@@ -120,12 +122,12 @@ class Product(Frozen):
 
 
 def _named(layer: str) -> str:
-    """A layer without any name but its number, as those of nn.Sequential, is said to be a layer: `layer *`."""
+    """Return the name of a layer. One that has only a number, as in nn.Sequential, gets the word layer: `layer *`."""
     return f"layer {layer}" if set(layer) <= set("*.") else layer
 
 
 class Timing(Frozen):
-    """One GEMM in one precision. Times in seconds, a GEMM each."""
+    """One GEMM in one precision. Times are in seconds per GEMM."""
 
     precision: Precision
     casts: Casts = "none"
@@ -151,20 +153,20 @@ class Timing(Frozen):
 
 
 class ProductTimings(Frozen):
-    """A GEMM, and each chosen precision."""
+    """A GEMM with its timing in each chosen precision."""
 
     product: Product
     timings: tuple[Timing, ...]
 
     def find(self, precision: Precision, casts: Casts = "none") -> Timing | None:
-        """The `ok` timing, or None."""
+        """Return the timing of a precision whose status is `ok`, or None."""
         return next((t for t in self.timings if (t.precision, t.casts, t.status) == (precision, casts, "ok")), None)
 
 
 class Ceiling(Frozen):
-    """The best of a few large square GEMMs in one arithmetic, measured in the same run before the power limit is
-    felt. Another GEMM may stay below it for its shape, or under a load that lasts, and one whose shape suits the GPU
-    better may exceed it.
+    """The best of a few large square GEMMs in one arithmetic, measured in the same run before the power limit takes
+    effect. Another GEMM may be slower because of its shape or under a sustained load, and one whose shape suits the GPU
+    better may be faster.
     """
 
     arithmetic: Arithmetic
@@ -174,7 +176,7 @@ class Ceiling(Frozen):
 
 
 class Gain(Frozen):
-    """What a step takes if its fp8 GEMMs are made in fp8. speedup: over the step (or the GEMMs) in bf16."""
+    """The time of a step if its fp8 GEMMs run in fp8. speedup: relative to the step (or the GEMMs) in bf16."""
 
     casts: Casts
     products_s: PositiveFloat = Field(description="the converted layers' GEMMs, seconds a step")
@@ -182,7 +184,7 @@ class Gain(Frozen):
 
 
 class ModeGain(Frozen):
-    """What a whole mode was measured to give, on the same instance and batch."""
+    """The measured gain of a complete mode, on the same instance and with the same batch."""
 
     label: str
     compiled: bool
@@ -194,9 +196,9 @@ class ModeGain(Frozen):
 
 
 class StepBound(Frozen):
-    """How much fp8 can give a whole step at most. Seconds a step.
+    """The most that fp8 can gain on a complete step. Times are in seconds per step.
 
-    step_time_s null: no baseline was kept, so `at_most` is of the GEMMs alone.
+    step_time_s: null if there is no record of a baseline, so that `at_most` is about the GEMMs alone.
     """
 
     baseline_run_id: str | None = None

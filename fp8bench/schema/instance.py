@@ -1,11 +1,12 @@
-"""GPU instances, their dated prices, and the GPUs in them: the catalogue's words; and snapshots of what was offered.
+"""GPU instances, their dated prices and their GPUs, as in the catalogue; and snapshots of what was offered.
 
-Conventions of the data: a price is for the whole instance; `as_of` null means that the source carries no date, so it is
-never called current; `derived` is a per-GPU rate times the GPU count; `doubtful` is never chosen unless nothing else is
-there; a null price has a reason. Arithmetic peaks are dense, in TFLOP/s.
+Conventions of the data: a price is for the complete instance. A price whose `as_of` is null has a source without a
+date, so it is never called current. `derived` is a per-GPU rate times the GPU count. A `doubtful` price is chosen only
+if there is no other. A null price has a reason. Arithmetic peaks are dense, in TFLOP/s.
 
-results/prices/2026-11-22.csv      a snapshot: one line a price, instance,usd_per_hour,purchase,region,zone,as_of,source
-results/prices/2026-11-22.2.csv    a second one of that day
+results/prices/2026-11-22.csv      a snapshot, with a line per price:
+                                   instance,usd_per_hour,purchase,region,zone,as_of,source
+results/prices/2026-11-22.2.csv    the second snapshot of that day
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from fp8bench.schema.files import Frozen
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
 INSTANCE_FILE = "instance.yaml"
-"""One instance by itself, in its folder of results."""
+"""The file that defines a single instance, in its folder of results."""
 
 
 class Price(Frozen):
@@ -43,7 +44,7 @@ class Price(Frozen):
 
 
 class Instance(Frozen):
-    """A machine that one can rent, or one's own."""
+    """A machine that can be rented, or the user's own."""
 
     key: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     provider: str | None = None
@@ -60,9 +61,7 @@ class Instance(Frozen):
 
 
 class Gpu(Frozen):
-    """A GPU's figures from datasheets. product_names: what its driver calls it, exactly; no guessing by parts of
-    names.
-    """
+    """The figures of a GPU from datasheets. product_names: the names that its driver reports, matched only exactly."""
 
     name: str
     product_names: tuple[str, ...] = ()
@@ -84,14 +83,14 @@ class Gpu(Frozen):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """The compute capability as two numbers, which compare."""
+        """The compute capability as two numbers, which can be compared."""
         major, _, minor = self.compute_capability.partition(".")
         return int(major), int(minor or 0)
 
 
 class Unread(Frozen):
-    """A file of one instance that was refused. instances: that it may be of, by its folder's name and by its key. what
-    and remedy: of the error.
+    """A file of one instance that was refused. instances: the instances that it may define, by the name of its folder
+    and by its key. what and remedy: those of the error.
     """
 
     instances: frozenset[str]
@@ -100,37 +99,37 @@ class Unread(Frozen):
 
 
 class Catalog(Frozen):
-    """Every instance and GPU that is known, by key and by name; and the files of instances that were refused."""
+    """All known instances by key and GPUs by name, and the files of instances that were refused."""
 
     instances: dict[str, Instance]
     gpus: dict[str, Gpu]
     unread: tuple[Unread, ...] = ()
 
     def gpu_by_product(self, product_name: str | None) -> Gpu | None:
-        """The GPU whose driver calls it `product_name`, or None: an unknown GPU has no peak."""
+        """Return the GPU whose driver reports `product_name`, or None. An unknown GPU has no known peak."""
         return next((gpu for gpu in self.gpus.values() if product_name in gpu.product_names), None)
 
 
 SNAPSHOTS = "prices"
-"""Their folder, in the folder of results."""
+"""The folder of snapshots, in the folder of results."""
 
 SNAPSHOT_SUFFIX = ".csv"
 
 
 class Offer(Frozen):
-    """What an instance cost somewhere on one day: a line of a snapshot."""
+    """The price of an instance in one place on one day: one line of a snapshot."""
 
     instance: str
     price: Price
 
     @property
     def place(self) -> "OfferedAs":
-        """What a later offer replaces."""
+        """What identifies the offer: a later offer with the same place replaces it."""
         return OfferedAs(self.instance, self.price.purchase, self.price.region)
 
 
 class OfferedAs(NamedTuple):
-    """One thing that has one price at a time. region: None where the source names none."""
+    """The key of an offer, which has one price at a time. region: None if the source names none."""
 
     instance: str
     purchase: Purchase
@@ -141,12 +140,12 @@ FIELDS = ("instance", "usd_per_hour", "purchase", "region", "zone", "as_of", "so
 
 
 def is_snapshot(path: Path) -> bool:
-    """By its name."""
+    """Return whether the path is a snapshot, judged by its name."""
     return path.suffix == SNAPSHOT_SUFFIX
 
 
 def name_of(day: date, taken: Iterable[str]) -> str:
-    """The file name of the next snapshot of a day. taken: names that there are."""
+    """Return the file name of the next snapshot of a day. taken: the existing names."""
     names = frozenset(taken)
     first = f"{day}{SNAPSHOT_SUFFIX}"
     numbered = (f"{day}.{number}{SNAPSHOT_SUFFIX}" for number in range(2, len(names) + 3))
@@ -154,6 +153,6 @@ def name_of(day: date, taken: Iterable[str]) -> str:
 
 
 def order_of(path: Path) -> tuple[str, int]:
-    """Sorts snapshots by their day, and those of one day as they were taken."""
+    """Return a sort key for snapshots: the day, and within a day the order in which they were taken."""
     day, _, number = path.name.removesuffix(SNAPSHOT_SUFFIX).partition(".")
     return day, int(number) if number.isdecimal() else 1

@@ -1,5 +1,5 @@
-"""YAML that travels with the program, parsed once: what was parsed is kept beside the file as JSON, as Python keeps
-compiled modules, since JSON is read in a twentieth of the time.
+"""Caches parsed YAML that travels with the program. The result is stored as JSON near the file, as Python stores
+compiled modules, because reading JSON takes a twentieth of the time.
 """
 
 import json
@@ -15,16 +15,16 @@ FOLDER = "__pycache__"
 
 
 def parse_once(text: str, path: Path) -> Any:
-    """The document in `text`, that of the file, with days as text (`2026-11-22`). Where this text was parsed before,
-    its JSON is read instead; else it is kept, unless Python is to keep no compiled modules or the folder cannot be
-    written. Raises UsageError with file and line.
+    """Return the document in `text`, the content of the file, with dates as text (`2026-11-22`). If the same text was
+    parsed before, its JSON is read instead; otherwise the JSON is stored, unless Python is told to write no compiled
+    modules or the folder is not writable. Raises UsageError with file and line.
     """
     kept, made_of = path.parent / FOLDER / f"{path.name}.json", [len(text), crc32(text.encode())]
     with suppress(OSError, ValueError, TypeError):
         of, document = json.loads(kept.read_bytes())
         if of == made_of:
             return document
-    # Imported here: what was parsed before needs no YAML.
+    # Imported here: a cached document needs no YAML.
     from fp8bench.schema.yaml_text import parse_yaml
 
     document = json.loads(json.dumps(parse_yaml(text, path), default=str))

@@ -1,8 +1,8 @@
-"""Where a record was made: the machine, without saying whose it is or what it is called, and the software; and what two
-records must share of both before a difference between their times is one between modes.
+"""Where a record was made: the machine, without its owner or name, and the software. And which of both two records must
+share before a difference between their times is a difference between their modes.
 
-Pure. Old records have a software too, since it is drawn from their environment. What is unknown is like what is unknown
-as well, and like nothing else.
+This module is pure. Old records have software too, because it is derived from their environment. An unknown value
+equals another unknown value and nothing else.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from pydantic import Field
 from fp8bench.schema.files import Frozen
 
 MachineBasis = Literal["gpu-uuids", "machine-id", "boot-id", "nodes"]
-"""What an identity is made from. gpu-uuids: of all GPUs that the driver knows, hidden ones too. machine-id:
-/etc/machine-id. boot-id: the kernel's, which ends with the next start of the machine. nodes: the identities of several.
+"""What an identity is made from. gpu-uuids: the UUIDs of all GPUs that the driver knows, including hidden ones.
+machine-id: /etc/machine-id. boot-id: the kernel's, which changes at every boot. nodes: the identities of several nodes.
 """
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -25,13 +25,13 @@ GIB = 2**30
 
 
 def gib(size: float) -> str:
-    """Bytes as `60.1 GiB`."""
+    """Format a number of bytes, e.g. `60.1 GiB`."""
     return f"{size / GIB:,.1f} GiB"
 
 
 class MachineIdentity(Frozen):
-    """id: a keyed digest, which is the same whenever fp8bench runs on this machine, and from which nothing of it can be
-    found out (see `machine.identity`).
+    """The identity of a machine. id: a keyed digest, the same whenever fp8bench runs on this machine, which reveals
+    nothing about it (see `machine.identity`).
     """
 
     id: str = Field(pattern=r"^[0-9a-f]{16}$")
@@ -39,12 +39,12 @@ class MachineIdentity(Frozen):
     label: str | None = Field(default=None, pattern=LABEL, max_length=MAX_LABEL, description="given with --name")
 
     def __str__(self) -> str:
-        """`vendor-a (1f2e3d4c5b6a7988)`, or the id alone."""
+        """Return `vendor-a (1f2e3d4c5b6a7988)`, or the id alone."""
         return f"{self.label} ({self.id})" if self.label else self.id
 
 
 class Environment(Frozen):
-    """The machine and the software under the run. Null is unknown or absent."""
+    """The machine and the software under the run. A null value is unknown or absent."""
 
     fp8bench: str
     python: str
@@ -63,7 +63,9 @@ class Environment(Frozen):
 
 
 class NodeEnvironment(Frozen):
-    """One of several nodes. ranks: its first and its last. machine, environment: null where its ranks reported none."""
+    """The environment of one of several nodes. ranks: the first and last of its ranks. machine, environment: null if
+    its ranks reported none.
+    """
 
     node: int = Field(ge=0)
     ranks: tuple[int, int]
@@ -72,21 +74,22 @@ class NodeEnvironment(Frozen):
 
 
 Software: TypeAlias = Mapping[str, str | None]
-"""Versions by name, and what computes: `GPU`, or without one `CPU`. Null is unknown or absent."""
+"""Versions by name, and the device that computes: `GPU`, or without a GPU `CPU`. A null value is unknown or absent."""
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
 OF_SOME = ("transformers",)
-"""Packages that only records of workloads which use them name."""
+"""Packages that are named only in records of workloads that use them."""
 
 LIBRARIES = ("cuda", "cudnn", "nccl")
 HARDWARE = ("GPU", "CPU")
-"""What two instances are expected to differ in."""
+"""The keys in which two instances are expected to differ."""
 
 
 def software_of(environment: Environment | None) -> Software | None:
-    """What decides speed in an environment; None where a record has none (an imported figure, a run that died early).
+    """Return what determines speed in an environment; None if a record has no environment (an imported figure, or a run
+    that died early).
 
-    Of Python the minor version, `3.12`; the CPU's name too where no GPU computes.
+    Of Python's version it has the minor one, `3.12`; it has the CPU's name only if no GPU computes.
     """
     if environment is None:
         return None
@@ -101,24 +104,24 @@ def software_of(environment: Environment | None) -> Software | None:
 
 
 def minor(version: str) -> str:
-    """`3.12` of `3.12.3`."""
+    """Return the minor version, e.g. `3.12` of `3.12.3`."""
     return ".".join(version.split(".")[:2])
 
 
 def differing(a: Software | None, b: Software | None) -> list[str]:
-    """Names of what differs between two softwares; `software` alone where only one is known."""
+    """Return the names of what differs between the software of two records; only `software` if one is unknown."""
     if a is None or b is None:
         return [] if a is b else ["software"]
     return [name for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)]
 
 
 def same_machine(a: MachineIdentity | None, b: MachineIdentity | None) -> bool:
-    """Whether both are one machine, whatever it was called, or both are unknown."""
+    """Return whether both are the same machine, whatever its label, or both are unknown."""
     return (a.id if a else None) == (b.id if b else None)
 
 
 def differences(software: Software | None, reference: Software | None) -> list[str]:
-    """`torch (2.11.0, reference 2.12.0)`, for each that differs."""
+    """Return a text such as `torch (2.11.0, reference 2.12.0)` for each difference."""
     if software is None or reference is None:
         return differing(software, reference)
     return [

@@ -1,4 +1,4 @@
-"""What a model of a workload is made of, and what fp8 modes can convert of it: looked at before anything is run."""
+"""What a workload's model consists of and what fp8 modes can convert of it, examined before anything is run."""
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -18,7 +18,7 @@ class LinearLayers(Frozen):
 
 
 class TransformerEngineParts(Frozen):
-    """What the te modes put in a model's place."""
+    """The parts of a model that the te modes replace."""
 
     blocks: NonNegativeInt = Field(default=0, description="of which each is one block of Transformer Engine")
     linears: NonNegativeInt = Field(default=0, description="swapped one by one, as norms are")
@@ -27,7 +27,7 @@ class TransformerEngineParts(Frozen):
 
 
 class ModelFacts(Frozen):
-    """One model."""
+    """Facts about one model."""
 
     workload: str
     unit: str
@@ -44,7 +44,7 @@ class ModelFacts(Frozen):
 
 
 class Refusal(Frozen):
-    """An error of ours, from one process to another."""
+    """One of this package's errors, as passed from one process to another."""
 
     what: str
     remedy: str
@@ -54,19 +54,19 @@ class Refusal(Frozen):
         return cls(what=error.what, remedy=error.remedy)
 
     def error(self) -> ModeUnavailable:
-        """To raise again."""
+        """Return the error, to be raised again."""
         return ModeUnavailable(self.what, self.remedy)
 
 
 class Asked(Frozen):
-    """Configurations of one workload, which differ by their modes."""
+    """Configurations of one workload that differ in their modes."""
 
     configs: tuple[RunConfig, ...]
 
 
 class Answer(Frozen):
-    """refusal: why no mode can be proved with the model. modes: why each of those asked about cannot take it; null:
-    no reason is seen.
+    """The answer to `Asked`. refusal: why no mode can be proved with the model. modes: for each mode asked about, why
+    it cannot convert the model; null if no reason is found.
     """
 
     facts: ModelFacts | None = None

@@ -1,8 +1,8 @@
-"""A record of what error precision modes add to a layer, and of how delayed scaling answers to a jump.
+"""A record of the error that precision modes add to a layer, and of how delayed scaling responds to a jump.
 
-Errors are relative to a reference: float64, computed from the very float32 weights, inputs and output gradients that
-every mode is given. How they are taken, and of what layers, is in `numerics.examination`; the jump in
-`numerics.scaling`.
+Errors are relative to a float64 reference, computed from the same float32 weights, inputs and output gradients that
+every mode gets. `numerics.examination` defines how errors are measured, and of which layers; `numerics.scaling` defines
+the jump.
 """
 
 from typing import Literal, get_args
@@ -23,7 +23,7 @@ LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 TENSORS: tuple[TensorName, ...] = get_args(TensorName)
 INPUTS: tuple[InputName, ...] = get_args(InputName)
 EXACT = "-exact"
-"""Ends the name of an input whose operands are on fp8's grid, so that casting them changes nothing."""
+"""The suffix of an input whose operands are on fp8's grid, so that casting them changes nothing."""
 
 
 class NumericsConfig(Frozen):
@@ -39,9 +39,9 @@ class NumericsConfig(Frozen):
 
 
 class LayerError(Frozen):
-    """The error of one tensor that a layer gives, under one mode and one kind of input; or why there is none.
+    """The error of one tensor that a layer computes, under one mode and one kind of input; or why there is no error.
 
-    Of a mode that could not run there is one row, without layer, input, tensor and numbers.
+    A mode that could not run has one row, without layer, input, tensor and numbers.
     """
 
     mode: str
@@ -68,9 +68,9 @@ class LayerError(Frozen):
 
 
 class ScalingTrace(Frozen):
-    """How one way of scaling went through the jump. One number a step; scale: what values are multiplied by.
+    """How one way of scaling responded to the jump, with one number per step. scale: the factor applied to the values.
 
-    algo and history_len are null for current scaling, which has no history.
+    algo and history_len: null for current scaling, which has no history.
     """
 
     scaling: Literal["delayed", "current"]
@@ -85,7 +85,7 @@ class ScalingTrace(Frozen):
 
 
 class AmaxJump(Frozen):
-    """Normal values, `factor` times as large from step `up_at` until `down_at`. Steps are counted from 0."""
+    """Normal values that are `factor` times as large from step `up_at` until `down_at`. Steps are counted from 0."""
 
     steps: PositiveInt
     up_at: int

@@ -1,8 +1,8 @@
-"""One option of `fp8bench run`, declared once: beside a field's type, in its `Annotated`.
+"""One option of `fp8bench run`, declared once: next to a field's type, in its `Annotated`.
 
-From it are made: the flag with its help and completion, the variable, the key of a file, the line of `--dry-run`, what
-a resumed session brings, and the field of the run's configuration. An option that each worker obeys is declared in
-`schema.config.RunConfig`; one that concerns the run as a whole, in `config.request.RunRequest`.
+The declaration yields the flag with its help and completion, the environment variable, the key of a file, the line of
+`--dry-run`, what a resumed session restores, and the field of the run's configuration. An option that each worker obeys
+is declared in `schema.config.RunConfig`; one that concerns the run as a whole in `config.request.RunRequest`.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ PREFIX = "FP8BENCH_"
 
 
 class Limit(NamedTuple):
-    """The most that a number on the command line may be: refused before anything is allocated or started.
+    """The upper limit of a number on the command line, checked before anything is allocated or started.
 
-    most: the largest valid value. why: what is no longer true beyond it.
+    most: the largest valid value. why: the reason for the limit.
     """
 
     most: int
@@ -22,7 +22,7 @@ class Limit(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """The end of an error's sentence."""
+        """The end of an error's sentence that states the limit."""
         return f"the most is {self.most:,}, since {self.why}"
 
 
@@ -46,24 +46,24 @@ DIMENSION = Limit(2**31 - 1, "matrix libraries count a dimension in 32 bits")
 
 
 class ByDevice(NamedTuple):
-    """A default that a GPU and a CPU have each their own of."""
+    """A default that differs between a GPU and a CPU."""
 
     cuda: float
     cpu: float
 
     def on(self, device: Literal["cuda", "cpu"]) -> float:
-        """As this one has it."""
+        """Return the default for a device."""
         return self.cuda if device == "cuda" else self.cpu
 
 
 @dataclass(frozen=True)
 class Option:
-    """help: a sentence without its full stop; the default is appended to it.
+    """The declaration of an option. help: a sentence without its full stop, to which the default is appended.
 
-    default: where a configuration declares the option, or devices differ in it; None: `launch.plan` computes it.
-    if_unset: how help calls a default that is computed; shown_unset: how `--dry-run` does. metavar: None: by the type.
-    complete: a function of `cli.names`. one_round: whether the option applies to `explain --mode` too, which runs each
-    mode once.
+    default: the request's, if the configuration declares the option or devices differ in it; None if
+    `launch.plan` computes it. if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows.
+    metavar: None to derive it from the type. complete: a function of `cli.names`. one_round: whether the option also
+    applies to `explain --mode`, which runs each mode once.
     """
 
     help: str
@@ -76,7 +76,7 @@ class Option:
     one_round: bool = True
 
     def full_help(self, default: Any) -> str:
-        """With the default of a request: `Samples a GPU and step [64; on a CPU 16].`"""
+        """Return the help with the default of a request: `Samples a GPU and step [64; on a CPU 16].`"""
         text = self.if_unset or ("" if default is None or default is False else str(default))
         if isinstance(self.default, ByDevice) and not self.if_unset:
             text = f"{self.default.cuda:g}; on a CPU {self.default.cpu:g}"
@@ -84,10 +84,10 @@ class Option:
 
 
 def flag_of(name: str) -> str:
-    """`--min-time` of `min_time_s`: a flag names no unit, its metavariable does."""
+    """Return the flag of a field, e.g. `--min-time` of `min_time_s`. The metavar names the unit."""
     return f"--{name.removesuffix('_s').replace('_', '-')}"
 
 
 def variable_of(name: str) -> str:
-    """`FP8BENCH_MIN_TIME_S` of `min_time_s`."""
+    """Return the environment variable of a field, e.g. `FP8BENCH_MIN_TIME_S` of `min_time_s`."""
     return PREFIX + name.upper()

@@ -1,9 +1,9 @@
-"""What may be in nothing that is written or shown: secrets. A record is meant to be shared, and a library's message in
-it may quote the address of a cache with its password.
+"""Keeping secrets out of everything that is written or shown. A record is meant to be shared, and a library's message
+in it may quote the address of a cache with its password.
 
-Of the environment's variables only those that move numbers are named at all, each with a value that cannot be a secret
-(`settings_in`). Values of variables that look secret by their names, and what stands between `://` and `@` in an
-address, are removed from any text (`secrets_of`, `without`).
+Of the environment's variables, only those that change measured numbers are named at all, each with a value that cannot
+be a secret (`settings_in`). The values of variables whose names suggest a secret, and what is between `://` and `@` in
+an address, are removed from any text (`secrets_of`, `without`).
 """
 
 import re
@@ -17,7 +17,7 @@ SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE", re.IGNORECASE
 )
 _NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")
-"""Of a desktop: its session's kind and name."""
+"""Variables of a desktop that hold the kind and name of its session."""
 
 SHORTEST_SECRET = 6
 _USERINFO = re.compile(r"(?<=://)[^\s\"'<>]+@")
@@ -25,10 +25,10 @@ _USERINFO = re.compile(r"(?<=://)[^\s\"'<>]+@")
 UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
 
 FAMILIES = re.compile("NCCL_|NVTE_|TORCH|PYTORCH_|CUBLAS|OMP_|MKL_|GLOO_|CUDA_")
-"""Variables that libraries under a run read. That one of them is set is told of all but those of `PLACES`."""
+"""Variables that the libraries under a run read. All that are set are named, except those that match `PLACES`."""
 
 PLACES = re.compile("_(HOME|ROOT|PATH|VERSION|BIN|INC|LIB)$")
-"""Places of installations: the versions that were found there are recorded instead. A cache's is a setting."""
+"""Paths of installations. The versions found there are recorded instead. The path of a cache is a setting."""
 
 TOLD = frozenset(
     """
@@ -44,31 +44,32 @@ TOLD = frozenset(
     TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_SEARCH_SPACE TORCH_CUDA_ARCH_LIST TORCH_DISTRIBUTED_DEBUG TORCH_LOGS
     """.split()
 )
-"""Settings whose values are words; of the other variables of the families a value is told where it is a number or a
-switch."""
+"""Settings whose values are words and are shown. The value of any other variable of these families is shown only if it
+is a number or a switch.
+"""
 
 _NUMBER_OR_SWITCH = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?[KMGkmg]?|on|off|true|false|yes|no|none|auto", re.IGNORECASE)
 _WORDS = re.compile(r"[\w.,:;=+^\[\]| -]{0,120}")
 
 SET = "(set)"
-"""Stands for a value that may be anybody's business but a reader's."""
+"""Replaces a value that may be private."""
 
 A_PATH = "(a path)"
-"""Stands for one: that something was set may matter, and where it lies is nobody else's business."""
+"""Replaces a path: the fact that the variable is set may matter, but its location is private."""
 
 LONGEST = 4000
 _BEGINNING, _END = 3000, 800
-"""Characters that are kept of a text that is longer than LONGEST."""
+"""Numbers of characters kept from the beginning and the end of a text longer than LONGEST."""
 
 
 def settings_in(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may move a number, by name, each with what may be told of its value."""
+    """Return the variables that may change measured numbers, by name, with what may be shown of each value."""
     names = sorted(name for name in environ if FAMILIES.match(name) and not PLACES.search(name))
     return {inert(name): shown_variable(name, environ[name]) for name in names}
 
 
 def shown_variable(name: str, value: str) -> str:
-    """What a reader may see of it: a secret has no place in a variable of these families, and one was found there."""
+    """Return what a reader may see of a value. A variable of these families should not hold a secret, but one has."""
     if SECRET_NAME.search(name):
         return SET
     if _NUMBER_OR_SWITCH.fullmatch(value):
@@ -80,7 +81,7 @@ def shown_variable(name: str, value: str) -> str:
 
 
 def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
-    """Values of variables that look secret by their names, and of all variables the passwords in addresses."""
+    """Return the values of variables whose names suggest a secret, and the passwords in addresses of all variables."""
     named = {value for name, value in environ.items() if SECRET_NAME.search(name) and not _NO_SECRET.search(name)}
     userinfo = {found[0][:-1] for value in environ.values() for found in _USERINFO.finditer(value)}
     passwords = {text.partition(":")[2] for text in userinfo}
@@ -88,7 +89,7 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets, and without user and password of any address in it."""
+    """Return the text without these secrets, and without the user and password of any address in it."""
     if "://" in text:
         text = _USERINFO.sub(f"{HIDDEN}@", text)
     for secret in sorted(secrets, key=len, reverse=True):
@@ -98,7 +99,7 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """The beginning and the end of a long text, in proportion, and how much is missing between them."""
+    """Return the beginning and the end of a long text, in proportion, with the number of characters omitted between."""
     if len(text) <= longest:
         return text
     begin, end = longest * _BEGINNING // LONGEST, longest * _END // LONGEST

@@ -1,8 +1,8 @@
-"""What one rank finds out and reports: raw samples, memory, what its GPU did, whether its mode computes the same, what
-really ran.
+"""What one rank finds out and reports: raw samples, memory, what its GPU did, whether its mode computes the same as the
+plain model, and what was actually run.
 
-`RankReport` is the one message that crosses the process border on the way back. A rank that could not finish says so
-there too, with the status that the record shall have. For a rank that has died the launcher says it.
+`RankReport` is the only message that a rank's process returns. A rank that could not finish reports that there too,
+with the status for the record. If a rank has died, the launcher reports it.
 """
 
 from typing import Annotated, Any, Literal
@@ -15,13 +15,13 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import Environment, MachineIdentity
 
 Duration = Annotated[float, Field(ge=0)]
-"""Seconds; finite, as every number of a record."""
+"""Seconds; finite, like every number of a record."""
 
 
 class Tolerance(Frozen):
-    """How far a mode may be from the plain model and still count as computing the same (see `worker.parity`).
+    """How far a mode may deviate from the plain model and still count as computing the same (see `worker.parity`).
 
-    All are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
+    All values are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
     whose scales come from earlier passes (delayed scaling starts with a scale of 1, under which gradients vanish).
     """
 
@@ -52,7 +52,7 @@ class Parity(Frozen):
 
 
 class CompileEvidence(Frozen):
-    """Whether torch.compile was on, why, and what it made of the model (null when off)."""
+    """Whether torch.compile was on, why, and how it divided the model (null if off)."""
 
     enabled: bool
     reason: str
@@ -70,7 +70,7 @@ class CompileEvidence(Frozen):
 
 
 class GraphEvidence(Frozen):
-    """Whether each timed step was one CUDA graph replayed, and why. Null where it was not, or is unknown."""
+    """Whether each timed step was one CUDA graph replay, and why. Fields are null if it was not, or if unknown."""
 
     enabled: bool
     reason: str
@@ -79,7 +79,7 @@ class GraphEvidence(Frozen):
 
 
 class ParallelEvidence(Frozen):
-    """How ranks are joined, why, and what of a step that is beside it. Null where nothing is sharded."""
+    """How ranks are joined, why, and how the step is divided. Fields are null if nothing is sharded."""
 
     reason: str
     tensor_parallel: int = Field(default=1, gt=0, description="ranks that share every layer, and their samples")
@@ -97,8 +97,8 @@ Reference = Literal["whole model", "sharded model"]
 
 
 class ExecutedEvidence(Frozen):
-    """Steps executed as timed against the same steps plainly eager, from the same weights, optimizer state and batches;
-    relative errors, the worst of any rank (see `execution.proof`).
+    """A comparison of steps executed as timed with the same steps run plainly eager, from the same weights, optimizer
+    state and batches. Errors are relative, the worst of any rank (see `worker.execution.proof`).
     """
 
     steps: int = Field(gt=0, description="so many were compared, one after the other")
@@ -121,7 +121,7 @@ class ExecutedEvidence(Frozen):
 
 
 class Evidence(Frozen):
-    """What really ran, as found in the model and the libraries after the fact."""
+    """What actually ran, as found in the model and the libraries afterwards."""
 
     converted_layers: int | None = Field(
         description="linear layers in the mode's precision; null: the mode does not say"
@@ -142,7 +142,7 @@ class Evidence(Frozen):
 
 
 class RankSamples(Frozen):
-    """One rank's raw samples, seconds, one a step. Nothing is dropped."""
+    """One rank's raw samples, in seconds, one per step. Nothing is dropped."""
 
     rank: int
     warmup_step_s: tuple[Duration, ...] = Field(description="every step before the timed ones, the lead-in among them")
@@ -161,8 +161,8 @@ class RankSamples(Frozen):
 
 
 class RankMemory(Frozen):
-    """Peaks over the steps after warm-up (up to format 3, warm-up too), a CUDA graph's pool among them. GPU figures are
-    torch's allocator's; null on a CPU.
+    """Peaks over the steps after warm-up (up to format 3, including warm-up), with a CUDA graph's pool. The GPU's
+    figures are from torch's allocator; null on a CPU.
     """
 
     rank: int
@@ -173,12 +173,13 @@ class RankMemory(Frozen):
 
 POWER_CAP = 0x4
 SLOWDOWNS = {0x8: "hardware slowdown", 0x20: "hot", 0x40: "hot (hardware)", 0x80: "power brake"}
-"""NVML's throttle reasons (nvml.h, nvmlClocksEventReason*): SwPowerCap is the card at its power limit, as it is in any
-long GEMM; the others are faults of the machine or its cooling."""
+"""NVML's throttle reasons (nvml.h, nvmlClocksEventReason*). SwPowerCap means that the card is at its power limit, as in
+any long GEMM; the others are faults of the machine or its cooling.
+"""
 
 
 class TelemetrySeries(Frozen):
-    """Samples in order of time, one a place in every column; all columns are equally long."""
+    """Samples in order of time, one per position in every column. All columns have the same length."""
 
     at_s: tuple[float, ...] = Field(description="seconds after the first timed step began; before it negative")
     sm_clock_mhz: tuple[int | None, ...]
@@ -190,13 +191,13 @@ class TelemetrySeries(Frozen):
     energy_j: tuple[float | None, ...] = Field(description="the card's counter; only differences mean anything")
 
     def model_post_init(self, _context: object) -> None:
-        # Thousands of series are read for a table: this is four times as quick as to go by the fields' names.
+        # Thousands of series are read for a table: this is four times as fast as a loop over the fields' names.
         if len(set(map(len, vars(self).values()))) != 1:
             raise ValueError("the columns of a series are equally long")
 
 
 class RankTelemetry(Frozen):
-    """One rank's GPU. warning: why something is missing, in one line."""
+    """The telemetry of one rank's GPU. warning: why something is missing, in one line."""
 
     rank: int
     power_limit_w: float | None = None
@@ -210,30 +211,32 @@ class RankTelemetry(Frozen):
 Category = Literal[
     "gemm_fp8", "gemm_bf16", "gemm_fp32", "attention", "cast", "elementwise", "optimizer", "nccl", "copy", "other"
 ]
-"""gemm_bf16 is any 16-bit GEMM, gemm_fp32 float32 and tf32; cast: casts, scales, amax and the transposes of fp8
-operands; elementwise: norms, activations, sums; nccl: what of communication no other kernel hides."""
+"""gemm_bf16: any 16-bit GEMM. gemm_fp32: float32 and tf32. cast: casts, scales, amax and the transposes of fp8
+operands. elementwise: norms, activations, sums. nccl: communication that no other kernel hides.
+"""
 
 GEMMS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 
 HOST_BOUND_IDLE = 0.10
-"""Share of a step from which a GPU that runs nothing is waiting for its host. A GPU that its kernels limit is idle for
-little: gaps between kernels, and what the profiled steps differ from the timed ones. Of the records of ViT-Huge on one
-and two H200s (results/), 27 are of runs that the GPU limits: at batch 256 idle for 0.3 to 4.0 %, at batch 64 (bf16,
-compiled) for 4.4 to 5.0 %. In three te-fp8 at batch 64 waits for Python, and is idle for 43, 50 and 50 %. 10 % is twice
-the most of the former and less than a fourth of the least of the latter; a step can be shortened by no more than it.
+"""The share of a step from which an idle GPU counts as waiting for its host. A GPU that is limited by its kernels is
+idle only briefly: gaps between kernels, and the difference between the profiled steps and the timed ones. Of the
+records of ViT-Huge on one and two H200s (results/), 27 are of runs that the GPU limits: at batch 256 it is idle for 0.3
+to 4.0 %, at batch 64 (bf16, compiled) for 4.4 to 5.0 %. In three, te-fp8 at batch 64 waits for Python, and the GPU is
+idle for 43, 50 and 50 %. 10 % is twice the highest of the former and less than a fourth of the lowest of the latter; a
+step cannot be shortened by more than its idle share.
 
-The host's lead does not show it: it is the depth of the launch queue, about 1,024 launches, which a deep model makes in
-a small part of its step although its GPU never waits.
+The host's lead does not show this. It is the depth of the launch queue, about 1,024 launches, which a deep model fills
+in a small part of its step although its GPU never waits.
 """
 
 
 def starved(idle_share: float | None) -> bool | None:
-    """Whether a GPU that is idle for this share of a step waits for its host; None where that is unknown."""
+    """Return whether a GPU with this idle share of a step waits for its host; None if the share is unknown."""
     return None if idle_share is None else idle_share >= HOST_BOUND_IDLE
 
 
 class KernelTime(Frozen):
-    """One kernel (on a CPU: one operator) over all its launches."""
+    """One kernel (on a CPU: one operator), over all its launches."""
 
     name: str
     category: Category
@@ -242,8 +245,8 @@ class KernelTime(Frozen):
 
 
 class Profile(Frozen):
-    """Seconds a step on rank 0's device. Profiling slows the host, not the kernels: what is busy is measured here, and
-    how long a step takes is not.
+    """Seconds per step on rank 0's device. Profiling slows the host, not the kernels: busy time is measured here, and
+    the duration of a step is not.
     """
 
     device: Literal["cuda", "cpu"]
@@ -254,19 +257,19 @@ class Profile(Frozen):
     kernels: tuple[KernelTime, ...] = Field(description="the longest, and every GEMM; longest first")
 
     def seconds(self, *categories: Category) -> float:
-        """Of all these together, a step."""
+        """Return the seconds per step of these categories together."""
         return sum(self.by_category.get(category, 0.0) for category in categories)
 
     @property
     def nccl_overlapped_s(self) -> float:
-        """Communication hidden behind other kernels, seconds a step."""
+        """Communication that other kernels hide, in seconds per step."""
         return max(0.0, self.nccl_s - self.seconds("nccl"))
 
     def idle_share(self, step_time_s: float) -> float | None:
-        """The share of a timed step in which the GPU ran nothing, 0 where it was busy for longer; None on a CPU, where
-        the host is what works.
+        """Return the share of a timed step in which the GPU ran nothing, 0 if it was busy for longer than the step;
+        None on a CPU, where the host does the work.
 
-        step_time_s: as timed, without a profiler.
+        step_time_s: the step time as measured without a profiler.
         """
         return max(0.0, 1 - self.busy_s / step_time_s) if self.device == "cuda" else None
 
@@ -277,7 +280,7 @@ class Profile(Frozen):
 
 
 class WorkloadFacts(Frozen):
-    """What the workload says of itself: its unit, its sizes, and the work in one rank's step."""
+    """What the workload reports about itself: its unit, its sizes, and the work in one rank's step."""
 
     unit: str
     units_per_step: int
@@ -287,12 +290,12 @@ class WorkloadFacts(Frozen):
 
 
 class RankReport(Frozen):
-    """One rank's outcome. Fields are null from the first one that was not reached.
+    """One rank's outcome. Fields are null from the first step that the rank did not reach.
 
-    collateral: the rank did nothing wrong, and was ended because another one failed. machine: where it ran, if that may
-    be another than the launcher's. marks: what it found of its circumstances (a busy GPU), if it looked for itself.
-    log: its traceback or stack, for the file beside the record. found: what another kind than `run` measured, as that
-    kind has it.
+    collateral: whether the rank did nothing wrong and was stopped because another one failed. machine: where it ran, if
+    that may differ from the launcher's machine. marks: what the rank found about its circumstances (e.g. a busy GPU),
+    if it checked. log: its traceback or stack, for the file next to the record. found: what another kind than `run`
+    measured, in the form of that kind.
     """
 
     rank: int

@@ -1,12 +1,12 @@
-"""A scaling recipe with its fields, as it stands after a mode's name: `te-fp8:delayed,history=16,margin=1`.
+"""A scaling recipe with its fields, as it is written after a mode's name: `te-fp8:delayed,history=16,margin=1`.
 
     MODE[:RECIPE][,FIELD=VALUE...]
 
-Fields are separated by commas, in any order. They are kept in one order and without those that have their default, so
-that equal recipes have equal names: a mode and its recipe are what tables, sessions and `--reference` know a mode by.
+Fields are separated by commas, in any order. They are stored in one order, without those that have their default value,
+so that equal recipes have equal names: tables, sessions and `--reference` identify a mode by its name and recipe.
 `layers` says which linear layers go to fp8: `all`, `auto` (see launch/gemm_pays.py), `torchao` (that library's own rule
-for small shapes), or a regular expression that is searched for in each layer's dotted name. Without a comma or a slash,
-which mean something else in a mode's name.
+for small shapes), or a regular expression that is searched for in each layer's dotted name. The expression must not
+contain a comma or a slash, because they mean something else in a mode's name.
 """
 
 import re
@@ -18,16 +18,17 @@ from fp8bench.schema.errors import UsageError, nearest
 LISTING = "fp8bench modes --fields"
 ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
 LONGEST_REGEX = 80
-"""Characters: a record's file is named after its mode."""
+"""Characters. The limit exists because the file of a record is named after its mode."""
 
 KnownFields = Mapping[str, tuple[str, ...]]
-"""Of a mode: the names of the fields that each recipe has, the default recipe first."""
+"""The names of the fields of each recipe of a mode, the default recipe first."""
 
 
 @dataclass(frozen=True)
 class RecipeField:
-    """upstream: what Transformer Engine's recipe calls it, and a file of --recipe. words: the only values; empty: it is
-    a whole number from `least` to `most`, or with neither a regular expression. default: by recipe, where they differ.
+    """A field of a recipe. upstream: its name in Transformer Engine's recipe and in a file of --recipe. words: its only
+    values; empty if its values are integers from `least` to `most`, or a regular expression if `most` is None. default:
+    the default value. defaults: by recipe, where the default differs.
     """
 
     name: str
@@ -44,7 +45,7 @@ class RecipeField:
 
     @property
     def takes(self) -> str:
-        """What a value of it is, in words."""
+        """A description of the valid values, in words."""
         if self.words:
             return " or ".join(self.words)
         if self.most is not None:
@@ -78,12 +79,12 @@ FIELDS = {
         RecipeField("layers", "layers", "which linear layers go to fp8", default=ALL_LAYERS),
     )
 }  # fmt: skip
-"""In the order in which a recipe's name has them."""
+"""The fields, in their order in a recipe's name."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe that was read. values: of the fields that have another value than their default."""
+    """A parsed recipe. values: the values of the fields that differ from their defaults."""
 
     base: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Recipe:
         return ",".join([self.base, *(f"{name}={self.values[name]}" for name in FIELDS if name in self.values)])
 
     def value(self, name: str) -> str:
-        """Of a field, its default if it was not named."""
+        """Return the value of a field, or its default if the recipe does not name it."""
         return self.values.get(name, FIELDS[name].default_of(self.base))
 
     @property
@@ -104,19 +105,19 @@ class Recipe:
         return self.value("dpa") == "on"
 
     def with_layers(self, layers: str) -> "Recipe":
-        """layers: not yet judged."""
+        """Return the recipe with another choice of layers, which is not validated here."""
         return Recipe(self.base, {**self.values, "layers": layers})
 
 
 def split_recipe(text: str | None) -> Recipe:
-    """A recipe's name in its parts; what is valid, `read_recipe` knows. None: a mode without recipes."""
+    """Split a recipe's name without validating it, which `read_recipe` does. text: None for a mode without recipes."""
     base, *fields = (text or "").split(",")
     pairs = (one.partition("=") for one in fields)
     return Recipe(base, {name: value for name, _, value in pairs})
 
 
 def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
-    """text: what stands after the mode's colon. Without a recipe in front the first one is meant.
+    """Parse and validate the text after the mode's colon. If it names no recipe, the mode's first one is used.
 
     Raises UsageError, with the nearest name, for an unknown recipe or field, and for an invalid value.
     """
@@ -163,7 +164,7 @@ def _example(name: str, recipe: str) -> str:
 
 
 def _checked(mode: str, recipe: str, name: str, value: str) -> str:
-    """The value as it is kept. Raises UsageError."""
+    """Return the value in the form in which it is stored. Raises UsageError if it is invalid."""
     known = FIELDS[name]
     if known.words and value.lower() in known.words:
         return value.lower()
@@ -181,9 +182,10 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
-    """A choice of layers. whose: the mode, or the option, that has it. torchao: the library's own rule is there.
+    """Validate a choice of layers and return it. whose: the mode or option that it belongs to, for errors. torchao:
+    whether torchao's own rule is available.
 
-    Raises UsageError for what is no regular expression, or cannot stand in a mode's name.
+    Raises UsageError for an invalid regular expression, or for one that cannot be part of a mode's name.
     """
     if value in (ALL_LAYERS, AUTO_LAYERS):
         return value

@@ -1,35 +1,35 @@
-"""A record: everything one measurement found out, and nothing about prices.
+"""A record: everything that one measurement found, and nothing about prices.
 
-A record is of one process group: one round of one mode. What belongs together says so in `session`, and reports put it
-together.
+A record belongs to one process group, i.e. one round of one mode. Its `session` says which records belong together, and
+reports combine them.
 
 History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
-  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, stand at
-     its end. Nothing of 2 changed its meaning.
-  4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
-     errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
-     within it, and so is an element of an array of objects (see `records.layout`).
-  5  how a batch size was found (session.batch_search), where it was left to the machine.
+  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, are at
+      its end. No field of version 2 changed its meaning.
+  4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which replaces the two errors in
+      evidence.compile; cause; the optimizer is a setting. A field is a line of the file with any array of numbers in
+      it, and so is an element of an array of objects (see `records.layout`).
+  5  how a batch size was found (session.batch_search), if the run chose it for the machine.
   6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
-     The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
-     ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
+      The length of a sequence of tokens (config.sequence_length), and how much the tokens of a causal model see of
+      later ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
   7  which variants of a mode a session requested (session.variants). Fields of a recipe, and the layers in fp8, in its
-     name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of images and the number of
-     classes, where a workload takes them (config.image_size, config.classes). The dtype of weights
-     (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer of none, and the
-     gradient of the weight that is furthest off (parity.weight_gradient_error). Of a GEMM the formats of its operands
-     and of its output, and a bias, where these were named (products of the kind `gemm`).
+      name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of images and the number of
+      classes, if a workload takes them (config.image_size, config.classes). The dtype of weights
+      (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer of none, and the
+      error of the weight gradient that is furthest off (parity.weight_gradient_error). For a GEMM, the formats of its
+      operands and of its output, and a bias, if these were named (products of the kind `gemm`).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
      start of the next; a run's is the median; its interval covers this run's steps only.
   2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval
      covers the spread between processes; weights are drawn on the device; a single GPU compiles one graph.
-  3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, since cost follows
-     elapsed time; the median is a diagnostic. Timed steps go on until a count and a time are both reached, and begin
-     with an empty loader queue, so that a loader that is too slow shows. A single rank is not wrapped by DDP.
+  3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, because cost
+      follows elapsed time; the median is a diagnostic. Timed steps continue until a count and a time are both reached,
+      and start with an empty loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
 """
 
 from datetime import date
@@ -52,7 +52,7 @@ Source = Literal["measured", "published", "external"]
 
 
 class Session(Frozen):
-    """Where a record belongs: one call of `fp8bench run`, and its place in it."""
+    """The session that a record belongs to (one call of `fp8bench run`), and its place in that session."""
 
     session_id: str
     round: int = Field(ge=1, description="rounds begin at 1")
@@ -70,7 +70,7 @@ class Session(Frozen):
 
 
 class Steadiness(Frozen):
-    """What one process's steps say about themselves. Nothing is dropped for it."""
+    """What one process's steps show about their stability. No step is dropped because of it."""
 
     lag1_autocorrelation: float | None
     effective_samples: float | None = Field(description="how many independent steps would say as much")
@@ -83,7 +83,7 @@ class Steadiness(Frozen):
 
 
 class Summary(Frozen):
-    """Numbers drawn from the samples. Times in seconds; throughput in units a second over all ranks."""
+    """Numbers computed from the samples. Times in seconds; throughput in units per second over all ranks."""
 
     step_time_s: float = Field(gt=0, description="elapsed time over timed steps; up to method 2 the median step")
     step_time_ci_s: tuple[float, float] | None
@@ -115,7 +115,7 @@ class Summary(Frozen):
 
 
 class Provenance(Frozen):
-    """Where a figure that we did not measure comes from. published_on: null for an external figure."""
+    """The source of a figure that fp8bench did not measure. published_on: null for an external figure."""
 
     citation: str
     published_on: date | None
@@ -125,8 +125,8 @@ class Provenance(Frozen):
 
 
 class Figure(Frozen):
-    """What an imported figure is a figure of. batch_size: samples a GPU and step; compile and attention: null if
-    unsaid.
+    """The configuration that an imported figure is for. batch_size: samples per GPU and step. compile, attention: null
+    if the source does not state them.
     """
 
     mode: str
@@ -139,12 +139,12 @@ class Figure(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """As a configuration has it."""
+        """The label of the mode, in the form that a configuration uses."""
         return mode_label(self.mode, self.recipe)
 
 
 class RecordHead(Frozen):
-    """What every kind of record has: what it is, how it ended, where and when it was made, and what is comparable."""
+    """The fields of every kind of record: what it is, how it ended, where and when it was made, what is comparable."""
 
     schema_version: int = Field(ge=1, strict=True)
     kind: str
@@ -164,10 +164,10 @@ class RecordHead(Frozen):
 
 
 class Record(RecordHead):
-    """One run, or one imported figure. Read by `records`, joined with prices by `report.compare`."""
+    """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices."""
 
     sections: ClassVar[frozenset[str]] = frozenset({"samples", "telemetry", "profile"})
-    """Most of a record, at its end, and not read for a table."""
+    """The sections that are most of a record. They are at its end, and are not read for a table."""
 
     kind: Literal["run"] = "run"
     session: Session | None = None
@@ -183,7 +183,7 @@ class Record(RecordHead):
 
     @property
     def what(self) -> RunConfig | Figure:
-        """What was run, or what the figure is of: mode, recipe, workload, sizes."""
+        """The configuration that was run, or that the figure is for: mode, recipe, workload, sizes."""
         if self.config is not None:
             return self.config
         if self.figure is not None:
@@ -192,14 +192,14 @@ class Record(RecordHead):
 
     @property
     def compiled(self) -> bool | None:
-        """Whether torch.compile was on; null if unknown."""
+        """Whether torch.compile was on; None if unknown."""
         if self.evidence is not None:
             return self.evidence.compile.enabled
         return self.figure.compile if self.figure else None
 
     @property
     def execution(self) -> Variant | None:
-        """How its steps were executed; null if unknown."""
+        """How the steps were executed; None if unknown."""
         if self.evidence is not None:
             compile, graph = self.evidence.compile, self.evidence.graph
             return variant_of(compile.scope if compile.enabled else None, graph is not None and graph.enabled)
@@ -208,8 +208,8 @@ class Record(RecordHead):
 
     @property
     def joined(self) -> str | None:
-        """How ranks are joined, with what else of a step is beside the plain one: `ddp`, `fsdp+tp2, 4 micro-batches,
-        full activation checkpointing`; null if unknown.
+        """How ranks are joined, with whatever else distinguishes a step from a plain one: `ddp`, `fsdp+tp2, 4
+        micro-batches, full activation checkpointing`; None if unknown.
         """
         evidence, config = self.evidence, self.config
         if evidence is None or evidence.join is None:
@@ -223,8 +223,8 @@ class Record(RecordHead):
 
     @property
     def not_replayed(self) -> str | None:
-        """Why its steps were launched from Python on a GPU, where that was left to the run; null: they were replayed,
-        it was not left to it, or it is unknown.
+        """Why the steps were launched from Python on a GPU although the setting was `auto`; None if they were replayed,
+        if the setting was not `auto`, or if the reason is unknown.
         """
         graph = self.evidence.graph if self.evidence else None
         left_open = self.config is not None and (self.config.device, self.config.cuda_graphs) == ("cuda", "auto")
@@ -232,7 +232,7 @@ class Record(RecordHead):
 
     @property
     def attention(self) -> str | None:
-        """Which attention ran; null if unknown."""
+        """Which attention ran; None if unknown."""
         if self.evidence is not None:
             return self.evidence.attention
         return self.figure.attention if self.figure else None
@@ -251,8 +251,8 @@ class Record(RecordHead):
 
 
 def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
-    """What keeps two measurements of ONE instance from a verdict: each difference in words, both values in it; none
-    where they may be compared, are of different instances, or one of them was not measured here.
+    """Return the reasons against a verdict on two measurements of ONE instance: each difference in words with both
+    values. Empty if they are comparable, are of different instances, or if one of them was not measured by fp8bench.
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
@@ -263,8 +263,8 @@ def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """As not_comparable, for measurements of two instances: how their software differs, which is shown and no more.
-    Hardware is omitted: that it differs is why they are compared. A CPU and a GPU are not comparable at all.
+    """Return how the software of measurements of two instances differs, which is shown and has no other effect.
+    Hardware is omitted, because the comparison is about it. A CPU and a GPU are not comparable at all.
     """
     if record.instance == reference.instance or not _measured(record, reference):
         return []

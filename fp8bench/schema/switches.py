@@ -1,6 +1,6 @@
-"""Transformer Engine's options of a layer, each a switch whose gain is measured, in words that settings, records and
-tables share. Several are joined by `+`: `fused-qkv+fused-wgrad`. They change how a layer is computed, and not what:
-they are compared, and no part of the fingerprint.
+"""The options of Transformer Engine's layer, as switches whose gain is measured, in the words that settings, records
+and tables share. Several are joined by `+`: `fused-qkv+fused-wgrad`. They change how a layer is computed, not what it
+computes: they are compared, and are not part of the fingerprint.
 """
 
 from collections.abc import Iterable
@@ -12,16 +12,16 @@ from pydantic import StringConstraints
 from fp8bench.schema.errors import UsageError, nearest
 
 NONE = "none"
-"""As a command line has it: Transformer Engine's layer with none of them."""
+"""The word on a command line for Transformer Engine's layer without any switch."""
 
 LADDER = "ladder"
-"""As a command line has it: every rung, one after the other."""
+"""The word on a command line for all rungs, one after the other."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """summary: what it does, for a table. brings: what it cannot be without. fp8: whether it is about fp8 weights, and
-    says nothing to a mode without.
+    """summary: what the switch does, for a table. brings: the switches that it requires. fp8: whether it concerns fp8
+    weights, so that it has no effect on a mode without fp8.
     """
 
     name: str
@@ -37,12 +37,12 @@ SWITCHES = (
     Switch("weight-cache", "weights cast to fp8 once a step, by its first micro-batch", fp8=True),
     Switch("fp8-weights", "weights kept in fp8 alone", brings=("fused-qkv",), fp8=True),
 )
-"""In the order in which they are named together."""
+"""The switches, in the order in which a combination names them."""
 
 NAMES = tuple(one.name for one in SWITCHES)
 
 Switches = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(NAMES)})(\+({'|'.join(NAMES)}))*$")]
-"""One or several, joined; as `joined` writes them."""
+"""One or several switches, in the form that `joined` writes."""
 
 RUNGS = (
     "",
@@ -52,28 +52,30 @@ RUNGS = (
     "weight-cache",
     "fused-qkv+fused-wgrad+weight-cache",
 )
-"""Of the tutorial, from the layer with none of them; what fused-wgrad brings also alone; and last all that gain."""
+"""The rungs of the ladder, as in the tutorial: from the layer without switches, with fused-qkv, which fused-wgrad
+requires, also alone, to all switches that gain."""
 
 
 def joined(names: Iterable[str]) -> str | None:
-    """In their order, with what they bring; None: none of them."""
+    """Return the switches in their fixed order, with the ones that they require; None if there are none."""
     wanted = set(names)
     wanted |= {name for one in SWITCHES if one.name in wanted for name in one.brings}
     return "+".join(name for name in NAMES if name in wanted) or None
 
 
 def split(switches: str | None) -> tuple[str, ...]:
-    """Each by its name."""
+    """Return the switches one by one."""
     return tuple(switches.split("+")) if switches else ()
 
 
 def of_fp8(switches: str | None) -> tuple[str, ...]:
-    """Those among them that say nothing to a mode without fp8."""
+    """Return the switches that have no effect on a mode without fp8."""
     return tuple(one.name for one in SWITCHES if one.fp8 and one.name in split(switches))
 
 
 def parse(text: str) -> tuple[str | None, ...]:
-    """What one `--te-switch` asks for: one combination, or every rung of the ladder; None is the layer with none.
+    """Return the combinations of one `--te-switch`: one, or all rungs of the ladder. None is the layer without
+    switches.
 
     Raises UsageError with the nearest name.
     """

@@ -1,8 +1,8 @@
-"""Throughput over nodes as somebody else published it: of one workload in one mode, without the steps behind it.
+"""Throughput over nodes as published by others, of one workload in one mode, without step times.
 
-It is no run. An article that gives tokens a second and neither batch nor sequence has no step time, and a record of a
-run has to have one; so no table of steps shows it, and `fp8bench scaling` does. The workload is a name, which need not
-be one that this program can train.
+This is not a run. An article that gives tokens per second but neither batch nor sequence length has no step time, which
+a record of a run requires. So no table of steps shows it, and `fp8bench scaling` does. The workload is a name, which
+this program need not be able to train.
 """
 
 from typing import Literal
@@ -14,8 +14,8 @@ from fp8bench.schema.record import RecordHead
 
 
 class ThroughputPoint(Frozen):
-    """One number of nodes. printed_faster: by how much the source itself says that this is faster than its figure
-    without fp8, as a share; null: it is not known to say so.
+    """The figure for one number of nodes. printed_faster: how much faster than its figure without fp8 the source itself
+    says that this is, as a share; null if no such statement is known.
     """
 
     nodes: PositiveInt
@@ -26,7 +26,7 @@ class ThroughputPoint(Frozen):
 
 
 class ThroughputRecord(RecordHead):
-    """Points by nodes, fewest first."""
+    """Points by number of nodes, in ascending order."""
 
     kind: Literal["throughput"] = "throughput"
     mode: str

@@ -1,5 +1,5 @@
-"""YAML (and JSON, which is YAML): parsed so that an error names file and line, within bounds of depth and size; and the
-line of a field.
+"""Parsing of YAML (and JSON, which is YAML) with errors that name file and line, within limits of depth and size; and
+finding the line of a field.
 """
 
 import re
@@ -12,25 +12,25 @@ import yaml
 from fp8bench.schema.errors import UsageError
 
 DEEPEST = 100
-"""Levels of nesting that are read. libyaml's binding recurses without a limit, and ends the process where the stack is
-exhausted; nothing that is read here has ten.
+"""The most levels of nesting. libyaml's binding recurses without a limit, and an exhausted stack ends the process. No
+file that is read here has ten levels.
 """
 
 LARGEST_EXPANDED = 100_000
-"""Nodes of a YAML document with every alias in the place where it stands; a catalogue has some two thousand."""
+"""The most nodes of a YAML document after every alias is expanded. A catalogue has about two thousand."""
 
 LOCATED_BYTES = 1 << 20
-"""Text in which the line of a fault is looked for, which takes two seconds at this size."""
+"""The most bytes of text in which the line of a fault is searched for. The search takes two seconds at this size."""
 
 LARGEST_INTEGER = 1 << 63
-"""Python refuses to write an integer of more than 4,300 digits, in whatever message it stands."""
+"""The limit of integers. Python refuses to print an integer of more than 4,300 digits in any message."""
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """Refuses a name that a mapping has twice, of which YAML keeps the last in silence, and says on which line a value
-    (2026-02-30) cannot be built.
+    """A loader that refuses a name that a mapping has twice, of which YAML silently keeps the last. For a value that
+    cannot be built (2026-02-30) its error names the line.
     """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -42,7 +42,7 @@ class _Loader(_Base):  # type: ignore[misc]
 
 
 def _require_once(keys: Sequence[Any]) -> None:
-    """keys: nodes, as they are written. Raises _Twice for the first that is there already."""
+    """Raise _Twice for the first key that occurs a second time. keys: nodes, in the order of the text."""
     lines: dict[tuple[str, str], int] = {}
     for key in (key for key in keys if isinstance(key, yaml.ScalarNode)):
         name, line = (key.tag, key.value), key.start_mark.line + 1
@@ -52,7 +52,7 @@ def _require_once(keys: Sequence[Any]) -> None:
 
 
 def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A constructor of scalars that says where a value cannot be built."""
+    """Wrap a constructor of scalars so that its error says which line has the invalid value."""
 
     def construct_here(loader: Any, node: Any) -> Any:
         try:
@@ -73,11 +73,11 @@ for _tag in ("int", "float", "timestamp"):
 
 
 class _Twice(yaml.YAMLError):
-    """A name that a mapping has twice."""
+    """A mapping has the same name twice."""
 
 
 def parse_yaml(text: str, path: Path) -> Any:
-    """The document in `text`. Raises UsageError with file and line, also for a name that a mapping has twice."""
+    """Return the document in `text`. Raises UsageError with file and line, also for a name that a mapping has twice."""
     try:
         if is_too_deep(text):
             raise UsageError(f"{path} is nested more than {DEEPEST} levels deep", "Move the file away")
@@ -105,7 +105,7 @@ def _loaded(text: str, path: Path) -> Any:
 
 
 def _expanded(node: Any, known: dict[int, float]) -> float:
-    """How many nodes a node has with its aliases in place; infinite where one is within itself."""
+    """Return the number of nodes of a node with its aliases expanded; infinite if an alias contains itself."""
     if id(node) not in known:
         known[id(node)] = float("inf")
         below = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -115,13 +115,13 @@ def _expanded(node: Any, known: dict[int, float]) -> float:
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether YAML (or JSON) goes deeper than DEEPEST. Text that ends before, or is none, does not."""
+    """Return whether YAML (or JSON) is nested deeper than DEEPEST. Text that is invalid before that point is not."""
     deepest_block = max(map(len, re.findall(r"^[ ?-]*", text, re.MULTILINE)))
     if 2 * deepest_block + text.count("[") + text.count("{") < DEEPEST:
         return False
     depth = 0
     try:
-        # Events come one by one, and need no stack.
+        # Events come one by one and need no stack.
         for event in yaml.parse(text, Loader=_Loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
@@ -132,7 +132,7 @@ def is_too_deep(text: str) -> bool:
 
 
 def parse_mapping(text: str, path: Path) -> dict[str, Any]:
-    """The document in `text`, whose top level is a mapping; empty text is an empty one. Raises UsageError."""
+    """Return the document in `text`, which must be a mapping or empty (an empty mapping). Raises UsageError."""
     document = parse_yaml(text, path)
     if document is None:
         return {}
@@ -142,15 +142,15 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 
 def line_of(text: str, location: tuple[str | int, ...]) -> int:
-    """The line (from 1) on which the field at `location` begins, or its nearest parent if it is missing; 1 in more
-    than LOCATED_BYTES.
+    """Return the line (from 1) on which the field at `location` begins, or its nearest parent if the field is missing;
+    1 if the text has more than LOCATED_BYTES.
     """
     if len(text) > LOCATED_BYTES:
         return 1
     try:
         if is_too_deep(text):
             return 1
-        # JSON may write a character as two surrogates, which YAML refuses; what stands there moves no line.
+        # JSON may write a character as two surrogates, which YAML refuses. Replacing them moves no line.
         node = yaml.compose(re.sub(r"\\u[dD][89a-fA-F]", r"\\u00", text), Loader=_Loader)
     except yaml.YAMLError:
         return 1

@@ -1,1 +1,1 @@
-"""Numbers from samples: pure functions, no torch."""
+"""Numbers computed from samples: pure functions, without torch."""

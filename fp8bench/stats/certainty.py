@@ -1,21 +1,21 @@
-"""When a difference counts, what so few processes cannot have shown, and when enough rounds have been run.
+"""When a difference counts, what a small number of processes cannot show, and when enough rounds have been run.
 
-Without numpy, since every row of a table uses it.
+This module does not import numpy, because every row of a table uses it.
 
-A process draws its luck once, and some luck is rare: one start in five lands on a slow state, say, and the other four
-show nothing of it. No interval drawn from what was seen knows of what was not; only more processes do. If a share p of
-all processes are in a state, R independent ones miss it with probability (1 - p)**R; so a state that was not seen may,
-at 95 % confidence, still be that of 1 - 0.05**(1/R) of them (the exact one-sided bound of Clopper & Pearson 1934 for
-none seen; about 3 / R, the "rule of three").
+A process draws its luck once, and some luck is rare: if one start in five reaches a slow state, say, the other four
+show nothing of it. No interval computed from what was seen knows about what was not; only more processes do. If a share
+p of all processes is in a state, R independent ones miss it with probability (1 - p)**R. So a state that was not seen
+may, at 95 % confidence, still be that of 1 - 0.05**(1/R) of them (the exact one-sided bound of Clopper & Pearson 1934
+for none seen; about 3 / R, the "rule of three").
 
-Two ways to stop too soon (`--precision`) are known, and both make intervals too narrow (simulated in
+There are two ways to stop too soon (`--precision`), and both make intervals too narrow (simulated in
 benchmarks/simulate.py):
-  to look after each of the first rounds, where three or five processes that happen to agree end the search: an interval
-  knows nothing of a slow state that none of them had. So nothing stops before as many rounds as show a state that one
-  process in five has;
-  to stop each mode when its own interval happens to be narrow, and go on with the others: then modes that are compared
-  were not measured alike. So all go on until the last one is certain.
-Rounds come in pairs, there and back, and only a whole pair is looked at.
+  checking after each of the first rounds, where three or five processes that happen to agree end the search: an
+  interval knows nothing of a slow state that none of them had. So nothing stops before there are enough rounds to show
+  a state that one process in five has;
+  stopping each mode when its own interval happens to be narrow, and continuing with the others: then modes that are
+  compared were not measured in the same way. So all continue until the last one is certain.
+Rounds come in pairs, in alternating order, and only complete pairs are considered.
 """
 
 import math
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
 
 Verdict = Literal["faster", "slower", "inconclusive"]
-"""Of two step times, by `ratio`."""
+"""The verdict on two step times, by `ratio`."""
 
 RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconclusive"]
-"""Of a row against the reference: of value where both have a price, of speed where one has none."""
+"""The verdict on a row against the reference: on value if both have a price, on speed if one has none."""
 
 VerdictOn = Literal["units_per_usd", "throughput"]
 
 NOISE = 0.01
-"""How far from equal a whole interval must lie before one of two is called better, without unit."""
+"""How far from equal the complete interval must be before one of two is called better, as a share."""
 
 HOLDS_NOISE = f"the interval holds a difference of less than {100 * NOISE:.2g} %"
-"""Why a verdict is inconclusive, a clause without a full stop."""
+"""Why a verdict is inconclusive, as a clause without a full stop."""
 
 
 def verdict_on_value(low: float, high: float) -> RowVerdict:
-    """low, high: the 95 % interval of what a unit costs over what it costs in the reference, without unit."""
+    """Return the verdict. low, high: the 95 % interval of a unit's cost over its cost in the reference."""
     if high < 1 - NOISE:
         return "better value"
     return "worse value" if low > 1 + NOISE else "inconclusive"
@@ -51,7 +51,7 @@ CONFIDENCE = 0.95
 
 
 def unseen_share(processes: int) -> float:
-    """The largest share of processes that may be in a state which none of `processes` showed, at 95 % confidence.
+    """Return the largest share of processes that may be in a state that none of `processes` showed, at 95 % confidence.
 
     0.53 for four, 0.19 for fourteen; no unit. Raises ValueError for less than one.
     """
@@ -61,7 +61,7 @@ def unseen_share(processes: int) -> float:
 
 
 def processes_to_see(share: float) -> int:
-    """The fewest processes of which at least one shows a state that `share` of all have, at 95 % confidence.
+    """Return how many processes it takes for one to show a state that `share` of all have, at 95 % confidence.
 
     14 for one in five. Raises ValueError for a share that is not in (0, 1).
     """
@@ -72,12 +72,12 @@ def processes_to_see(share: float) -> int:
 
 SEEN_SHARE = 0.2
 FEWEST_ROUNDS = processes_to_see(SEEN_SHARE)
-"""14: of so many processes at least one shows a state that one in five has, at 95 % confidence."""
+"""14: at least one of this many processes shows a state that one in five has, at 95 % confidence."""
 
 
 def reached(estimates: "Sequence[Estimate | None]", precision: float) -> bool:
-    """Whether the half-width of every interval, over its middle, is at most `precision` (0.01 is 1 %), and every mode
-    has had FEWEST_ROUNDS processes, and an even number. None, for a mode of which nothing is known: no.
+    """Return whether every interval's half-width over its middle is at most `precision` (0.01 is 1 %), and every mode
+    has an even number of processes, at least FEWEST_ROUNDS. A None, for a mode without results, counts as no.
     """
     return all(
         found is not None

@@ -1,9 +1,9 @@
-"""Bandwidths of collectives, as nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), and a
-message's time as overhead plus bytes over bandwidth. Pure.
+"""Bandwidths of collectives, as defined by nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), and a
+message's time as overhead plus bytes over bandwidth. This module is pure.
 
-Algorithm bandwidth is the array's bytes over the time. Bus bandwidth corrects it for what has to travel over each
-rank's link, whatever the algorithm: 2 (n - 1) / n of the array's bytes in an all-reduce, (n - 1) / n in an all-gather
-and in a reduce-scatter. So it can be compared with a link's own bandwidth, and compared between numbers of ranks.
+Algorithm bandwidth is the array's bytes over the time. Bus bandwidth corrects it for the bytes that must travel over
+each rank's link with any algorithm: 2 (n - 1) / n of the array's bytes in an all-reduce, (n - 1) / n in an all-gather
+and in a reduce-scatter. So it can be compared with a link's own bandwidth, and between numbers of ranks.
 """
 
 from collections.abc import Sequence
@@ -15,33 +15,33 @@ GB = 1e9
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Of the array's bytes, what travels over each rank's link. Raises ValueError for fewer than two ranks."""
+    """Return the bytes over each rank's link, relative to the array's. Raises ValueError for fewer than two ranks."""
     if ranks < 2:
         raise ValueError("a collective has at least two ranks")
     return (2 if operation == "all-reduce" else 1) * (ranks - 1) / ranks
 
 
 def algorithm_gb_s(size_bytes: float, time_s: float) -> float:
-    """S / t, GB/s."""
+    """Return the algorithm bandwidth, S / t, in GB/s."""
     return size_bytes / time_s / GB
 
 
 def bus_gb_s(operation: Operation, size_bytes: float, time_s: float, ranks: int) -> float:
-    """S / t times the factor of the operation, GB/s."""
+    """Return the bus bandwidth, S / t times the factor of the operation, in GB/s."""
     return algorithm_gb_s(size_bytes, time_s) * bus_factor(operation, ranks)
 
 
 @dataclass(frozen=True)
 class Link:
-    """latency_s: of the smallest message that was timed. bus_gb_s: the most that any size reached."""
+    """A link as measured. latency_s: the time of the smallest message. bus_gb_s: the most that any size reached."""
 
     latency_s: float
     bus_gb_s: float
 
 
 def link(operation: Operation, timed: Sequence[tuple[int, float]], ranks: int) -> Link:
-    """timed: (bytes, seconds) of one operation, at least one. The two ends of t = overhead + size / bandwidth: a small
-    message is all overhead, a large one all bandwidth (Hockney, The communication challenge for MPP, 1994).
+    """Return both ends of t = overhead + size / bandwidth: a small message is all overhead, a large one all bandwidth
+    (Hockney, The communication challenge for MPP, 1994). timed: (bytes, seconds) of one operation, at least one.
     """
     _, latency_s = min(timed)
     return Link(latency_s, max(bus_gb_s(operation, size, seconds, ranks) for size, seconds in timed))

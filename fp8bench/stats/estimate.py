@@ -1,26 +1,27 @@
-"""A mode's step time over several fresh processes, and where it may really lie.
+"""A mode's step time over several fresh processes, and the range in which it may really be.
 
-A process draws its luck once: memory lands where it lands, a kernel is tuned or it is not, a GPU starts warm or cold.
-All its steps share that, so that forty more steps of it do not make it more certain; another process does. (Kalibera &
-Jones, Rigorous benchmarking in reasonable time, 2013; Barrett et al., Virtual machine warmup blows hot and cold, 2017.)
+A process draws its luck once: where its memory is placed, whether a kernel is tuned, whether a GPU starts warm or cold.
+All its steps share that, so forty more of them do not make the result more certain, but another process does. (Kalibera
+& Jones, Rigorous benchmarking in reasonable time, 2013; Barrett et al., Virtual machine warmup blows hot and cold,
+2017.)
 
-A process's step time is its elapsed time over its steps, their mean, since that is what is paid for: a median passes
-over late steps, and cost does not.
+A process's step time is its elapsed time over its steps, i.e. their mean, because that is what is paid for: a median
+ignores late steps, and the cost does not.
 
-The model has two levels: a process's true mean lies about the mode's centre, with variance T; its steps leave the mean
-that they show with a variance W of its own (`bootstrap`). The variance V of the shown means over the processes holds
-both, T + W. So T is estimated by V - W, or 0 where that is negative, and the variance of the mean over R processes by
-the larger of V and W, over R.
+The model has two levels. A process's true mean varies around the mode's centre with variance T; its steps leave the
+mean that they show with a variance W of its own (`bootstrap`). The variance V of the shown means over the processes
+includes both, T + W. So T is estimated by V - W, or 0 if that is negative, and the variance of the mean over R
+processes by the larger of V and W, over R.
 
-The interval is Student's, on the scale of the logarithm, where a time is as far from half as from twice and no bound is
-below 0. V is known from R - 1 degrees of freedom only. Where V shows no more than W explains, more is known, for W
-comes from all blocks of all processes; `_degrees_of_freedom` goes from the one to the other. Where processes are skewed
-(one slow in five), empirical likelihood reaches further to that side, and the interval with it (`likelihood`).
+The interval is Student's on a logarithmic scale, where half of a time is as far away as twice the time, and no bound is
+below 0. V has only R - 1 degrees of freedom. If V shows no more than W explains, more is known, because W comes from
+all blocks of all processes; `_degrees_of_freedom` interpolates between the two. If processes are skewed (one slow in
+five), empirical likelihood reaches further to that side, and so does the interval (`deviations`).
 
-One process has W only. Its interval speaks of that process's own centre, and does not apply to the next process.
+One process has only W. Its interval is about that process's own centre, and does not apply to the next process.
 
-What no interval knows is what no process showed: `unseen`. Coverage, false verdicts and power for steady, bursty,
-two-state and drifting hosts are simulated by benchmarks/simulate.py; docs/simulations.md has the table.
+No interval covers what no process showed: see `certainty.unseen_share`. benchmarks/simulate.py simulates coverage,
+false verdicts and power for steady, bursty, two-state and drifting hosts; docs/simulations.md has the table.
 """
 
 import math
@@ -39,14 +40,14 @@ _FEWEST_SKEWED = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean over processes of each process's step time, seconds, and its 95 % interval.
+    """The mean over processes of each process's step time in seconds, and its 95 % interval.
 
-    low, high: seconds, above 0; None where a process has fewer steps than a block bootstrap needs.
-    processes, steps: how many there were; steps over all processes together.
-    between: the standard deviation of the processes' true step times, over value; None for one process, or without an
-    interval. within: the standard error of one process's step time, over value; None without an interval.
-    error: the standard error of value, over value; None without an interval. degrees_of_freedom: how many independent
-    values the error may be said to rest on; None without one. centres: each process's step time, seconds, in order.
+    low, high: seconds, above 0; None if a process has fewer steps than a block bootstrap needs. processes, steps: their
+    numbers; steps over all processes together. between: the standard deviation of the processes' true step times, over
+    value; None for one process, or without an interval. within: the standard error of one process's step time, over
+    value; None without an interval. error: the standard error of value, over value; None without an interval.
+    degrees_of_freedom: the number of independent values that the error effectively rests on; None without one. centres:
+    each process's step time in seconds, ascending.
     """
 
     value: float
@@ -67,18 +68,18 @@ class Estimate:
 
     @property
     def half_width_share(self) -> float | None:
-        """Half the interval's width over the value: 0.01 is "give or take 1 %". None without an interval."""
+        """Half the interval's width over the value: 0.01 means "give or take 1 %". None without an interval."""
         return (self.interval[1] - self.interval[0]) / 2 / self.value if self.interval else None
 
 
 def estimate(
     processes: Sequence[Sequence[float]], statistic: Statistic = "mean", replicates: int = REPLICATES
 ) -> Estimate:
-    """processes: one sequence of step times a process, seconds, in the order they were taken. statistic: what a
-    process's steps are summed up by; `mean` is its elapsed time over its steps.
+    """Return the estimate. processes: the step times of each process in seconds, in the order in which they were taken.
+    statistic: how a process's steps are summarized; `mean` is its elapsed time over its steps.
 
-    The order of the processes makes no difference. Raises ValueError for no process, for one without steps, and for
-    step times that are not finite and above 0.
+    The order of the processes makes no difference. Raises ValueError if there are no processes, for one without steps,
+    and for step times that are not finite and above 0.
     """
     if len(processes) == 0 or min(map(len, processes)) == 0:
         raise ValueError("an estimate needs at least one process, and a step in each")
@@ -93,7 +94,7 @@ def estimate(
 
 
 def combined(found: Sequence[Centre]) -> Estimate:
-    """The estimate from what `bootstrap.centre` found of each process, at least one."""
+    """Return the estimate from the results of `bootstrap.centre` for each process, at least one."""
     centres = tuple(sorted(each.value for each in found))
     value = fmean(centres)
     within = _typical_variance([each.variance for each in found])
@@ -116,9 +117,10 @@ def combined(found: Sequence[Centre]) -> Estimate:
 
 
 def deviations(centres: Sequence[float], error: float, critical: float) -> tuple[float, float]:
-    """How far the logarithm of the mean of `centres` may lie below and above the truth: at most 0, and at least 0.
+    """Return how far the logarithm of the mean of `centres` may be below and above the truth: at most 0, and at least
+    0.
 
-    error: the relative standard error of the mean. critical: the quantile of Student's t that the interval takes.
+    error: the relative standard error of the mean. critical: the quantile of Student's t for the interval.
     """
     below, above = -critical * error, critical * error
     if len(centres) < _FEWEST_SKEWED:
@@ -129,21 +131,21 @@ def deviations(centres: Sequence[float], error: float, critical: float) -> tuple
 
 
 def _typical_variance(variances: Sequence[float]) -> float:
-    """W; 0 where any of them is.
+    """Return W; 0 if any of the variances is 0.
 
     A block bootstrap's variance of forty steps is so skewed that the mean of several is above the truth, which would
-    hide what processes really differ by; and where steps are late now and then, the process that had none knows nothing
-    of them. This mean is below the truth (about 0.9 times, by simulation), and what it lacks counts towards T.
+    hide how much processes really differ. If steps are occasionally late, a process without late steps knows nothing of
+    them. The geometric mean is below the truth (about 0.9 times, by simulation), and what it misses counts towards T.
     """
     return geometric_mean(variances) if min(variances) > 0 else 0.0
 
 
 def _degrees_of_freedom(found: Sequence[Centre], within: float, shown: float) -> float:
-    """Those of the larger of V and W, which the width rests on: R - 1 where V is, all blocks less one each where W is.
+    """Return the degrees of freedom of the larger of V and W: R - 1 for V, all blocks less one per process for W.
 
-    Where V is the smaller, 1 / df falls from the one to the other with (V / W)**((R - 1)**3), so that no little change
-    of a sample makes an interval twice as wide. The exponent is no theory's: it was fitted by simulation. It is flat
-    for two processes, which often lie close together by chance, and all but a step from four on.
+    If V is the smaller, 1 / df falls from the one to the other with (V / W)**((R - 1)**3), so that a small change of a
+    sample cannot double the width of an interval. The exponent has no theory; it was fitted by simulation. The
+    transition is flat for two processes, which are often close together by chance, and almost a step from four on.
     """
     blocks = math.fsum(each.degrees_of_freedom for each in found)
     if len(found) == 1:

@@ -1,23 +1,23 @@
-"""Two ways to the ends of an interval, where little is known: Student's t, and empirical likelihood.
+"""Two methods for the ends of an interval when little is known: Student's t, and empirical likelihood.
 
-Of a normal variable with a known standard deviation, 95 % lies within 1.96 of them. Where the deviation is estimated
-from few values it comes out too small more often than not, and the share is kept only by going further: Student's t
+95 % of a normal variable with a known standard deviation is within 1.96 standard deviations. A deviation that is
+estimated from few values is too small more often than not, and the share is kept only by a wider interval: Student's t
 (Student, The probable error of a mean, Biometrika 1908). Two values leave one degree of freedom and need 12.7 standard
 deviations; three need 4.3; ten, 2.26. Degrees of freedom are fractional here, because those of a sum of estimated
-variances are (Welch 1938, Satterthwaite 1946). It is a table with interpolation and not a solver: scipy, which has one,
-is no dependency of fp8bench.
+variances are (Welch 1938, Satterthwaite 1946). A table with interpolation is used instead of a solver, because scipy,
+which has one, is not a dependency of fp8bench.
 
-Student's interval is symmetric. Where one process in five is slow, a sample with a single slow one lies below the
-truth, and the symmetric interval ends too soon above it. Empirical likelihood (Owen, Empirical likelihood ratio
-confidence intervals for a single functional, Biometrika 1988) goes by how unlike equal the weights of the numbers must
-become for their mean to be moved so far, and so reaches further on the side of the tail. Of numbers that are of two
-kinds only, it is the likelihood interval of the binomial distribution.
+Student's interval is symmetric. If one process in five is slow, a sample with a single slow one is below the truth, and
+the symmetric interval ends too soon above it. Empirical likelihood (Owen, Empirical likelihood ratio confidence
+intervals for a single functional, Biometrika 1988) measures how unequal the weights of the numbers must become to move
+their mean that far, and so reaches further on the side of the tail. For numbers of only two kinds, it is the likelihood
+interval of the binomial distribution.
 
 For a mean mu the likeliest weights are p_i = 1 / (n * (1 + lambda * (x_i - mu))) (Owen 1988), which is p_i proportional
 to 1 / (c - x_i) with c beyond the numbers on the side to which the mean is moved: one unknown, found by bisection.
 
-What it is not: a replacement of Student's. It never reaches beyond the numbers, which four of them make far too
-narrow; `estimate` takes whichever reaches further.
+It does not replace Student's interval. It never reaches beyond the numbers, and four of them make it far too narrow;
+`estimate` takes whichever reaches further.
 """
 
 import math
@@ -29,8 +29,8 @@ import numpy.typing as npt
 NORMAL_QUANTILE = 1.959963984540054
 """t for infinitely many degrees of freedom: the 97.5 % quantile of the normal distribution."""
 
-# The 97.5 % quantile of Student's t where 1 / df is 0, 0.05, ..., 1. Its logarithm is all but straight in 1 / df, so
-# that straight lines between these points are within 0.05 % of the truth (the test compares them with scipy's).
+# The 97.5 % quantile of Student's t for 1 / df of 0, 0.05, ..., 1. Its logarithm is almost straight in 1 / df, so
+# linear interpolation between these points is within 0.05 % of the truth (the test compares it with scipy's).
 _QUANTILES = (
     1.959964,
     2.085963,
@@ -59,10 +59,10 @@ _LOG_QUANTILES = np.log(_QUANTILES)
 
 
 def t_quantile(degrees_of_freedom: float) -> float:
-    """The 97.5 % quantile of Student's t: 95 % lies between its negative and it. No unit.
+    """Return the 97.5 % quantile of Student's t: 95 % is between its negative and it. No unit.
 
-    degrees_of_freedom: 1 or more, fractional too; math.inf gives the normal distribution's 1.96. Raises ValueError
-    below 1 and for nan: no estimated variance has less than one value to itself.
+    degrees_of_freedom: 1 or more, may be fractional; math.inf gives the normal distribution's 1.96. Raises ValueError
+    below 1 and for nan, because every estimated variance rests on at least one value.
     """
     if not degrees_of_freedom >= 1:
         raise ValueError(f"Student's t needs at least 1 degree of freedom, not {degrees_of_freedom}")
@@ -70,17 +70,18 @@ def t_quantile(degrees_of_freedom: float) -> float:
 
 
 _POINTS, _NARROWINGS = 40, 4
-"""Each narrowing looks at so many points at once, and goes on between two neighbours: to 3e-5 of the whole range."""
+"""Each narrowing evaluates _POINTS at once, and continues between two neighbours: to 3e-5 of the complete range."""
 _PLACES = np.arange(float(_POINTS))
 _NEAREST, _FURTHEST = -30.0, 30.0
-"""Where c is looked for: the logarithm of its distance beyond the numbers, in units of their range."""
+"""The range in which c is searched for: the logarithm of its distance beyond the numbers, in units of their range."""
 
 
 def mean_interval(values: Sequence[float], critical: float) -> tuple[float, float]:
-    """The lowest and highest mean whose -2 log empirical likelihood ratio is at most critical**2; unit as the values'.
+    """Return the lowest and highest mean whose -2 log empirical likelihood ratio is at most critical**2, in the values'
+    unit.
 
-    critical: a quantile of Student's or the normal distribution, above 0. Equal values have that value for both ends.
-    Raises ValueError for no value.
+    critical: a quantile of Student's or the normal distribution, above 0. For equal values, both ends are that value.
+    Raises ValueError if there are no values.
     """
     if len(values) == 0:
         raise ValueError("a mean needs at least one value")
@@ -94,16 +95,16 @@ def mean_interval(values: Sequence[float], critical: float) -> tuple[float, floa
 
 
 def _highest(scaled: npt.NDArray[np.float64], critical: float) -> tuple[float, float]:
-    """The highest mean of each of two rows, together: half as many calls. scaled: rows of values over a range of 1."""
+    """Return the highest mean of each of two rows, at once to halve the calls. scaled: values over a range of 1."""
     count, rows = scaled.shape[1], np.arange(2)
     gaps = scaled.max(axis=1, keepdims=True) - scaled
     near, far = np.full((2, 1), _NEAREST), np.full((2, 1), _FURTHEST)
     for _ in range(_NARROWINGS):
-        # As numpy.linspace does it, which takes twice as long.
+        # The same as numpy.linspace, in half the time.
         grid = _PLACES * ((far - near) / (_POINTS - 1)) + near
         grid[:, -1:] = far
         ratios = -2 * np.log(count * _weights(gaps, grid)).sum(axis=2)
-        # The ratio falls from left to right; at the far end all weights are equal and it is 0.
+        # The ratio falls from left to right. At the far end all weights are equal and it is 0.
         first = np.maximum(1, (ratios <= critical**2).argmax(axis=1))
         near, far = grid[rows, first - 1, np.newaxis], grid[rows, first, np.newaxis]
     low, high = _weights(gaps, far)[:, 0]
@@ -111,7 +112,7 @@ def _highest(scaled: npt.NDArray[np.float64], critical: float) -> tuple[float, f
 
 
 def _weights(gaps: npt.NDArray[np.float64], logarithms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """By row, c and number. gaps: from a row's largest number to each."""
+    """Return weights by row, c and number. gaps: the distance from a row's largest number to each."""
     weights: npt.NDArray[np.float64] = 1 / (np.exp(logarithms)[:, :, np.newaxis] + gaps[:, np.newaxis])
     weights /= weights.sum(axis=2, keepdims=True)
     return weights

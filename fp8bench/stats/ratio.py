@@ -1,32 +1,33 @@
-"""Which of two modes is faster, and whether one has become slower than is allowed, if that can be said.
+"""Decides which of two modes is faster, and whether one has become slower than is allowed, if that can be decided.
 
-The ratio of two step times is judged on the logarithm's scale, where it is a difference, "twice as fast" is as far
-from equal as "half as fast", and an interval never reaches below 0. What each estimate may lie below and above its
-truth (`estimate.deviations`) is put together side by side, since one of them may reach further up than down: below by
-ours below and the reference's above, as the roots of squares (Zou & Donner, Construction of confidence limits about
-effect measures, Statistics in Medicine 2008). Both take the quantile of Student's t for the degrees of freedom that
-their sum has (Welch, The generalization of Student's problem, Biometrika 1947; Satterthwaite, Biometrics Bulletin
-1946). Nothing is paired: rounds of two modes run one after the other and share no steps.
+The ratio of two step times is judged on a logarithmic scale, where it is a difference, "twice as fast" is as far from
+equal as "half as fast", and an interval never reaches below 0. The deviations of each estimate below and above its
+truth (`estimate.deviations`) are combined for each side separately, because one of them may reach further up than down:
+the lower end combines the first mode's deviation below with the reference's above, as the root of the sum of squares
+(Zou & Donner, Construction of confidence limits about effect measures, Statistics in Medicine 2008). Both use the
+quantile of Student's t for the degrees of freedom of their sum (Welch, The generalization of Student's problem,
+Biometrika 1947; Satterthwaite, Biometrics Bulletin 1946). Nothing is paired: rounds of two modes run one after the
+other and share no steps.
 
-A verdict takes more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
-would act on; so the whole interval has to lie beyond `noise`. "Inconclusive" is no "equal": more processes may still
-tell the two apart.
+A verdict needs more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
+would act on, so the complete interval must be beyond `noise`. "Inconclusive" does not mean "equal": more processes may
+still distinguish the two.
 
-A regression is claimed where the whole interval lies beyond the allowed slow-down, and denied where all of it lies
-within; an interval that holds the limit decides neither. So a limit of 0 would call equal modes inconclusive for ever,
-and one below the spread between processes often. Of equal modes at most one check in forty has an interval wholly above
-1, and fewer have one beyond the limit: 95 % of intervals hold the truth, and half of the others lie above it.
+A regression is claimed if the complete interval is beyond the allowed slow-down, and denied if all of it is within; an
+interval that contains the limit decides neither. So a limit of 0 would call equal modes inconclusive for ever, and one
+below the spread between processes often. For equal modes at most one check in forty has an interval entirely above 1,
+and fewer have one beyond the limit: 95 % of intervals contain the truth, and half of the others are above it.
 
-A mode compared with itself (an A/A test): do its intervals claim differences where there are none?
+A mode compared with itself (an A/A test) shows whether its intervals claim differences that do not exist.
 
-Of 2 R processes of one mode, every split into two halves of R is a comparison of the mode with itself. An honest 95 %
+Every split of 2 R processes of one mode into two halves of R is a comparison of the mode with itself. An honest 95 %
 interval excludes equality in about one split of twenty. One that ignores how processes differ excludes it in most of
-them, as soon as they differ; one comparison alone would notice that about every other time, and behind the noise margin
-of a verdict hardly ever. So all splits are looked at, without that margin, and of all modes together.
+them, as soon as they differ. A single comparison would notice that about every other time, and with the noise margin of
+a verdict hardly ever. So all splits are examined, without that margin, and of all modes together.
 
-The splits of one sample are no independent tests: the share that excludes equality is a statistic of its own, and
-LIMIT was chosen by simulation (benchmarks/simulate.py). Where processes do not differ, an interval that ignores them is
-right, and nothing here or elsewhere could show it.
+The splits of one sample are not independent tests: the share that excludes equality is a statistic of its own, and
+LIMIT was chosen by simulation (benchmarks/simulate.py). If processes do not differ, an interval that ignores them is
+right, and nothing could show its fault.
 """
 
 import math
@@ -45,10 +46,10 @@ LIMIT = 0.2
 """The largest share of splits that may exclude equality."""
 
 FEWEST_PROCESSES = 4
-"""Of a mode: two halves of two, the fewest that have a spread."""
+"""The fewest processes of a mode: two halves of two, the fewest that have a spread."""
 
 MOST_SPLITS = 200
-"""For each mode; of more, so many are drawn."""
+"""The most splits of each mode; if there are more, this many are drawn."""
 
 Judgement = Literal["ok", "regression", "inconclusive"]
 
@@ -57,10 +58,10 @@ Combine = Callable[[Sequence[Centre]], Estimate]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours over the reference's step time, without unit: below 1, ours is faster.
+    """A mode's step time over the reference's, without unit: below 1, the mode is faster.
 
-    low, high: its 95 % interval; None where one of the estimates has none. why: of an inconclusive verdict, a clause
-    without a full stop; None with any other.
+    low, high: its 95 % interval; None if one of the estimates has none. why: the reason for an inconclusive verdict, a
+    clause without a full stop; None with any other verdict.
     """
 
     value: float
@@ -71,9 +72,9 @@ class Ratio:
 
 
 def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
-    """noise: how far from 1 the whole interval must lie for a verdict, without unit (0.01 is 1 %).
+    """Compare two estimates. noise: how far from 1 the complete interval must be for a verdict (0.01 is 1 %).
 
-    Where either is of one process only, the interval still stands, but speaks of those two processes and not of the
+    If either is of one process only, the interval is still given, but is about those two processes and not about the
     modes: the verdict is inconclusive. Raises ValueError for a noise that is not in [0, 1).
     """
     if not 0 <= noise < 1:
@@ -94,7 +95,7 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
 
 
 def _interval(ours: Estimate, reference: Estimate) -> tuple[float, float] | None:
-    """The 95 % interval of the ratio, over the ratio itself; None where either has none."""
+    """Return the 95 % interval of the ratio, over the ratio itself; None if either estimate has no interval."""
     if ours.error is None or reference.error is None:
         return None
     if ours.degrees_of_freedom is None or reference.degrees_of_freedom is None:
@@ -109,8 +110,9 @@ def _interval(ours: Estimate, reference: Estimate) -> tuple[float, float] | None
 
 @dataclass(frozen=True)
 class Regression:
-    """value: our step time over the reference's, without unit; above 1, ours is slower. low, high: its 95 % interval;
-    None where one of the estimates has none. why: of an inconclusive judgement, a clause without a full stop.
+    """A judgement of a slow-down. value: a mode's step time over the reference's, without unit; above 1, it is slower.
+    low, high: its 95 % interval; None if one of the estimates has none. why: the reason for an inconclusive judgement,
+    a clause without a full stop.
     """
 
     value: float
@@ -121,8 +123,8 @@ class Regression:
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
-    """allowed: how much longer a step may take, as a share of the reference's (0.03 is 3 %). Raises ValueError for one
-    that is not in [0, 1).
+    """Judge a slow-down. allowed: how much longer a step may take, as a share of the reference's (0.03 is 3 %). Raises
+    ValueError if it is not in [0, 1).
     """
     held = ratio(ours, reference, noise=allowed)
     if held.low is None or held.high is None or min(ours.processes, reference.processes) < 2:
@@ -144,20 +146,20 @@ class SelfCheck:
 
     @property
     def share(self) -> float:
-        """Of the splits that exclude equality; 0 to 1."""
+        """The share of splits that exclude equality; 0 to 1."""
         return self.excluding / self.splits
 
     @property
     def passed(self) -> bool:
-        """Whether the intervals may be believed."""
+        """Whether the intervals are credible."""
         return self.share <= LIMIT
 
 
 def self_check(modes: Sequence[Sequence[Centre]], combine: Combine = combined) -> SelfCheck:
-    """modes: for each mode what `bootstrap.centre` found of its processes, an even number of them, four or more.
-    combine: what makes an estimate of half of them; a faulty one can be planted to see it fail.
+    """Compare modes with themselves. modes: for each mode the results of `bootstrap.centre` for its processes, an even
+    number, four or more. combine: makes an estimate of half of them; a faulty one can be passed to see the check fail.
 
-    Raises ValueError for no mode, or one with other numbers of processes.
+    Raises ValueError if there are no modes, or for another number of processes.
     """
     if not modes or any(len(processes) < FEWEST_PROCESSES or len(processes) % 2 for processes in modes):
         raise ValueError("an A/A test needs an even number of processes a mode, four or more")
@@ -168,10 +170,10 @@ def self_check(modes: Sequence[Sequence[Centre]], combine: Combine = combined) -
 
 
 def halves(processes: Sequence[Centre]) -> Iterator[tuple[list[Centre], list[Centre]]]:
-    """Every split into two halves once, or MOST_SPLITS of them, always the same ones."""
+    """Yield every split into two halves once, or MOST_SPLITS of them, always the same ones."""
     count = len(processes)
     if math.comb(count, count // 2) // 2 <= MOST_SPLITS:
-        # The first process stays on one side, or each split would come twice.
+        # The first process stays on one side, otherwise each split would occur twice.
         chosen: Iterator[tuple[int, ...]] = ((0, *rest) for rest in combinations(range(1, count), count // 2 - 1))
     else:
         random = Random(SEED)

@@ -1,25 +1,26 @@
-"""Whether a process had warmed up when its steps were timed, and which steps stand out. Nothing is dropped for it.
+"""Whether a process had warmed up when its steps were timed, and which steps stand out. Nothing is dropped because of
+it.
 
-Outliers are steps far from the median in units that outliers cannot stretch: the median absolute deviation (Iglewicz &
+Outliers are steps far from the median, in units that outliers cannot inflate: the median absolute deviation (Iglewicz &
 Hoaglin, How to detect and handle outliers, 1993, whose limit of 3.5 is used). A late step happened, and costs its time
-in real training too; it is shown, and the median passes over it.
+in real training too; it is shown, and the median ignores it.
 
-Drift is Sen's slope (Theil 1950, Sen 1968), the median of all pairs' slopes, which one late step does not tilt. Whether
-it is more than chance is judged by Kendall's S, the number of later steps that are slower less that of faster ones
-(Mann 1945). Autocorrelated steps wander, and would be taken for a drift in one case of three; so S gets the variance of
-as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
+Drift is Sen's slope (Theil 1950, Sen 1968), the median of the slopes of all pairs, which one late step does not tilt.
+Kendall's S, the number of later steps that are slower minus the number that are faster (Mann 1945), decides whether the
+drift is more than chance. Autocorrelated steps wander, and would be taken for a drift in one of three cases; so S gets
+the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
 
-A drift that is certain but small is no reason to distrust a step time, and one that is large but uncertain is no
-drift: steps are called unsteady for one that is both.
+A drift that is certain but small is no reason to distrust a step time, and one that is large but uncertain is not a
+drift: steps are called unsteady only if it is both.
 
-A line sees an even change. A warm-up that ends inside the timed steps is a level that falls once: where the first third
-is slower, most pairs of steps do not differ, and Sen's slope is 0 however much slower it is. So the first third and the
-last are compared too, by their trimmed means (Yuen, Biometrika 1974), which a few late steps do not move. Within the
-third in which warm-up ended the steps vary by it, so the noise is taken from the third that is the steadier of the two,
-with Student's t and the variance of dependent steps; that choice favours a difference, so it must be 2.5 times as large
-as t alone requires. By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false alarm in at
-most 2 % of cases, and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that is 10 %
-slower is found in 96 to 100 %.
+A line detects an even change. A warm-up that ends inside the timed steps is a level that falls once: if the first third
+is slower, most pairs of steps do not differ, and Sen's slope is 0 however much slower it is. So the first and the last
+third are also compared, by their trimmed means (Yuen, Biometrika 1974), which a few late steps do not move. In the
+third in which warm-up ended, it adds to the variation of steps, so the noise is taken from the steadier of the two
+thirds, with Student's t and the variance of dependent steps. That choice favours a difference, so it must be 2.5 times
+as large as t alone requires. By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false
+alarm in at most 2 % of cases, and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that
+is 10 % slower is found in 96 to 100 %.
 """
 
 import math
@@ -44,9 +45,9 @@ _MOST_FOR_PAIRS = 1000
 
 
 def steadiness(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> Steadiness:
-    """What a record keeps of one process's steps: seconds, in the order they were taken.
+    """Return the facts that a record keeps of one process's steps: seconds, in the order in which they were taken.
 
-    recompilations, allocator_retries: while steps were timed; None where unknown, which is no fault.
+    recompilations, allocator_retries: their numbers while steps were timed; None if unknown, which is not a fault.
     """
     return Steadiness(
         lag1_autocorrelation=lag1_autocorrelation(samples),
@@ -59,11 +60,11 @@ def steadiness(samples: Sequence[float], recompilations: int | None, allocator_r
 
 
 def outliers(samples: Sequence[float]) -> tuple[int, ...]:
-    """The places, counted from 0, of samples more than 3.5 scaled median absolute deviations from the median.
+    """Return the indices, from 0, of samples more than 3.5 scaled median absolute deviations from the median.
 
-    0.6745 / MAD scales them to standard deviations of a normal distribution. Where more than half of the samples are
-    equal the MAD is 0 and useless; the mean absolute deviation stands in for it, with its own 0.7979. None of
-    constant samples, and none of no samples, is an outlier.
+    0.6745 / MAD scales them to standard deviations of a normal distribution. If more than half of the samples are
+    equal, the MAD is 0 and useless; the mean absolute deviation replaces it, with its own factor 0.7979. Constant
+    samples have no outliers, and neither has an empty series.
     """
     if len(samples) == 0:
         return ()
@@ -74,9 +75,9 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
 
 
 def drift(samples: Sequence[float]) -> float | None:
-    """How much the steps changed from the first to the last, over their median; -0.02: they fell by 2 %.
+    """Return the change of the steps from the first to the last, over their median; -0.02 means that they fell by 2 %.
 
-    Sen's slope times n - 1. None for fewer than 8 samples, too few for a slope, or a median of 0.
+    The change is Sen's slope times n - 1. None for fewer than 8 samples, too few for a slope, or a median of 0.
     """
     if len(samples) < _FEWEST_FOR_DRIFT:
         return None
@@ -84,9 +85,9 @@ def drift(samples: Sequence[float]) -> float | None:
 
 
 def thirds(samples: Sequence[float]) -> float | None:
-    """By how much the last third of the steps took longer than the first, over the median; -0.1: 10 % less.
+    """Return by how much the last third of the steps took longer than the first, over the median; -0.1: 10 % less.
 
-    From 20 % trimmed means. None for fewer than 40 steps, of whose thirds the noise is unknown, or a median of 0.
+    Based on 20 % trimmed means. None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
     """
     if len(samples) < _FEWEST_FOR_THIRDS:
         return None
@@ -96,10 +97,10 @@ def thirds(samples: Sequence[float]) -> float | None:
 
 
 def unsteady(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> str | None:
-    """Why warm-up had not ended when these steps were timed, in one clause; None if nothing says so.
+    """Return why warm-up had not ended when these steps were timed, in one clause; None if nothing indicates that.
 
-    A recompilation or an emptied cache of the allocator is warm-up by itself. Otherwise it takes a drift of more than
-    2 % that is significant at 5 %, two-sided, or outer thirds that differ as much. Arguments as in `steadiness`.
+    A recompilation or an emptied cache of the allocator is warm-up by itself. Otherwise there must be a drift of more
+    than 2 % that is significant at 5 %, two-sided, or outer thirds that differ as much. Arguments as in `steadiness`.
     """
     if recompilations:
         return f"torch.compile recompiled {_times(recompilations)} while steps were timed"
@@ -123,7 +124,7 @@ def _times(count: int) -> str:
 
 @dataclass(frozen=True)
 class _Third:
-    """mean: trimmed. variance: of that mean, for dependent steps; degrees_of_freedom: of the variance, 1 or more."""
+    """A third of the steps. mean: trimmed. variance: of that mean, for dependent steps. degrees_of_freedom: >= 1."""
 
     mean: float
     variance: float
@@ -136,7 +137,7 @@ def _outer_thirds(samples: Sequence[float]) -> tuple[_Third, _Third]:
 
 
 def _third(samples: Sequence[float]) -> _Third:
-    """Yuen's trimmed mean; its variance is that of the winsorized samples, times what their dependence makes of it."""
+    """Return Yuen's trimmed mean. Its variance is that of the winsorized samples times a factor for dependence."""
     values = np.sort(np.asarray(samples, dtype=np.float64))
     cut = int(_TRIMMED * len(values))
     kept = values[cut : len(values) - cut]
@@ -148,18 +149,18 @@ def _third(samples: Sequence[float]) -> _Third:
 
 
 def _thirds_differ(samples: Sequence[float]) -> bool:
-    """Whether the outer thirds are further apart than the steadier one's noise explains."""
+    """Return whether the outer thirds are further apart than the steadier one's noise explains."""
     first, last = _outer_thirds(samples)
     explained = min(t_quantile(third.degrees_of_freedom) * math.sqrt(2 * third.variance) for third in (first, last))
     return abs(last.mean - first.mean) > _BEYOND_T * explained
 
 
 def _significant(fit: "_Fit") -> bool:
-    """Whether Kendall's S is further from 0 than 19 of 20 samples without a drift would have it.
+    """Return whether Kendall's S is further from 0 than in 19 of 20 samples without a drift.
 
-    The independent steps are counted in what the slope leaves, for the slope itself looks like dependence. Both counts
-    of them overlook some of it after a fit, each in other samples, and the smaller is taken: by simulation false alarms
-    are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
+    The independent steps are counted in the residuals of the slope, because the slope itself looks like dependence.
+    After a fit both counts overlook some dependence, each in other samples, and the smaller count is used: by
+    simulation, false alarms are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
     """
     n = len(fit.values)
     left: list[float] = (fit.values - fit.slope * np.arange(n)).round(_digits(fit.values)).tolist()
@@ -172,15 +173,15 @@ def _significant(fit: "_Fit") -> bool:
 
 
 def _digits(values: npt.NDArray[np.float64]) -> int:
-    """How many decimals say anything, nine figures of the largest value: what is beyond is the arithmetic's rounding,
-    which is as dependent as can be, and is all that a straight line leaves.
+    """Return how many decimals are meaningful, nine digits of the largest value. The rest is rounding of the
+    arithmetic, which is highly dependent, and is all that remains after a straight line.
     """
     largest = float(np.abs(values).max())
     return 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
 
 
 def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The samples; of more than a thousand, the medians of equally many neighbours. Pairs are as many as the square."""
+    """Return the samples; if over a thousand, the medians of groups of neighbours: the number of pairs is quadratic."""
     values = np.asarray(samples, dtype=np.float64)
     neighbours = -(-len(values) // _MOST_FOR_PAIRS)
     if neighbours == 1:
@@ -192,8 +193,8 @@ def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """values: the thinned steps, seconds. rises: of all pairs, the later less the earlier, in the order of `_pairs`.
-    slope: Sen's, in seconds from one value to the next.
+    """A fit of Sen's slope. values: the thinned steps, seconds. rises: the later minus the earlier value of all pairs,
+    in the order of `_pairs`. slope: in seconds from one value to the next.
     """
 
     values: npt.NDArray[np.float64]
@@ -209,13 +210,13 @@ def _fit(samples: Sequence[float]) -> _Fit:
 
 
 def _change(fit: _Fit) -> float | None:
-    """From the first step to the last, over the median; None for a median of 0."""
+    """Return the change from the first step to the last, over the median; None for a median of 0."""
     median = float(np.median(fit.values))
     return fit.slope * (len(fit.values) - 1) / median if median else None
 
 
 @lru_cache(maxsize=4)
 def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Of all pairs of so many: the earlier place, the later one, and how far they are apart."""
+    """Return all pairs of `count` values: the earlier index, the later one, and their distance."""
     earlier, later = np.triu_indices(count, 1)
     return earlier, later, later - earlier

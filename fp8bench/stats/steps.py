@@ -1,16 +1,16 @@
-"""From every rank's step times to one series, and what holds a run back besides its kernels.
+"""Combines every rank's step times into one series, and names what other than its kernels holds a run back.
 
-DDP ranks meet at every all-reduce, so a group has taken as long as its slowest rank; pooling all ranks' times would
-count one late rank as noise. What a group costs is its elapsed time, so the series that throughput, money and energy
-rest on is that of the rank that took longest over all timed steps (`longest_rank`): its sum is the elapsed time. The
-maximum over ranks, step by step (`slowest_rank`), would add up to more, since another rank is a little late each time;
-it serves for parts of a step.
+DDP ranks meet at every all-reduce, so a group takes as long as its slowest rank; pooling all ranks' times would count
+one late rank as noise. What a group costs is its elapsed time, so throughput, money and energy rest on the series of
+the rank that took longest over all timed steps (`longest_rank`): its sum is the elapsed time. The maximum over ranks,
+step by step (`slowest_rank`), would add up to more, because another rank is a little late each time; it is used for
+parts of a step.
 
-A GPU that its kernels limit is hardly ever idle; one that is idle for a tenth of a step or more waits for its host
-(`schema.rank.HOST_BOUND_IDLE` gives the source of the limit). The host in turn may wait for the loader: where that is
-at least a tenth of the elapsed time, and at least half of what the GPU is idle, the run is loader-bound, else
-host-bound. A wait of a host whose GPU is busy meanwhile costs nothing. On a CPU the host is what works, so that every
-wait for data lengthens the step; it is taken for a GPU of which no profile shows whether it was idle.
+A GPU that is limited by its kernels is hardly ever idle; one that is idle for a tenth of a step or more waits for its
+host (`schema.rank.HOST_BOUND_IDLE` states the source of the limit). The host in turn may wait for the loader: if that
+takes at least a tenth of the elapsed time, and at least half of the GPU's idle time, the run is loader-bound, otherwise
+host-bound. A wait of a host whose GPU is busy costs nothing. On a CPU the host does the work, so every wait for data
+lengthens the step; it is treated as a GPU without a profile that shows its idle time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,16 +21,16 @@ from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record
 
 SLOW_STEP = 1.2
-"""How many times its process's median a step takes from which on it is a slow one."""
+"""A step that takes more than this many times its process's median is slow."""
 
 LOADER_BOUND_WAIT = 0.10
-"""Ours: below a tenth of the elapsed time a faster loader would gain hardly more than what processes differ by."""
+"""Our choice: below a tenth of the elapsed time, a faster loader gains hardly more than processes differ."""
 
 
 def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
-    """per_rank: one sequence of step times a rank, all equally long. Returns the slowest rank's, step by step.
+    """Return the slowest rank's time of each step. per_rank: the step times of each rank, all of equal length.
 
-    Raises ValueError for no rank, or ranks that counted different steps.
+    Raises ValueError if there are no ranks, or if ranks counted different steps.
     """
     if not per_rank:
         raise ValueError("no rank reported any step")
@@ -38,10 +38,10 @@ def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
 
 
 def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
-    """per_rank: one sequence of step times a rank, all equally long. Returns that of the rank with the largest sum.
+    """Return the times of the rank with the largest sum. per_rank: the step times of each rank, all of equal length.
 
-    Its sum is the group's elapsed time, and its mean the step time that throughput rests on. Raises ValueError for no
-    rank, or ranks that counted different steps.
+    The sum is the group's elapsed time, and the mean is the step time that throughput rests on. Raises ValueError if
+    there are no ranks, or if ranks counted different steps.
     """
     if not per_rank:
         raise ValueError("no rank reported any step")
@@ -51,7 +51,7 @@ def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
 
 
 def unit_steps(records: Iterable[Record]) -> tuple[tuple[float, ...], ...]:
-    """Of each run that has samples, seconds a unit of every timed step: those of the longest rank, in order."""
+    """Return the seconds per unit of every timed step of each run with samples: those of the longest rank, in order."""
     return tuple(
         tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
         for record in records
@@ -60,13 +60,13 @@ def unit_steps(records: Iterable[Record]) -> tuple[tuple[float, ...], ...]:
 
 
 def slow_steps(samples: Sequence[float]) -> int:
-    """How many took more than SLOW_STEP times their median. Raises statistics.StatisticsError for no sample."""
+    """Return how many took over SLOW_STEP times their median. Raises statistics.StatisticsError for no samples."""
     limit = SLOW_STEP * median(samples)
     return sum(sample > limit for sample in samples)
 
 
 class Bottleneck(NamedTuple):
-    """share: of the elapsed time; what the GPU is idle for `host-bound`, the wait for data for `loader-bound`."""
+    """What holds a run back. share: of the elapsed time; idle if `host-bound`, data wait if `loader-bound`."""
 
     label: Literal["host-bound", "loader-bound"]
     share: float
@@ -77,7 +77,7 @@ class Bottleneck(NamedTuple):
 
 
 def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottleneck | None:
-    """Shares of the elapsed time; None is unknown. Returns None for neither, and for unknown."""
+    """Return what holds a run back; None if nothing does or if unknown. Shares of the elapsed time; None if unknown."""
     waits_for_host = starved(idle_share)
     if waits_for_host is False:
         return None
@@ -87,14 +87,14 @@ def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottl
 
 
 def bottleneck_of(record: Record) -> Bottleneck | None:
-    """Of a record's run; None also where it has no summary."""
+    """Return what holds a record's run back; None also if it has no summary."""
     if record.summary is None:
         return None
     return bottleneck(idle_share_of(record), record.summary.data_wait_share)
 
 
 def idle_share_of(record: Record) -> float | None:
-    """As its summary has it; of an older record from its profile and samples. None where neither shows it."""
+    """Return the summary's idle share; for an older record, that of its profile and samples. None if neither has it."""
     if record.summary is None:
         return None
     if record.summary.idle_share is not None or record.profile is None:

@@ -1,9 +1,8 @@
-"""Which rank holds up the others, if one does. Pure.
+"""Finds the rank that holds up the others, if there is one. This module is pure.
 
-Ranks that share their gradients meet in every step, so that their steps take equally long, whoever is late. What
-differs is how long each is at its own work before it meets the others: it waits for its data, and runs its forward
-pass. Where ranks do not meet, their steps differ. Medians over steps are compared, so that a step that was late once
-names nobody.
+Ranks that share their gradients meet in every step, so their steps take equally long, whichever is late. They differ in
+how long each does its own work before it meets the others: it waits for its data, and runs its forward pass. If ranks
+do not meet, their steps differ. Medians over steps are compared, so that a single late step does not identify a rank.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +13,24 @@ from fp8bench.schema.rank import RankSamples
 from fp8bench.stats.steps import longest_rank
 
 LATE_SHARE = 0.05
-"""Ours: of a step, by which a rank is later than the others' median. Ranks of like machines differ by less: of the
-records of two H200s (results/) forward passes differ by at most 0.8 % of a step."""
+"""Our choice: how much later than the others' median a straggler is, as a share of a step. Ranks of equal machines
+differ by less: in the records of two H200s (results/) forward passes differ by at most 0.8 % of a step.
+"""
 
 FEWEST_STEPS = 10
-"""Fewer have no median to speak of."""
+"""Fewer steps have no meaningful median."""
 
 MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
     "waiting for data": lambda rank: rank.data_wait_s,
     "in its forward pass": lambda rank: rank.forward_s,
     "in its steps": lambda rank: rank.step_s,
 }
-"""In this order where two show it alike: the first is the cause of the second on a GPU."""
+"""In order of priority if two show the same delay: on a GPU, the first is the cause of the second."""
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that is later than the others in each step. share: of a step, by which. where: it loses its time."""
+    """A rank that is later than the others in each step. share: by how much of a step. where: the part that is slow."""
 
     rank: int
     share: float
@@ -41,7 +41,7 @@ class Straggler:
 
 
 def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
-    """samples: one entry a rank. None where no rank is later than LATE_SHARE of a step, or too little is known."""
+    """Return the straggler; None if no rank is later by LATE_SHARE of a step, or if unknown. samples: one per rank."""
     if len(samples) < 2 or min(len(rank.step_s) for rank in samples) < FEWEST_STEPS:
         return None
     step_s = median(longest_rank([rank.step_s for rank in samples]))
@@ -53,7 +53,7 @@ def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
 def _latest(
     samples: Sequence[RankSamples], where: str, of: Callable[[RankSamples], Sequence[float] | None], step_s: float
 ) -> Straggler | None:
-    """The rank with the largest median; None where a rank has none of this."""
+    """Return the rank with the largest median; None if a rank lacks this measure."""
     each = {rank.rank: median(series) for rank in samples if (series := of(rank))}
     if len(each) < len(samples):
         return None

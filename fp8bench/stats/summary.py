@@ -1,7 +1,7 @@
-"""From all ranks' samples, their telemetry and the workload's facts to the summary that a record carries.
+"""Computes the summary of a record from all ranks' samples, their telemetry and the workload's facts.
 
 The step time is elapsed time over steps, of the rank that took longest: money and energy are spent on elapsed time, and
-a step that took twice as long is paid for twice. The median, and how many steps stand out, are kept beside it.
+a step that took twice as long is paid for twice. The median and the number of slow steps are kept as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ def summarize(
     on_gpu: bool = False,
     profile: Profile | None = None,
 ) -> Summary:
-    """samples, telemetry: one entry a rank, by rank. profile: rank 0's. The losses are rank 0's; host time and the
-    parts of a step the slowest rank's medians, of as many steps as have parts, which need not be the timed ones. The
-    interval is of this process group and no other (see stats.estimate).
+    """Return the summary. samples, telemetry: one entry per rank, in order of ranks. profile: rank 0's. The losses are
+    rank 0's. Host time and the parts of a step are the slowest rank's medians. Parts are of the steps for which they
+    were measured, which need not be the timed ones. The interval is about this process group only (see stats.estimate).
 
-    Raises ValueError for no rank, and for ranks that counted different steps.
+    Raises ValueError if there are no ranks, or if ranks counted different steps.
     """
     steps = longest_rank([rank.step_s for rank in samples])
     found = estimate([steps])
@@ -67,9 +67,9 @@ def summarize(
 
 
 def _part(samples: Sequence[RankSamples], of: Callable[[RankSamples], tuple[float, ...] | None]) -> float | None:
-    """The slowest rank's median of a part of the step; None where any rank has none.
+    """Return the slowest rank's median of a part of the step; None if any rank lacks it.
 
-    Steps that are replayed as a whole are not the ones whose parts were timed: there may be fewer of these.
+    Steps that are replayed as a whole are not the ones whose parts were timed; there may be fewer of the latter.
     """
     parts = [part for rank in samples if (part := of(rank))]
     return median(slowest_rank(parts)) if len(parts) == len(samples) else None
@@ -81,6 +81,6 @@ def _most(counts: Sequence[int | None]) -> int | None:
 
 
 def _smallest_lead(samples: Sequence[RankSamples]) -> float | None:
-    """The lead of the rank that is nearest to starving; None where any rank has none."""
+    """Return the lead of the rank that is nearest to starving; None if any rank has none."""
     leads = [rank.host_lead_s for rank in samples if rank.host_lead_s]
     return min(map(median, leads)) if len(leads) == len(samples) else None

@@ -1,8 +1,8 @@
-"""From what the GPUs did while steps were timed to energy, a clock, and what a reader should know of the run.
+"""Turns the GPUs' telemetry during the timed steps into energy, a clock, and flags that a reader should know of.
 
-Every figure is over all ranks' GPUs, and over the timed steps only; samples from before them are context. A flag says
-that a run was slower than the card can be; it drops nothing, and does not say that the time is invalid: a card at its
-power limit is the rule in long GEMMs, and part of what a precision costs.
+Every figure covers all ranks' GPUs, and only the timed steps; earlier samples are context. A flag means that a run was
+slower than the card can be. It drops nothing, and does not make the time invalid: a card at its power limit is normal
+in long GEMMs, and part of the cost of a precision.
 """
 
 from collections.abc import Sequence
@@ -14,32 +14,32 @@ from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankTelemetry
 J_PER_KWH = 3.6e6
 
 POWER_CAPPED_SHARE = 0.5
-"""Ours: below half of the samples the limit does not set the median clock."""
+"""Our choice: below half of the samples, the limit does not determine the median clock."""
 
 CLOCK_DROP = 0.75
-"""nvbench discards a sample whose SM clock is below 75 % of the default clock (--throttle-threshold). We flag, and take
-the card's highest clock for the default one, since NVML names the former on every card.
+"""nvbench discards a sample whose SM clock is below 75 % of the default clock (--throttle-threshold). Here it is
+flagged, relative to the card's highest clock, because NVML reports that on every card.
 """
 
 FEWEST_FOR_SLOPE = 5
-"""Ours: samples of the counter, a second of them, from which on their slope is nearer to the truth than two of them."""
+"""Our choice: with this many samples of the counter (one second), their slope is more accurate than a difference."""
 
 ROUND_DROP = 0.03
-"""Ours: the time of a compute-bound step goes with the clock, and gains between modes begin at a few per cent."""
+"""Our choice: the time of a compute-bound step follows the clock, and gains between modes begin at a few per cent."""
 
 
 def drawn_between(
     at_s: Sequence[float], counter_j: Sequence[float | None], from_s: float, to_s: float, reach_s: float
 ) -> float | None:
-    """Joules that a GPU drew between two moments, from samples of its counter in order of time.
+    """Return the joules that a GPU drew between two moments, from samples of its counter in order of time.
 
-    It is the slope of the counter (least squares) over the samples between the moments, times the time between them:
-    the counter moves every 20 to 100 ms, so that one sample may be that late, and the difference of two is wrong by up
-    to 1 % in 10 s. Five samples are needed. Fewer give the difference of the counter at either moment, which is on the
-    line between its neighbours; a moment outside the samples is on the line through the two nearest.
+    The result is the slope of the counter (least squares) over the samples between the moments, times the time between
+    them: the counter is updated every 20 to 100 ms, so a sample may be that late, and the difference of two samples is
+    off by up to 1 % in 10 s. The slope needs five samples. With fewer, the result is the difference of the counter at
+    the two moments, interpolated between its neighbours, or extrapolated from the two nearest samples.
 
-    Samples must reach to reach_s of either moment. None where they do not, and where the counter did not grow, or fell:
-    then it was reset, or moves too seldom for so short a time.
+    Samples must reach to within reach_s of both moments. None if they do not, and if the counter did not grow, or fell:
+    then it was reset, or is updated too seldom for such a short time.
     """
     known = [(at, counter) for at, counter in zip(at_s, counter_j, strict=True) if counter is not None]
     if len(known) < 2 or from_s < known[0][0] - reach_s or to_s > known[-1][0] + reach_s:
@@ -55,7 +55,7 @@ def drawn_between(
 
 
 def _slope(samples: list[tuple[float, float]]) -> float:
-    """Watts, by least squares; 0 where all samples are of one moment."""
+    """Return the slope in watts, by least squares; 0 if all samples are of one moment."""
     at_s, counter_j = zip(*samples, strict=True)
     return float(linear_regression(at_s, counter_j).slope) if at_s[0] < at_s[-1] else 0.0
 
@@ -63,14 +63,14 @@ def _slope(samples: list[tuple[float, float]]) -> float:
 def _counter_at(known: list[tuple[float, float]], moment: float) -> float:
     after = next((place for place, (at, _) in enumerate(known) if at >= moment), len(known) - 1)
     (at_0, counter_0), (at_1, counter_1) = known[max(1, after) - 1], known[max(1, after)]
-    # Two samples at one moment would mean a clock that stood still.
+    # Two samples at one moment would mean that the clock stood still.
     return counter_0 + (counter_1 - counter_0) * (moment - at_0) / (at_1 - at_0) if at_1 > at_0 else counter_0
 
 
 def energy(telemetry: Sequence[RankTelemetry], units: float) -> tuple[float | None, float | None]:
-    """(Joules a unit, units a kWh) over all ranks' GPUs; (None, None) where the energy of one is unknown.
+    """Return (joules per unit, units per kWh) over all ranks' GPUs; (None, None) if the energy of one is unknown.
 
-    units: how many all ranks together processed in the timed steps.
+    units: how many units all ranks together processed in the timed steps.
     """
     drawn = [rank.energy_j for rank in telemetry if rank.energy_j is not None]
     if not drawn or len(drawn) < len(telemetry) or units <= 0:
@@ -80,30 +80,30 @@ def energy(telemetry: Sequence[RankTelemetry], units: float) -> tuple[float | No
 
 
 def energy_spread(joules_per_unit: Sequence[float | None]) -> tuple[float, float] | None:
-    """The least and the most that a unit took in any round, Joules; None for fewer than two rounds that know.
+    """Return the least and the most joules per unit of any round; None if fewer than two rounds have a value.
 
-    It is the range of the rounds as they were, and no interval for the next one.
+    This is the range of the observed rounds, and not an interval for the next one.
     """
     known = [joules for joules in joules_per_unit if joules is not None]
     return (min(known), max(known)) if len(known) > 1 else None
 
 
 def median_sm_clock(telemetry: Sequence[RankTelemetry]) -> float | None:
-    """MHz: each rank's median while steps were timed, of which the lowest; None where no rank has a sample."""
+    """Return the lowest of the ranks' medians while steps were timed, in MHz; None if no rank has a sample."""
     medians = [clock for rank in telemetry if (clock := _median_clock(rank)) is not None]
     return min(medians, default=None)
 
 
 def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
-    """What a reader should know, each with its figure, which is the worst rank's. telemetry: of every GPU rank."""
+    """Return what a reader should know, each with the worst rank's figure. telemetry: that of every GPU rank."""
     found = [_power_capped(telemetry), _throttled(telemetry), _clock_dropped(telemetry), _memory_clock(telemetry)]
     return tuple(flag for flag in [*found, _missing(telemetry)] if flag is not None)
 
 
 def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
-    """For each round of one mode, a flag where its clock was lower than in the best round by more than ROUND_DROP.
+    """Return, for each round of one mode, a flag if its clock was lower than the best round's by more than ROUND_DROP.
 
-    clocks: each round's median SM clock in MHz; null, which is never flagged, where unknown.
+    clocks: each round's median SM clock in MHz; None if unknown, which is never flagged.
     """
     best = max((clock for clock in clocks if clock is not None), default=0)
     drops = [None if clock is None else 1 - clock / best for clock in clocks]
@@ -119,8 +119,8 @@ def _power_capped(telemetry: Sequence[RankTelemetry]) -> str | None:
 
 
 def _throttled(telemetry: Sequence[RankTelemetry]) -> str | None:
-    """One sample is enough: these are a fault of the machine or its cooling, and cost clocks by leaps (nvml.h: a
-    hardware slowdown by a factor of two or more).
+    """Flag throttling after a single sample: it is a fault of the machine or its cooling, and reduces clocks strongly
+    (nvml.h: a hardware slowdown by a factor of two or more).
     """
     shares = {words: max((_share(rank, bit) for rank in telemetry), default=0.0) for bit, words in SLOWDOWNS.items()}
     seen = [f"{words} {_percent(share)}" for words, share in shares.items() if share > 0]
@@ -138,7 +138,7 @@ def _clock_dropped(telemetry: Sequence[RankTelemetry]) -> str | None:
 
 
 def _memory_clock(telemetry: Sequence[RankTelemetry]) -> str | None:
-    """A card has one memory clock under load; a second one is another power state."""
+    """Flag a changed memory clock: a card has one under load, and another means a different power state."""
     for rank in telemetry:
         clocks = _while_timed(rank, "memory_clock_mhz")
         if len(set(clocks)) > 1:
@@ -154,7 +154,7 @@ def _missing(telemetry: Sequence[RankTelemetry]) -> str | None:
 
 
 def _while_timed(rank: RankTelemetry, column: str) -> list[int]:
-    """The column's values inside the timed steps, without what is null."""
+    """Return the column's values within the timed steps, without nulls."""
     if rank.series is None:
         return []
     end_s = float("inf") if rank.timed_s is None else rank.timed_s
@@ -168,7 +168,7 @@ def _median_clock(rank: RankTelemetry) -> float | None:
 
 
 def _share(rank: RankTelemetry, bit: int) -> float:
-    """Of the samples with throttle reasons, how many have that one."""
+    """Return the share of samples with this throttle reason, among those with known reasons."""
     reasons = _while_timed(rank, "throttle_reasons")
     return sum(bool(reason & bit) for reason in reasons) / len(reasons) if reasons else 0.0
 

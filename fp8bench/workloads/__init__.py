@@ -1,1 +1,1 @@
-"""What is trained: a model, its data, its loss, and how much work a step of it is."""
+"""What is trained: a model, its data, its loss, and the amount of work in a step."""

@@ -1,9 +1,9 @@
-"""Random samples that look like a data set, a million of them: images, float32 and normally distributed, or sequences
-of tokens, any word as likely as another.
+"""Random samples in a data set of a million: images, float32 and normally distributed, or sequences of tokens with all
+words equally likely.
 
-Normal values and not zeros, because matrix units draw less power on zeros and run faster. Sample i is the same in every
-process and every run with the same seed. An image's label is i modulo the number of classes; a token's target is the
-token that follows it.
+Values are normal and not zero, because matrix units draw less power on zeros and run faster. Sample i is the same in
+every process and every run with the same seed. An image's label is i modulo the number of classes; a token's target is
+the token that follows it.
 """
 
 import os
@@ -21,11 +21,11 @@ from fp8bench.workloads.protocol import Batch
 LENGTH = 1_000_000
 
 PREFETCH_FACTOR = 2
-"""Batches that each process of a loader makes ahead: torch's default, stated, since a run must empty that queue."""
+"""Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
 
 
 class FakeDataset(Dataset[tuple[Tensor, int]]):
-    """Items are ([3, image_px, image_px] float32, label)."""
+    """Random images. Items are ([3, image_px, image_px] float32, label)."""
 
     def __init__(self, image_px: int, classes: int, seed: int, length: int = LENGTH) -> None:
         self.image_px = image_px
@@ -44,7 +44,7 @@ class FakeDataset(Dataset[tuple[Tensor, int]]):
 
 
 class FakeTokens(Dataset[tuple[Tensor, Tensor]]):
-    """Items are (tokens, the tokens that follow each), both [sequence] int64."""
+    """Random sequences of tokens. Items are (tokens, the tokens that follow each), both [sequence] int64."""
 
     def __init__(self, sequence: int, words: int, seed: int, length: int = LENGTH) -> None:
         self.sequence = sequence
@@ -64,7 +64,7 @@ class FakeTokens(Dataset[tuple[Tensor, Tensor]]):
 
 
 class EndlessSampler(Sampler[int]):
-    """Indices without end: rank r takes every stride-th run of batch_size indices, starting over at the end.
+    """Endless indices: rank r takes every stride-th run of batch_size indices, and starts over at the end.
 
     The stride is larger than any world size, so that ranks never meet inside one pass over a million images.
     """
@@ -83,10 +83,10 @@ class EndlessSampler(Sampler[int]):
 
 
 class LoaderBatches:
-    """Batches without end from a DataLoader, copied to the device: on a GPU from pinned memory, without a wait.
+    """Endless batches from a DataLoader, copied to the device; for a GPU from pinned memory, without waiting.
 
-    prefetched: how many may be waiting, made by the loader's processes ahead of the step that takes them. The processes
-    start with the first batch that is taken, and end with `close`.
+    prefetched: how many batches may be waiting, prepared by the loader's processes before the step that takes them. The
+    processes start when the first batch is taken, and end with `close`.
     """
 
     def __init__(
@@ -121,17 +121,17 @@ class LoaderBatches:
         return Batch(inputs.to(self._device, non_blocking=True), targets.to(self._device, non_blocking=True))
 
     def close(self) -> None:
-        """End the loader's processes now: they end with the iterator that started them."""
+        """End the loader's processes now. They end with the iterator that started them."""
         self._batches = None
 
 
 def _leave_with_rank(rank: int, _worker: int) -> None:
-    """torch's loader processes check every 5 s whether the rank is gone, and only between batches."""
+    """End a loader process with its rank. torch's processes check for it only every 5 s and between batches."""
     leave_with(rank)
 
 
 def device_batches(dataset: Dataset[Any], batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-    """One batch that stays on the device, over and over: what the step costs without a loader."""
+    """Yield one batch, which stays on the device, forever, to measure the cost of the step without a loader."""
     inputs, targets = default_collate([dataset[rank * batch_size + i] for i in range(batch_size)])
     batch = Batch(inputs.to(device), targets.to(device))
     while True:

@@ -1,19 +1,20 @@
-"""One layer of a GPT, forward and backward: the workload of Transformer Engine's tutorial on performance.
+"""One layer of a GPT, forward and backward: the workload of Transformer Engine's performance tutorial.
 
     y = x + proj(attention(qkv(ln1(x))))        causal, heads of 128
-    z = y + fc2(gelu(fc1(ln2(y))))              GELU in its tanh form, as Transformer Engine has it
+    z = y + fc2(gelu(fc1(ln2(y))))              GELU in its tanh form, as in Transformer Engine
 
-Hidden width 4096, MLP 16384, 32 heads, 2048 tokens, batch 4: 201,379,840 parameters. Weights and activations are in one
-dtype of 16 bits, without autocast, as the tutorial has them (`--weight-dtype`; it takes float16, and bfloat16 is the
-default here, as modes are named); with float32 weights the loop's autocast holds. Inputs and the gradient at the output
-are uniform in [0, 1), as there. That gradient is given, so a batch's target is it, and the loss is what it is the
-gradient of: the sum over tokens and width of output times target, as a mean over samples. To compute it is one pass
-over the output, which the tutorial's own timing does not have.
+Hidden width 4096, MLP 16384, 32 heads, 2048 tokens, batch 4: 201,379,840 parameters. As in the tutorial, weights and
+activations have the same 16-bit dtype, without autocast (`--weight-dtype`; the tutorial uses float16, and the default
+here is bfloat16, after which the modes are named). With float32 weights, the loop's autocast applies. As in the
+tutorial, the inputs and the gradient at the output are uniform in [0, 1). Because that gradient is given, it is the
+target of a batch, and the loss is the function with that gradient: the sum over tokens and width of output times
+target, as a mean over samples. Computing the loss is one pass over the output, which the tutorial's timing omits.
 
-What is different from the tutorial, since two models with dropout cannot be proved equal: dropout is 0, and not 0.1.
+There is one difference from the tutorial, because two models with dropout cannot be proved equal: dropout is 0, not
+0.1.
 
-Weights are normal, 0.023 at this width as Transformer Engine draws them, wider in a narrower layer, so that attention
-is as sharp in a small one: where it is not, whatever is wrong about it hides from the gate.
+Weights are normal, with a deviation of 0.023 at this width as in Transformer Engine, and a larger one in a narrower
+layer, so that attention is as sharp in a small layer. Without sharp attention, the gate would not notice its faults.
 """
 
 from collections.abc import Iterator
@@ -31,15 +32,15 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.protocol import Batch
 
 STD, STD_WIDTH = 0.023, 4096
-"""Of weights, at which width."""
+"""The standard deviation of weights, and the width at which it applies."""
 
 EPSILON = 1e-5
 SEEDS_A_RANK = 1_000_003
 
 
 class GPTLayer(nn.Module):
-    """The layer; qkv's rows are all queries, all keys, all values, heads in order. heads: of all of them this layer
-    has, which ranks may share.
+    """The layer. The rows of qkv are all queries, all keys, all values, with heads in order. heads: the number of heads
+    in this layer, which may be fewer than the model's if ranks share the layer.
     """
 
     def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
@@ -57,7 +58,7 @@ class GPTLayer(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [batch, sequence, hidden]; so is what comes out."""
+        """x and the result: [batch, sequence, hidden]."""
         qkv = self.qkv(self.ln1(x)).unflatten(-1, (3, self.heads, self.head_dim))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         attended = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -68,7 +69,7 @@ class GPTLayer(nn.Module):
 
 
 class GPTModel(nn.Module):
-    """The layer, in the dtype of its weights."""
+    """The layer, computed in the dtype of its weights."""
 
     def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class GPTModel(nn.Module):
 
 
 class GPTLayerWorkload:
-    """The tutorial's sizes."""
+    """The workload with the tutorial's sizes."""
 
     name = "gpt-layer"
     unit = "tokens"
@@ -116,11 +117,11 @@ class GPTLayerWorkload:
 
     @property
     def piece(self) -> int:
-        """Two samples show whether one sees the other; more where fewer tokens are no multiple that fp8 can take."""
+        """The number of samples in a piece. Two reveal whether samples see each other; fp8 may need more tokens."""
         return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
 
     def check(self, batch_size: int, fp8: bool) -> None:
-        """Raises ModeUnavailable for a loader, and for tokens that do not fill fp8's GEMMs."""
+        """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""
         if self.data == "loader":
             raise ModeUnavailable(
                 f"a batch of {self.name} is activations, which a layer before it would make on the GPU, and no loader",
@@ -135,14 +136,14 @@ class GPTLayerWorkload:
             )
 
     def build(self, device: torch.device) -> nn.Module:
-        """Weights in their dtype, drawn on the device itself."""
+        """Build the model with weights in their dtype, drawn on the device itself."""
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
             torch.manual_seed(self.seed)
             model = GPTModel(**self.architecture, dtype=self.dtype)
         return model.to(device).train()
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """One batch that stays on the device, over and over: (x, the gradient at the output)."""
+        """Yield the same batch, which stays on the device, forever: (x, the gradient at the output)."""
         generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
         shape = (batch_size, self.sequence_length, self.architecture["hidden"])
         x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))
@@ -151,21 +152,21 @@ class GPTLayerWorkload:
             yield batch
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """A mean over samples, in float32; its gradient at the output is the target over the samples."""
+        """Return a mean over samples, in float32. Its gradient at the output is the target over the samples."""
         total = (model(batch.inputs) * batch.targets).sum(dtype=torch.float32)
         loss: Tensor = total / len(batch.inputs)
         return loss
 
     def units_per_step(self, batch_size: int) -> int:
-        """Tokens."""
+        """Return the number of tokens."""
         return batch_size * self.sequence_length
 
     def flops_per_step(self, batch_size: int) -> int:
-        """Every operation is linear in the batch, so one sample is counted."""
+        """Return the FLOPs. Every operation is linear in the batch, so only one sample is counted."""
         return batch_size * _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)[1]
 
     def parameters(self) -> int:
-        """How many numbers have a gradient."""
+        """Return how many numbers have a gradient."""
         return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)[0]
 
     def sizes(self) -> dict[str, int | str]:
@@ -173,7 +174,7 @@ class GPTLayerWorkload:
 
 
 class GPTLayerMicro(GPTLayerWorkload):
-    """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
+    """A layer that is small enough for two CPU cores, with widths in multiples of 16 so that float8 can be emulated."""
 
     name = "gpt-layer-micro"
     usual_length: ClassVar[int] = 64
@@ -182,9 +183,9 @@ class GPTLayerMicro(GPTLayerWorkload):
 
 @cache
 def _parameters_and_flops(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> tuple[int, int]:
-    """Of the model, and of one sample's step."""
+    """Return the parameters of the model, and the FLOPs of one sample's step."""
     sizes = dict(architecture)
-    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
+    # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
     with torch.device("meta"):
         model = GPTModel(sizes["hidden"], sizes["ffn"], sizes["heads"])
         x = torch.empty(1, sequence_length, sizes["hidden"])

@@ -1,12 +1,12 @@
-"""The last linear layer of a language model, which can give the loss without ever holding all logits.
+"""The last linear layer of a language model, which can compute the loss without holding all logits at any time.
 
-For 8,192 tokens of a vocabulary of 32,000 the logits alone take 1 GiB in float32, their softmax and gradient two more.
-So tokens are taken in chunks, and each chunk's gradients are computed with its loss, as they are linear in what the
-backward pass brings later: a scalar. That makes the same three GEMMs as plain cross entropy, and no fourth one that a
-recomputation would need. torch.nn.functional.linear_cross_entropy does the same in chunks in torch 2.15, but by its
-documentation torch.compile falls back to eager there, and one way for every torch keeps records comparable.
+For 8,192 tokens of a vocabulary of 32,000, the logits alone take 1 GiB in float32, and their softmax and gradient two
+more. So tokens are processed in chunks, and each chunk's gradients are computed with its loss, because they are linear
+in what the backward pass provides later: a scalar. That takes the same three GEMMs as plain cross entropy, without the
+fourth one that a recomputation would need. torch.nn.functional.linear_cross_entropy also uses chunks in torch 2.15, but
+by its documentation torch.compile falls back to eager there, and one method for every torch keeps records comparable.
 
-It is an nn.Linear by its weights and by its name: without targets it gives plain logits.
+The head is an nn.Linear by its weights and its name. Without targets it returns plain logits.
 """
 
 from typing import Any
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 LOGITS_AT_ONCE = 2**27
-"""In a chunk: 512 MiB in float32, of which two and their bf16 forms are held at a time: 4,194 tokens of 32,000
-words."""
+"""The number of logits in a chunk: 512 MiB in float32, of which two and their bf16 forms exist at a time. That is 4,194
+tokens of 32,000 words."""
 
 
 class Head(nn.Linear):
-    """From the last hidden states to logits, or with targets to the mean cross entropy."""
+    """Computes logits from the last hidden states, or the mean cross entropy if there are targets."""
 
     def forward(self, input: Tensor, targets: Tensor | None = None) -> Tensor:
-        """input: [..., in_features]. targets: [...] int64; None: logits [..., out_features], else a scalar, float32."""
+        """input: [..., in_features]. targets: [...] int64 for a float32 scalar, None for logits."""
         if targets is None:
             return super().forward(input)
         hidden = input.flatten(0, -2).to(_compute_dtype(input))
@@ -39,13 +39,13 @@ def _compute_dtype(tensor: Tensor) -> torch.dtype:
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """hidden: [tokens, width]; weight: [words, width]; targets: [tokens]. GEMMs are in the dtype of `hidden`, sums over
-    words and over chunks in float32.
+    """The mean loss with its gradients. hidden: [tokens, width]. weight: [words, width]. targets: [tokens]. GEMMs are
+    in the dtype of `hidden`; sums over words and over chunks are in float32.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
-        """The mean over tokens."""
+        """Compute the mean loss over tokens, and with it the gradients if they are needed."""
         rows = max(1, LOGITS_AT_ONCE // weight.shape[0])
         matrix = weight.to(hidden.dtype)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -55,7 +55,7 @@ class _ChunkedLoss(torch.autograd.Function):
             index = wanted.unsqueeze(-1)
             loss -= log_p.gather(-1, index).sum()
             if needs_gradient:
-                # Into its own dtype at once: a cast of its own would read and write all logits again.
+                # Write directly in the final dtype: a separate cast would read and write all logits again.
                 held = log_p if hidden.dtype == log_p.dtype else torch.empty_like(log_p, dtype=hidden.dtype)
                 gradient = torch.exp(log_p, out=held)
                 gradient.scatter_add_(-1, index, torch.full_like(index, -1, dtype=hidden.dtype))
@@ -70,15 +70,15 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """What the forward pass has computed, scaled."""
+        """Return the gradients that the forward pass computed, scaled."""
         of_hidden, of_weight = ctx.saved_tensors
         scale = gradients[0] / ctx.tokens
         return of_hidden * scale.to(of_hidden.dtype), of_weight * scale, None, None
 
 
 def _chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
-    """One node for torch.compile, which looks into it where kernels are made: it would take an autograd.Function of its
-    own accord for a higher-order operator, which DDP's cutting of graphs at buckets may refuse.
+    """Compute the loss as one node for torch.compile, which looks inside only when kernels are made. By itself it would
+    treat an autograd.Function as a higher-order operator, which DDP's splitting of graphs at buckets may refuse.
     """
     loss: Tensor = _ChunkedLoss.apply(hidden, weight, targets, needs_gradient)
     return loss

@@ -1,4 +1,4 @@
-"""What every classifier of images is trained on, and how its work is counted: random images in random classes."""
+"""The data and the work of every image classifier: random images with random classes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from fp8bench.workloads.protocol import Batch
 
 @dataclass(frozen=True)
 class Images:
-    """px: height and width of one."""
+    """The images of a model. px: height and width of an image."""
 
     px: int
     classes: int
 
 
 class ImageClassifier:
-    """A workload on images, but for its model."""
+    """The base class of workloads on images. Subclasses add the model."""
 
     unit = "images"
     data: DataSource
@@ -29,11 +29,11 @@ class ImageClassifier:
 
     @property
     def images(self) -> Images:
-        """What the model takes."""
+        """The images that the model takes."""
         raise NotImplementedError
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Batches without end, from a DataLoader or kept on the device."""
+        """Return endless batches, from a DataLoader or kept on the device."""
         dataset = FakeDataset(self.images.px, self.images.classes, self.seed)
         if self.data == "device":
             return device_batches(dataset, batch_size, rank, device)
@@ -41,9 +41,9 @@ class ImageClassifier:
         return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross entropy, the mean over the batch."""
+        """Return the cross entropy, as the mean over the batch."""
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
 
     def units_per_step(self, batch_size: int) -> int:
-        """Images."""
+        """Return the number of images."""
         return batch_size

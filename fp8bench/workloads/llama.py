@@ -1,11 +1,12 @@
-"""Llama by transformers' own classes, on random tokens: two sizes of published studies, and a tiny one for CPUs.
+"""Llama with transformers' own classes, on random tokens: two sizes of published studies, and a tiny one for CPUs.
 
-A model is made from a configuration alone: weights are drawn, and nothing is downloaded. `CausalLM` calls transformers'
-embedding, layers and norm itself and not through LlamaModel.forward, which builds a causal mask under torch.compile
-before torch 2.14, so that attention loses its fast kernels, and looks into the positions on the host, which no CUDA
-graph can. Without a mask every layer's attention is torch's scaled_dot_product_attention with is_causal.
+A model is made from a configuration only: weights are drawn, and nothing is downloaded. `CausalLM` calls transformers'
+embedding, layers and norm directly and not through LlamaModel.forward, for two reasons. Before torch 2.14 that function
+builds a causal mask under torch.compile, so that attention loses its fast kernels. It also inspects the positions on
+the host, which is impossible in a CUDA graph. Without a mask, the attention of every layer is torch's
+scaled_dot_product_attention with is_causal.
 
-llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616. Work is counted by FlopCounterMode: a
+llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616. FlopCounterMode counts the work: a
 multiply-add is two operations, and attention counts as if it were not causal.
 """
 
@@ -26,11 +27,11 @@ from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
 
 INITIAL_STD = 0.02
-"""Of weights, as Llama's configuration has it."""
+"""The standard deviation of weights, as in Llama's configuration."""
 
 
 class CausalLM(nn.Module):
-    """Parameters have the names of transformers' LlamaForCausalLM."""
+    """The language model. Its parameters have the names of transformers' LlamaForCausalLM."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -39,8 +40,8 @@ class CausalLM(nn.Module):
         nn.init.normal_(self.lm_head.weight, std=INITIAL_STD)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        """tokens: [batch, sequence] int64. Logits [batch, sequence, words], or with targets, of the same shape as the
-        tokens, the mean loss.
+        """tokens: [batch, sequence] int64. targets: of the same shape, or None. Returns the mean loss if there are
+        targets, otherwise logits [batch, sequence, words].
         """
         x = self.model.embed_tokens(tokens)
         positions = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
@@ -52,7 +53,7 @@ class CausalLM(nn.Module):
 
 
 class LLM1B:
-    """Per layer Llama 3.2 1B's sizes: grouped-query attention, 4 query heads a group."""
+    """A model whose layers have Llama 3.2 1B's sizes: grouped-query attention, 4 query heads per group."""
 
     name = "llm-1b"
     unit = "tokens"
@@ -79,7 +80,7 @@ class LLM1B:
         self.sequence_length = sequence_length or self.usual_length
 
     def resized(self, **sizes: int) -> "LLM1B":
-        """The same with other numbers for some of its sizes."""
+        """Return the same workload with other numbers for some of its sizes."""
         length = sizes.pop("sequence_length", self.sequence_length)
         other = type(type(self).__name__, (type(self),), {"architecture": {**self.architecture, **sizes}})
         made: LLM1B = other(self.data, self.workers, self.seed, length)
@@ -87,11 +88,11 @@ class LLM1B:
 
     @property
     def piece(self) -> int:
-        """Two samples show whether one sees the other; more where fewer tokens are no multiple that fp8 can take."""
+        """The number of samples in a piece. Two reveal whether samples see each other; fp8 may need more tokens."""
         return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
 
     def check(self, batch_size: int, fp8: bool) -> None:
-        """Raises ModeUnavailable where transformers is missing, and for fp8 where tokens do not fill its GEMMs."""
+        """Raise ModeUnavailable if transformers is missing, or if the number of tokens does not suit fp8's GEMMs."""
         _llama()
         tokens = self.units_per_step(batch_size)
         if fp8 and tokens % ALIGNMENT:
@@ -104,8 +105,8 @@ class LLM1B:
             )
 
     def build(self, device: torch.device) -> nn.Module:
-        """Weights are drawn on the device itself. GPUs of one kind draw the same ones for a seed; others, and CPUs,
-        draw others.
+        """Build the model with weights drawn on the device itself. GPUs of the same kind draw the same weights for a
+        seed; other GPUs and CPUs draw different ones.
         """
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
             torch.manual_seed(self.seed)
@@ -113,7 +114,7 @@ class LLM1B:
         return model.to(device).train()
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Batches without end, from a DataLoader or kept on the device."""
+        """Return endless batches, from a DataLoader or kept on the device."""
         dataset = FakeTokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
         if self.data == "device":
             return device_batches(dataset, batch_size, rank, device)
@@ -121,25 +122,25 @@ class LLM1B:
         return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """In the forward pass itself, by the model's head: see `workloads.head`."""
+        """Return the loss, which the model's head computes within the forward pass (see `workloads.head`)."""
         loss: Tensor = model(batch.inputs, batch.targets)
         return loss
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """[batch, sequence, words], all of them at once."""
+        """Return all logits at once, [batch, sequence, words]."""
         logits: Tensor = model(batch.inputs)
         return logits
 
     def units_per_step(self, batch_size: int) -> int:
-        """Tokens."""
+        """Return the number of tokens."""
         return batch_size * self.sequence_length
 
     def flops_per_step(self, batch_size: int) -> int:
-        """Every operation is linear in the batch, so one sample is counted."""
+        """Return the FLOPs. Every operation is linear in the batch, so only one sample is counted."""
         return batch_size * self._of_one_sample()[1]
 
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """Return the number of trained parameters."""
         return self._of_one_sample()[0]
 
     def sizes(self) -> dict[str, int | str]:
@@ -150,7 +151,7 @@ class LLM1B:
 
 
 class LLM7B(LLM1B):
-    """Llama 2 7B's sizes: every query head has a key and a value head of its own."""
+    """A model with Llama 2 7B's sizes: every query head has its own key and value head."""
 
     name = "llm-7b"
     architecture: ClassVar[dict[str, Any]] = dict(
@@ -165,8 +166,8 @@ class LLM7B(LLM1B):
 
 
 class LLMMicro(LLM1B):
-    """Small enough for two CPU cores; its words are bytes, and its widths multiples of 16, so that float8 layers can be
-    emulated.
+    """A model that is small enough for two CPU cores. Its words are bytes, and its widths are multiples of 16, so that
+    float8 layers can be emulated.
     """
 
     name = "llm-micro"
@@ -183,7 +184,7 @@ class LLMMicro(LLM1B):
 
 
 def _llama() -> Any:
-    """transformers' module of Llama. Raises ModeUnavailable where it is missing."""
+    """Return transformers' module of Llama. Raises ModeUnavailable if it is missing."""
     try:
         from transformers.models.llama import modeling_llama
     except ImportError as error:
@@ -211,8 +212,8 @@ def _causal_lm(architecture: dict[str, Any], sequence_length: int) -> CausalLM:
 
 @cache
 def _parameters_and_flops(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> tuple[int, int]:
-    """Of the model, and of one sample's step. Layers cost the same: the first one is counted with all that is around
-    them, and a second one once.
+    """Return the parameters of the model, and the FLOPs of one sample's step. All layers cost the same: the first one
+    is counted with everything around the layers, and a second one separately.
     """
     sizes = dict(architecture)
     one = _count({**sizes, "num_hidden_layers": 1}, sequence_length)
@@ -223,7 +224,7 @@ def _parameters_and_flops(architecture: tuple[tuple[str, Any], ...], sequence_le
 
 
 def _count(sizes: dict[str, Any], sequence_length: int) -> tuple[int, int]:
-    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
+    # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
     with torch.device("meta"):
         model = _causal_lm(sizes, sequence_length)
         tokens = torch.empty(1, sequence_length, dtype=torch.int64)

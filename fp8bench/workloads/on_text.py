@@ -1,6 +1,6 @@
-"""A workload of tokens that reads a text instead of made-up tokens: the same model, loss and work, other batches.
+"""A workload of tokens that reads a text instead of random tokens: the same model, loss and work with other batches.
 
-A target is the byte after its input. The whole text lies on the device, so a batch is one look-up there, and no loader
+A target is the byte after its input. The complete text is on the device, so a batch is one look-up there, and no loader
 delays a step.
 """
 
@@ -15,7 +15,7 @@ from fp8bench.workloads.text import Text, held_out_starts, starts
 
 
 class OnText:
-    """See `Workload`. workload: of VOCABULARY kinds of tokens; all but its batches is its own."""
+    """A `Workload` on a text. workload: one with VOCABULARY kinds of tokens, which provides all but the batches."""
 
     def __init__(self, workload: Workload, text: Text, world_size: int, seed: int) -> None:
         self._workload = workload
@@ -29,19 +29,19 @@ class OnText:
         return getattr(self._workload, name)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """From the beginning of the seed's order."""
+        """Return batches from the beginning of the seed's order."""
         tokens = self._train(device)
         order = starts(len(self._text.train), self._length, batch_size, rank, self._world_size, self._seed)
         return (batch_at(tokens, begin, self._length) for begin in order)
 
     def _train(self, device: torch.device) -> Tensor:
-        """Once for all batches: a text may be large."""
+        """Return the training part on the device. It is copied once for all batches, because a text may be large."""
         if self._on is None or self._on.device != device:
             self._on = on_device(self._text.train, device)
         return self._on
 
     def validation(self, batch_size: int, batches: int, rank: int, device: torch.device) -> list[Batch]:
-        """This rank's share of what is held out: so many batches of this size, or fewer where the text is short."""
+        """Return this rank's share of the held-out part: this number of batches, or fewer if the text is short."""
         part = self._text.validation
         tokens = on_device(part, device)
         begin = held_out_starts(len(part), self._length, batch_size, batches, rank, self._world_size)
@@ -50,12 +50,12 @@ class OnText:
 
 
 def on_device(part: bytes, device: torch.device) -> Tensor:
-    """[bytes] uint8."""
+    """Return the bytes as a tensor, [bytes] uint8."""
     return torch.frombuffer(bytearray(part), dtype=torch.uint8).to(device)
 
 
 def batch_at(tokens: Tensor, begin: list[int], length: int) -> Batch:
-    """Sequences that begin there: [len(begin), length] int64 each. Nothing waits for the device."""
+    """Return the sequences that begin there: [len(begin), length] int64 each. Does not wait for the device."""
     first = torch.tensor(begin)
     if tokens.is_cuda:
         first = first.pin_memory().to(tokens.device, non_blocking=True)

@@ -1,11 +1,11 @@
-"""A text whose bytes are tokens: what is trained on, what is held out, and in which order a seed reads it. No torch.
+"""A text whose bytes are tokens: what is trained on, what is held out, and in what order a seed reads it. No torch.
 
-No download is needed: Python brings a text of some ten million bytes with it, the sources of its standard library. The
-vocabulary is the 256 bytes, so that no tokenizer stands between two machines.
+No download is needed: Python includes a text of about ten million bytes, the sources of its standard library. The
+vocabulary is the 256 bytes, so that machines cannot differ in their tokenizers.
 
-The training part is cut into sequences, one after the other; each pass over it goes through all of them in an order of
-its own, which follows from the seed alone, so that it is the same in every mode. A step takes the next sequences for
-all ranks, and each rank its share: two ranks see together what one sees whose batch is twice as large.
+The training part is divided into consecutive sequences. Each pass over it reads all of them in a new order that depends
+only on the seed, so the order is the same in every mode. A step takes the next sequences for all ranks, and each rank
+its share: two ranks together read what one rank with a batch of twice the size reads.
 """
 
 import hashlib
@@ -25,21 +25,21 @@ from fp8bench.schema.errors import UsageError, require_known
 VOCABULARY = 256
 
 HELD_OUT = 20
-"""One file in so many is held out; of a single file the last part in so many."""
+"""One file out of this many is held out; of a single file, the last part of this many parts."""
 
 OMITTED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "pydoc_data"})
-"""Folders of the standard library that are none of its sources, or that distributions omit; pydoc_data is generated."""
+"""Folders that are not sources of the standard library, or that distributions omit. pydoc_data is generated."""
 
 GENERATED = "_sysconfigdata"
-"""Begins the names of files that say how this very Python was built."""
+"""The prefix of files that describe how this particular Python was built."""
 
 MOST_BYTES = 2**31
-"""It lies in each GPU's memory as a whole."""
+"""The limit of the text's size, because the complete text is in each GPU's memory."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """name: for a reader; a file's without its folder, since a record travels."""
+    """A text. name: for readers; the name of a file does not include its folder, because a record is shared."""
 
     name: str
     train: bytes
@@ -47,7 +47,7 @@ class Text:
 
     @cached_property
     def facts(self) -> TextFacts:
-        """For the record."""
+        """The facts for the record."""
         digest = hashlib.sha256(hashlib.sha256(self.train).digest() + hashlib.sha256(self.validation).digest())
         return TextFacts(
             name=self.name,
@@ -58,9 +58,9 @@ class Text:
 
 
 def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
-    """A `Workload` with a vocabulary of bytes and these other sizes.
+    """Return a `Workload` with a vocabulary of bytes and with these other sizes.
 
-    Raises UsageError for one that takes no tokens, or whose sizes cannot be changed, and for a size that it has not.
+    Raises UsageError if the workload takes no tokens, if its sizes cannot be changed, or for an unknown size.
     """
     resized = getattr(workload, "resized", None)
     if workload.unit != "tokens" or resized is None:
@@ -76,12 +76,12 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def read(file: str | None) -> Text:
-    """The text in a file, or of the standard library. Raises UsageError for what cannot be read, or not be split."""
+    """Return the text of a file or of the standard library. Raises UsageError if it cannot be read or is too short."""
     return standard_library() if file is None else of_file(Path(file))
 
 
 def of_file(path: Path) -> Text:
-    """Its last part is held out. Raises UsageError."""
+    """Return the text of a file, its last part held out. Raises UsageError if it cannot be read or is too short."""
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "there is no such file"
@@ -105,9 +105,9 @@ def of_file(path: Path) -> Text:
 
 
 def standard_library(folder: Path | None = None) -> Text:
-    """The Python sources of the standard library, one file in HELD_OUT held out. folder: of this Python's.
+    """Return the Python sources of the standard library, one file in HELD_OUT held out. folder: by default this one.
 
-    Raises UsageError where they are not there, as in a Python that is packed into a zip file.
+    Raises UsageError if the sources are missing, as in a Python that is packed into a zip file.
     """
     root = folder or Path(sysconfig.get_path("stdlib"))
     train, validation = bytearray(), bytearray()
@@ -125,7 +125,7 @@ def standard_library(folder: Path | None = None) -> Text:
 
 
 def _sources(root: Path) -> list[Path]:
-    """In an order that no file system decides."""
+    """Return the files in an order that does not depend on the file system."""
     found: list[Path] = []
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(set(inner) - OMITTED)
@@ -134,12 +134,12 @@ def _sources(root: Path) -> list[Path]:
 
 
 def sequences(size: int, length: int) -> int:
-    """How many sequences of `length` tokens a part of `size` bytes has; each is followed by a byte, its last target."""
+    """Return how many sequences of `length` tokens `size` bytes have. Each is followed by a byte, its last target."""
     return max(0, (size - 1) // length)
 
 
 def starts(size: int, length: int, batch_size: int, rank: int, world_size: int, seed: int) -> Iterator[list[int]]:
-    """Where the sequences of a rank's batches begin, step after step, without end. size: of the part, bytes."""
+    """Yield where the sequences of a rank's batches begin, step after step, forever. size: bytes of the part."""
     order = _order(sequences(size, length), seed)
     while True:
         of_all = list(islice(order, world_size * batch_size))
@@ -156,7 +156,7 @@ def _order(count: int, seed: int) -> Iterator[int]:
 
 
 def held_out_starts(size: int, length: int, batch_size: int, batches: int, rank: int, world_size: int) -> list[int]:
-    """Where the sequences begin that a rank validates on: spread evenly over the part, the same for every seed."""
+    """Return where a rank's validation sequences begin: spread evenly over the part, the same for every seed."""
     count = sequences(size, length)
     wanted = min(count, batches * batch_size * world_size)
     every = [number * count // wanted * length for number in range(wanted)] if wanted else []
@@ -165,7 +165,7 @@ def held_out_starts(size: int, length: int, batch_size: int, batches: int, rank:
 
 
 def require_enough(text: Text, length: int, batch_size: int, world_size: int) -> None:
-    """Raises UsageError where either part has not a sequence for each place in the batches of all ranks."""
+    """Raise UsageError if either part has too few sequences for one batch of all ranks."""
     together = batch_size * world_size
     needed = together * length + 1
     short = [

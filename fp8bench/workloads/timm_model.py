@@ -1,7 +1,7 @@
 """Any image model of timm, on random images: `timm:convnext_base`, `timm:eva02_large_patch14_224`, and so on.
 
-A model is built by timm's own function with pretrained=False, so nothing is downloaded. Three things are changed, alike
-for every mode, since a mode could not be proved otherwise:
+A model is built by timm's own function with pretrained=False, so nothing is downloaded. Three things are changed, in
+the same way for every mode, because a mode could not be proved otherwise:
 
   dropout and stochastic depth are off     two passes would differ by chance
   tiny LayerScales are 1 (ConvNeXt's are   a fresh block would add nothing to its input, and a conversion that breaks
@@ -9,9 +9,9 @@ for every mode, since a mode could not be proved otherwise:
   qkv of EVA, BEiT and Swin V2 has its     they keep it apart and hand weight and bias to a function, which no mode
   bias itself                              could convert; that of keys, which softmax cancels, is then trained too
 
-A model is refused that mixes the samples of a batch (BatchNorm in training): the parity gate tells a conversion that
-does so by that very sign, and the proof of steps takes batches in pieces. So is one whose output is not a row of logits
-for each image. All of that is found on the meta device, where tensors have shapes and no memory.
+A model that mixes the samples of a batch (BatchNorm in training) is refused: the parity gate takes such mixing as the
+sign of a faulty conversion, and the proof of steps divides batches into pieces. A model is also refused if its output
+is not a row of logits for each image. All of this is checked on the meta device, where tensors have no memory.
 """
 
 import re
@@ -33,11 +33,11 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.images import ImageClassifier, Images
 
 USUAL_CLASSES = 1000
-"""Of a model that timm registers without a head."""
+"""The number of classes of a model that timm registers without a head."""
 
 CHANNELS = 3
 HIDING = 0.1
-"""A LayerScale of at most this hides its block from the gate. Those in timm are 1e-6 to 0.1, or 1."""
+"""A LayerScale of at most this value hides its block from the gate. Those in timm are 1e-6 to 0.1, or 1."""
 
 Sizes = Sequence[int]
 
@@ -45,7 +45,7 @@ _LAYER_SCALE = re.compile(r"(^|\.)(gamma\w*|ls\d*|layer_scale\w*(\.scale)?)$")
 
 
 class TimmModel(ImageClassifier):
-    """One model; `of` names it. image_size: pixels of a side; None: the model's own, and so are classes."""
+    """One model of timm; `of` makes its class. image_size, in pixels of a side, and classes: None for the model's."""
 
     name = "timm"
     model: ClassVar[str] = ""
@@ -66,12 +66,12 @@ class TimmModel(ImageClassifier):
 
     @classmethod
     def of(cls, member: str) -> "type[TimmModel]":
-        """The workload of that model."""
+        """Return the workload class of a model."""
         return type(cls.__name__, (cls,), {"name": f"timm:{member}", "model": member})
 
     @cached_property
     def made(self) -> "Made":
-        """What is built. Raises ModeUnavailable for images that are neither square nor of three channels."""
+        """What is to be built. Raises ModeUnavailable for images that are not square or do not have three channels."""
         size, classes = self._asked
         (channels, height, width), own_classes = _registered(self.model)
         if channels != CHANNELS or (size is None and height != width):
@@ -84,8 +84,8 @@ class TimmModel(ImageClassifier):
         return Made(self.model, size or height, classes or own_classes or USUAL_CLASSES, resized)
 
     def check(self, batch_size: int, fp8: bool) -> None:
-        """Raises ModeUnavailable where the model cannot be proved, does not take these images, or has a linear layer
-        whose rows no fp8 GEMM can take at this batch.
+        """Raise ModeUnavailable if the model cannot be proved, does not take these images, or has a linear layer whose
+        number of rows is unsuitable for fp8 GEMMs at this batch size.
         """
         survey = _survey(self.made, batch_size)
         if survey.batch_norms:
@@ -105,7 +105,7 @@ class TimmModel(ImageClassifier):
             self._require_rows(survey, batch_size)
 
     def _require_rows(self, survey: "Survey", batch_size: int) -> None:
-        """Names a layer that no batch helps before another."""
+        """Raise ModeUnavailable for a wrong number of rows, preferably for a layer that no batch size can fix."""
         wrong = [(name, rows) for name, rows in survey.rows if rows % ALIGNMENT]
         if not wrong:
             return
@@ -123,8 +123,8 @@ class TimmModel(ImageClassifier):
         )
 
     def build(self, device: torch.device) -> nn.Module:
-        """Weights are drawn on the device itself. GPUs of one kind draw the same ones for a seed; others, and CPUs,
-        draw others.
+        """Build the model with weights drawn on the device itself. GPUs of the same kind draw the same weights for a
+        seed; other GPUs and CPUs draw different ones.
         """
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
             torch.manual_seed(self.seed)
@@ -136,15 +136,15 @@ class TimmModel(ImageClassifier):
         return Images(self.made.image_px, self.made.classes)
 
     def flops_per_step(self, batch_size: int) -> int:
-        """Every operation is linear in the batch, since images do not see each other: two are counted."""
+        """Return the FLOPs. All are linear in the batch, because images do not see each other; two are counted."""
         return batch_size * _work(self.made)[1]
 
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """Return the number of trained parameters."""
         return _work(self.made)[0]
 
     def sizes(self) -> dict[str, int | str]:
-        """With the number of parameters, since versions of timm may build other models under one name."""
+        """Return the sizes and the number of parameters, because versions of timm may differ in a model."""
         made = self.made
         return {
             "model": made.model,
@@ -156,7 +156,7 @@ class TimmModel(ImageClassifier):
 
 @dataclass(frozen=True)
 class Made:
-    """What is built. resized: whether images have another size than the model's own."""
+    """What is to be built. resized: whether images have a size that is not the model's own."""
 
     model: str
     image_px: int
@@ -166,8 +166,8 @@ class Made:
 
 @dataclass(frozen=True)
 class Survey:
-    """A model as one forward pass on the meta device shows it. batch_norms: their names; rows: by the name of each
-    linear layer that fp8 could take by its widths, the head aside, the rows of its input.
+    """A model as seen in one forward pass on the meta device. batch_norms: their names. rows: for each linear layer
+    whose widths fp8 supports, except the head, its name and the number of rows of its input.
     """
 
     batch_norms: tuple[str, ...]
@@ -177,7 +177,7 @@ class Survey:
 
 
 def _registered(name: str) -> tuple[tuple[int, int, int], int]:
-    """(channels, height, width) of its images, and its classes."""
+    """Return the (channels, height, width) of a model's images, and its number of classes."""
     import timm
 
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
@@ -196,7 +196,7 @@ def _build(made: Made) -> nn.Module:
     except TypeError as error:
         if "img_size" not in str(error):
             raise
-        # A model of convolutions takes images of any size, and has no such argument.
+        # A convolutional model takes images of any size, and has no such argument.
         model = timm.create_model(made.model, **known)
     _without_chance(model)
     _give_qkv_its_bias(model)
@@ -206,7 +206,7 @@ def _build(made: Made) -> nn.Module:
 
 
 def _without_chance(model: nn.Module) -> None:
-    """Switch off what is drawn anew in each pass."""
+    """Disable everything that is drawn at random in each pass."""
     from timm.layers.drop import DropBlock2d, DropPath
     from timm.layers.patch_dropout import PatchDropout
 
@@ -223,13 +223,13 @@ def _give_qkv_its_bias(model: nn.Module) -> None:
         if isinstance(qkv, nn.Linear) and qkv.bias is None and query is not None and value is not None:
             key = torch.zeros_like(query)
             qkv.bias = nn.Parameter(torch.cat((query, key, value)).detach())
-            # Without it timm calls the layer.
+            # Without q_bias, timm calls the layer as a module.
             module.q_bias = module.k_bias = module.v_bias = None
 
 
 @torch.no_grad()
 def _unhide(model: nn.Module) -> None:
-    """Let each block, and the head, move the logits."""
+    """Make each block, and the head, influence the logits."""
     for name, parameter in model.named_parameters():
         if _LAYER_SCALE.search(name) and parameter.abs().max() <= HIDING:
             parameter.fill_(1.0)
@@ -242,7 +242,7 @@ def _unhide(model: nn.Module) -> None:
 
 
 def _heads(model: Any) -> tuple[nn.Module, ...]:
-    """What gives the logits; several in a model that is distilled."""
+    """Return the modules that compute the logits; there are several in a distilled model."""
     found = model.get_classifier() if hasattr(model, "get_classifier") else ()
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
@@ -266,7 +266,7 @@ def _survey(made: Made, batch_size: int) -> Survey:
 
 @cache
 def _work(made: Made) -> tuple[int, int]:
-    """Parameters, and FLOPs of one image, forward and backward, by torch's FlopCounterMode; see below."""
+    """Return the parameters, and the FLOPs of one image, forward and backward, by FlopCounterMode (see below)."""
     with torch.device("meta"):
         model = _meta(made)
         images = torch.empty(2, CHANNELS, made.image_px, made.image_px)
@@ -279,8 +279,8 @@ def _work(made: Made) -> tuple[int, int]:
 
 
 def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *arguments: Any, **_others: Any) -> int:
-    """FLOPs of a convolution's gradients, each as many as of its forward pass. torch's own formula for that of the
-    weight takes no account of groups, and gives a depthwise convolution as many times its work as it has channels.
+    """Return the FLOPs of a convolution's gradients, each of which costs as much as its forward pass. torch's formula
+    for the weight's gradient ignores groups, and multiplies the work of a depthwise convolution by its channels.
     """
     _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = arguments
     places = prod((inputs if transposed else gradient)[2:])
@@ -288,7 +288,7 @@ def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *argume
 
 
 def _meta(made: Made) -> nn.Module:
-    """In training mode. Raises ModeUnavailable where timm refuses the sizes."""
+    """Return the model in training mode on the meta device. Raises ModeUnavailable if timm refuses the sizes."""
     try:
         return _build(made).train()
     except (AssertionError, RuntimeError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Which models the installed timm has, without importing it: that takes seconds, and a mistyped word should fail first.
+"""Lists the models of the installed timm without importing it, which takes seconds: a mistyped name should fail first.
 
-timm registers a model by a decorator over the function that builds it, in a module under `timm/models`. The sources are
-searched for both, so that the names are those of the version that is installed, old names that it still accepts aside.
+timm registers a model by a decorator on the function that builds it, in a module under `timm/models`. The sources are
+searched for both, so the names are those of the installed version, except old names that it still accepts.
 """
 
 import re
@@ -16,7 +16,7 @@ _REGISTERED = re.compile(r"^@register_model\s*\n(?:@.*\n)*def (\w+)\(", re.MULTI
 
 @cache
 def model_names() -> tuple[str, ...]:
-    """In order of the alphabet; empty where timm is not installed."""
+    """Return the names in alphabetical order; empty if timm is not installed."""
     spec = find_spec("timm")
     folders = (spec.submodule_search_locations or ()) if spec else ()
     sources = [path for folder in folders for path in Path(folder, "models").glob("*.py")]
@@ -24,7 +24,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def require_plain(member: str) -> None:
-    """Raises UsageError for a name with the tag of pretrained weights, such as `vit_base_patch16_224.augreg_in21k`."""
+    """Raise UsageError for a name with the tag of pretrained weights, such as `vit_base_patch16_224.augreg_in21k`."""
     name, dot, tag = member.partition(".")
     if dot and name in model_names():
         raise UsageError(

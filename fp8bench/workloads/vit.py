@@ -29,8 +29,9 @@ class ViTHuge(ImageClassifier):
         self.seed = seed
 
     def build(self, device: torch.device) -> nn.Module:
-        """Weights are drawn on the device itself: on a CPU that takes 632 M parameters 10 s and more, in every process
-        of every round. GPUs of one kind draw the same ones for a seed; others, and CPUs, draw others.
+        """Build the model with weights drawn on the device itself: on a CPU, drawing 632 M parameters takes 10 s or
+        more, in every process of every round. GPUs of the same kind draw the same weights for a seed; other GPUs and
+        CPUs draw different ones.
         """
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
             torch.manual_seed(self.seed)
@@ -42,7 +43,7 @@ class ViTHuge(ImageClassifier):
         return Images(self.architecture["img_size"], self.architecture["num_classes"])
 
     def flops_per_step(self, batch_size: int) -> int:
-        """Every operation of a ViT is linear in the batch, so one image is counted."""
+        """Return the FLOPs. Every operation of a ViT is linear in the batch, so only one image is counted."""
         return batch_size * _flops_per_image(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
@@ -50,7 +51,7 @@ class ViTHuge(ImageClassifier):
 
 
 class ViTHuge256(ViTHuge):
-    """The second article's: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
+    """The second article's model: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
 
     name = "vit-huge-256"
     architecture: ClassVar[dict[str, Any]] = {
@@ -63,7 +64,7 @@ class ViTHuge256(ViTHuge):
 
 
 class ViTMicro(ViTHuge):
-    """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
+    """A model that is small enough for two CPU cores, with widths in multiples of 16 so that float8 can be emulated."""
 
     name = "vit-micro"
     architecture: ClassVar[dict[str, Any]] = dict(
@@ -80,7 +81,7 @@ def _vision_transformer(architecture: dict[str, Any]) -> nn.Module:
 
 @cache
 def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
-    """Every block costs the same, so the first one is counted with all that is around them, and a second one once."""
+    """Return the FLOPs of one image. All blocks cost the same: one is counted with the rest, a second one alone."""
     sizes = dict(architecture)
     one = _count_flops({**sizes, "depth": 1})
     another = _count_flops({**sizes, "depth": 2}) - one
@@ -88,7 +89,7 @@ def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
 
 
 def _count_flops(sizes: dict[str, Any]) -> int:
-    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
+    # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
     with torch.device("meta"):
         model = _vision_transformer(sizes)
         images = torch.empty(1, 3, sizes["img_size"], sizes["img_size"])

@@ -71,8 +71,8 @@ def test_a_better_look_is_no_measurement_and_is_named():
     [line] = [line for line in said(FP8, BF16, better, told_apart=True) if line.startswith("Better")]
 
     assert line == (
-        "Better, but of one process alone: te-fp8:delayed at batch 288, graphed, with 700 images/s in a short look only. "
-        "Resume to measure it."
+        "Better, but of one process alone: te-fp8:delayed at batch 288, graphed, with 700 images/s in a short look "
+        "only. Resume to measure it."
     )
     dropped = better.model_copy(update={"place": None, "dropped": "leaves less than 8 % of the memory free"})
     assert not any(line.startswith("Better") for line in said(FP8, BF16, dropped, told_apart=True))

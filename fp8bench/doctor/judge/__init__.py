@@ -1,4 +1,4 @@
-"""Judging: facts in, findings out. Nothing here looks at the machine.
+"""Judging: facts in, findings out. Nothing here examines the machine.
 
-One file a subject; each has `findings(facts)`.
+There is one file per subject, and each has `findings(facts)`.
 """

@@ -1,7 +1,7 @@
-"""NVIDIA's driver, whether torch sees its GPUs, and each GPU: who else uses it and whether it is whole, then what makes
-it slower than its product's name promises: power, clocks, heat, memory errors.
+"""Judges NVIDIA's driver, whether torch sees its GPUs, and each GPU: other users and MIG first, then what makes it
+slower than its product's name promises: power, clocks, heat, memory errors.
 
-A GPU is idle while it is examined, so its present clocks mean nothing; its limits and its slowdowns do.
+A GPU is idle during the examination, so its present clocks mean nothing; its limits and its slowdowns do.
 """
 
 from collections import Counter
@@ -23,18 +23,18 @@ NOT_REPORTED = "the driver does not report it"
 
 BUSY_PERCENT = 10
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
-"""NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; 1 and 3 let one process in."""
+"""NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; modes 1 and 3 admit one process."""
 
 TOLERANCE_W = 1.0
 NEAR_SLOWDOWN_C = 10
-"""An idle GPU this near to the temperature at which it slows down will be there within a run."""
+"""An idle GPU this close to the temperature at which it slows down will reach it within a run."""
 
 IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware thermal slowdown"}
-"""Longer names of some of SLOWDOWNS, since there is room here: NVML's own words."""
+"""Longer names of some of SLOWDOWNS, because there is room here: NVML's own words."""
 
 
 def findings(facts: MachineFacts) -> list[Finding]:
-    """The driver, torch's view of it, and one a check of GPUs, over the visible ones of which the driver reports it."""
+    """Return findings about the driver, torch's view of it, and one per check of the GPUs that report its fields."""
     found = [driver(facts.driver), torch_sees(facts)]
     for check, fields, judge in CHECKS:
         known = tuple(gpu for gpu in facts.driver.gpus if any(getattr(gpu, name) is not None for name in fields))
@@ -44,7 +44,7 @@ def findings(facts: MachineFacts) -> list[Finding]:
 
 
 def driver(found: DriverFacts) -> Finding:
-    """A driver that should answer and does not is a problem; a machine without a GPU is none."""
+    """Judge the driver. One that should answer and does not is a problem; a machine without a GPU has none."""
     if found.error is not None:
         bus = f" ({found.on_the_bus} NVIDIA GPU(s) on the PCI bus)" if found.on_the_bus else ""
         return DRIVER.problem(
@@ -65,7 +65,7 @@ def driver(found: DriverFacts) -> Finding:
 
 
 def torch_sees(facts: MachineFacts) -> Finding:
-    """torch's CUDA against the driver's, then the GPUs that each of them counts."""
+    """Compare torch's CUDA with the driver's, then the numbers of GPUs that both see."""
     torch, driver = facts.torch_on_gpu, facts.driver
     if isinstance(torch, str):
         return VISIBLE.unknown(torch)
@@ -92,7 +92,7 @@ def torch_sees(facts: MachineFacts) -> Finding:
 
 
 def busy(check: Check, gpus: Gpus) -> Finding:
-    """A GPU that someone else computes on gives wrong times; one that is only held may."""
+    """Judge other users. A GPU that others compute on gives wrong times; one with allocated memory only may."""
     remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
     working = which(gpus, lambda gpu: (gpu.utilization_percent or 0) >= BUSY_PERCENT)
     if working:
@@ -105,7 +105,7 @@ def busy(check: Check, gpus: Gpus) -> Finding:
 
 
 def _use(gpu: GpuFacts) -> str:
-    """Counts and sizes, never names."""
+    """Describe a GPU's use by counts and sizes, never by names."""
     processes = "an unknown number of" if gpu.processes is None else str(gpu.processes)
     words = [f"GPU {gpu.index}: {processes} other process(es)"]
     if gpu.memory_used_bytes is not None:
@@ -118,14 +118,14 @@ def _use(gpu: GpuFacts) -> str:
 
 
 def mig(check: Check, gpus: Gpus) -> Finding:
-    """A slice has part of the units, the memory and the bandwidth that the catalogue's GPU has."""
+    """Judge MIG. A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
     sliced = which(gpus, lambda gpu: bool(gpu.mig))
     text = f"on: {named(sliced)}; a run sees a slice and would be priced as the whole"
     return check.warning(text, "Turn it off: `sudo nvidia-smi -mig 0`") if sliced else check.ok("off")
 
 
 def compute_mode(check: Check, gpus: Gpus) -> Finding:
-    """fp8bench starts one process a GPU, which an exclusive mode allows."""
+    """Judge the compute mode. fp8bench starts one process per GPU, which an exclusive mode allows."""
     closed = which(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE)
     if closed:
         return check.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
@@ -133,12 +133,12 @@ def compute_mode(check: Check, gpus: Gpus) -> Finding:
 
 
 def one_process_a_gpu(gpus: Gpus) -> bool:
-    """Whether some GPU lets in only one process at a time."""
+    """Return whether some GPU admits only one process at a time."""
     return any(gpu.compute_mode not in (None, DEFAULT_MODE) for gpu in gpus)
 
 
 def nvlink(check: Check, gpus: Gpus) -> Finding:
-    """Gradients go over it. No links is how many GPUs are built; unequal links are a fault."""
+    """Judge NVLink, which gradients go over. Many GPUs are built without links; unequal links are a fault."""
     if len(gpus) == 1:
         return check.ok("one GPU, so it is not used")
     counts = {gpu.nvlinks or 0 for gpu in gpus}
@@ -153,7 +153,7 @@ def nvlink(check: Check, gpus: Gpus) -> Finding:
 
 
 def power(check: Check, gpus: Gpus) -> Finding:
-    """Against the default; where that is unknown, against the highest that may be set."""
+    """Compare the power limit with the default; if that is unknown, with the highest that may be set."""
     gpus = which(gpus, lambda gpu: _normal_w(gpu) is not None)
     if not gpus:
         return check.unknown(NOT_REPORTED)
@@ -176,7 +176,7 @@ def _most(gpus: Gpus) -> str:
 
 
 def clocks(check: Check, gpus: Gpus) -> Finding:
-    """Below the GPU's own default, someone has lowered them. A default below the maximum is common, and no fault."""
+    """Judge the clocks. Below the GPU's default, someone lowered them. A default below the maximum is no fault."""
     low = which(gpus, lambda gpu: (gpu.application_clock_mhz or 0) < (_normal_mhz(gpu) or 0))
     if low:
         return check.warning(
@@ -191,7 +191,7 @@ def _normal_mhz(gpu: GpuFacts) -> int | None:
 
 
 def throttling(check: Check, gpus: Gpus) -> Finding:
-    """Slowdowns that the GPU reports at this moment."""
+    """Judge the slowdowns that the GPU reports at this moment."""
     slow = which(gpus, lambda gpu: bool(_slowdowns(gpu)))
     text = f"{named(slow)}: {_each(slow, lambda g: ', '.join(_slowdowns(g)))}"
     remedy = "Fix the cooling or the power supply, or measure on another machine"
@@ -199,12 +199,12 @@ def throttling(check: Check, gpus: Gpus) -> Finding:
 
 
 def _slowdowns(gpu: GpuFacts) -> list[str]:
-    """What an idle, sound GPU never has. Idleness, the power cap and the clocks' setting are none."""
+    """Return slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
     return [IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if (gpu.throttle_reasons or 0) & bit]
 
 
 def temperature(check: Check, gpus: Gpus) -> Finding:
-    """At rest, against the GPU's own threshold."""
+    """Compare the temperature at rest with the GPU's own threshold."""
     hot = which(
         gpus,
         lambda gpu: (
@@ -223,14 +223,14 @@ def temperature(check: Check, gpus: Gpus) -> Finding:
 
 
 def persistence(check: Check, gpus: Gpus) -> Finding:
-    """Without it the driver releases the GPU between processes, and the next one starts it again."""
+    """Judge persistence mode. Without it, the driver releases the GPU after each process and restarts it."""
     off = which(gpus, lambda gpu: not gpu.persistence)
     text = f"off on {named(off)}: the driver starts the GPU again for every process"
     return check.warning(text, "Turn it on: `sudo nvidia-smi -pm 1`") if off else check.ok("on")
 
 
 def ecc(check: Check, gpus: Gpus) -> Finding:
-    """Errors that ECC could not correct, rows of memory to be replaced, and a change that waits for a reset."""
+    """Judge errors that ECC could not correct, memory rows to be replaced, and changes that wait for a reset."""
     broken = which(gpus, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
     if broken:
         return check.problem(
@@ -247,17 +247,17 @@ def ecc(check: Check, gpus: Gpus) -> Finding:
 
 
 def _each(gpus: Gpus, describe: Callable[[GpuFacts], str]) -> str:
-    """The description of each GPU, equal ones once."""
+    """Describe each GPU, equal descriptions once."""
     return "; ".join(dict.fromkeys(map(describe, gpus)))
 
 
 def which(gpus: Gpus, holds: Callable[[GpuFacts], bool]) -> Gpus:
-    """The GPUs for which it is true."""
+    """Return the GPUs for which the condition is true."""
     return tuple(gpu for gpu in gpus if holds(gpu))
 
 
 def named(gpus: Gpus) -> str:
-    """`GPU 0`, `GPUs 0, 3`."""
+    """Return the GPUs' names: `GPU 0`, `GPUs 0, 3`."""
     return f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(str(gpu.index) for gpu in gpus)}"
 
 
@@ -273,4 +273,4 @@ CHECKS: tuple[tuple[Check, tuple[str, ...], Callable[[Check, Gpus], Finding]], .
     (Check("persistence", "gpu", "persistence mode"), ("persistence",), persistence),
     (Check("ecc", "gpu", "memory errors"), ("ecc",), ecc),
 )
-"""Each check, what of it a GPU must report, any of it, and the judge of those GPUs that do."""
+"""Each check, the fields of which a GPU must report at least one, and the judge of the GPUs that do."""

@@ -1,7 +1,7 @@
-"""The host: environment variables that change what is measured, NCCL and its own, which change how gradients travel;
-then speed, load, cores, governor, memory, shared memory, open files.
+"""Judges the host: environment variables that change what is measured; NCCL and its variables, which change how
+gradients are transferred; then speed, load, cores, governor, memory, shared memory and open files.
 
-The value of a variable is shown only if it is a plain number or switch: another may be a path, a host or worse.
+The value of a variable is shown only if it is a plain number or switch; any other may be private.
 """
 
 import re
@@ -30,15 +30,15 @@ CORES_A_GPU = 4
 """A rank's Python thread, autograd's, NCCL's, and at least one DataLoader worker."""
 
 HOST_BYTES_A_GPU = 8 * GIB
-"""torch with CUDA takes 3 to 4 GiB of a process; ViT-Huge's float32 weights are 2.4 GiB; batches wait beside them."""
+"""torch with CUDA takes 3 to 4 GiB per process; ViT-Huge's float32 weights take 2.4 GiB; waiting batches are extra."""
 
 SHM_LEAST_BYTES = GIB
-"""Docker's own 64 MiB end a DataLoader with a bus error. A batch of 64 images of 224 px is 37 MiB, and every worker
-keeps two.
+"""Docker's default of 64 MiB ends a DataLoader with a bus error. A batch of 64 images of 224 px is 37 MiB, and every
+worker keeps two.
 """
 
 OPEN_FILES = 1024
-"""What Linux gives a login. A DataLoader holds a descriptor for every tensor on its way, some dozens a rank."""
+"""Linux's default for a login. A DataLoader holds a descriptor for every tensor in transit, some dozens per rank."""
 
 _SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
 OFF = frozenset({"", "0", "false", "no", "off"})
@@ -83,7 +83,7 @@ NCCL_SPEED = (
 
 
 def findings(facts: MachineFacts) -> list[Finding]:
-    """One a check."""
+    """Return one finding per check."""
     host, gpus = facts.host, len(facts.driver.gpus)
     return [
         traps(facts.environ),
@@ -100,7 +100,7 @@ def findings(facts: MachineFacts) -> list[Finding]:
 
 
 def traps(environ: Mapping[str, str]) -> Finding:
-    """Every variable that spoils a number, with what it does."""
+    """Return every variable that spoils a number, with its effect."""
     found = {
         **{name: effect for name, effect in SPOILS_WHEN_ON.items() if environ.get(name, "").lower() not in OFF},
         **{name: effect for name, effect in SPOILS_WHEN_OFF.items() if environ.get(name) == "0"},
@@ -114,7 +114,7 @@ def traps(environ: Mapping[str, str]) -> Finding:
 
 
 def nccl(facts: MachineFacts) -> Finding:
-    """Without it there is no training on several GPUs."""
+    """Judge NCCL. Without it, training on several GPUs is impossible."""
     torch, remedy = facts.torch_on_gpu, "Install a torch that was built with NCCL"
     if isinstance(torch, str):
         return NCCL.unknown(torch)
@@ -125,7 +125,7 @@ def nccl(facts: MachineFacts) -> Finding:
 
 
 def nccl_settings(facts: MachineFacts) -> Finding:
-    """They matter between GPUs only."""
+    """Judge NCCL's settings, which only matter between GPUs."""
     if facts.driver.why_no_gpu:
         return NCCL_SETTINGS.unknown(facts.driver.why_no_gpu)
     found = [name for name in NCCL_SPEED if facts.environ.get(name)]
@@ -138,7 +138,7 @@ def nccl_settings(facts: MachineFacts) -> Finding:
 
 
 def shown(name: str, value: str) -> str:
-    """`NAME=1`, or `NAME is set`."""
+    """Return `NAME=1`, or `NAME is set` if the value may be private."""
     return f"{name}={value}" if _SHOWN.fullmatch(value) else f"{name} is set"
 
 
@@ -147,12 +147,12 @@ def _unset(names: Iterable[str]) -> str:
 
 
 def or_replay(remedy: str, gpus: int) -> str:
-    """The remedy for a slow or uneven host; with a GPU, also one that needs no fast host."""
+    """Return the remedy for a slow or uneven host; with a GPU, also one that needs no fast host."""
     return f"{remedy}; with `--cuda-graphs on` no step waits for Python to launch" if gpus else remedy
 
 
 def speed(found: SpeedFacts, gpus: int) -> Finding:
-    """The swing is judged; the speed itself is not, since no limit is known."""
+    """Judge the swing. The speed itself is not judged, because no limit is known."""
     text = f"a loop of {LOOP_TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
     if found.swing > STEADY_SWING:
         return SPEED.warning(
@@ -164,7 +164,7 @@ def speed(found: SpeedFacts, gpus: int) -> Finding:
 
 
 def load(host: HostFacts, gpus: int) -> Finding:
-    """Before the doctor's own work."""
+    """Judge the load before the doctor's own work."""
     if host.load is None:
         return LOAD.unknown("the system does not report its load")
     text = f"load {host.load:.1f} on {host.cores:g} cores"
@@ -174,7 +174,7 @@ def load(host: HostFacts, gpus: int) -> Finding:
 
 
 def cores(host: HostFacts, gpus: int) -> Finding:
-    """Cores that this process may use, under affinity and quota."""
+    """Judge the number of cores that this process may use, under affinity and quota."""
     text = f"{host.cores:g}" if gpus == 0 else f"{host.cores:g} for {gpus} GPU(s)"
     if host.cores < gpus * CORES_A_GPU:
         return CORES.warning(
@@ -185,7 +185,7 @@ def cores(host: HostFacts, gpus: int) -> Finding:
 
 
 def governor(host: HostFacts, gpus: int) -> Finding:
-    """`performance` holds the clock up; the others let it follow the load, late."""
+    """Judge the governor. `performance` keeps the clock high; the others follow the load with a delay."""
     if host.governors is None:
         return GOVERNOR.unknown("not reported, as in most virtual machines")
     text = ", ".join(host.governors)
@@ -195,7 +195,7 @@ def governor(host: HostFacts, gpus: int) -> Finding:
 
 
 def memory(host: HostFacts, gpus: int) -> Finding:
-    """For one rank a GPU, or one rank on the CPU."""
+    """Judge the free memory, for one rank per GPU or one rank on the CPU."""
     if host.memory_free_bytes is None:
         return MEMORY.unknown("the system does not report its free memory")
     needed = max(gpus, 1) * HOST_BYTES_A_GPU
@@ -206,7 +206,7 @@ def memory(host: HostFacts, gpus: int) -> Finding:
 
 
 def shared_memory(host: HostFacts, gpus: int) -> Finding:
-    """Where DataLoader workers put their batches."""
+    """Judge the shared memory, in which DataLoader workers put their batches."""
     if host.shm_free_bytes is None or host.shm_bytes is None:
         return SHM.unknown("there is none here")
     text = f"{_size(host.shm_free_bytes)} free of {_size(host.shm_bytes)}"
@@ -219,7 +219,7 @@ def shared_memory(host: HostFacts, gpus: int) -> Finding:
 
 
 def open_files(host: HostFacts) -> Finding:
-    """The soft limit, which is the one that bites."""
+    """Judge the soft limit of open files, which is the effective one."""
     if host.open_files is None:
         return FILES.ok("no limit")
     text = f"up to {host.open_files} a process"

@@ -1,8 +1,8 @@
-"""Precisions that run here; torch, timm, torchao and Transformer Engine, in supported versions; CUDA's libraries, and
-the attention that Transformer Engine runs with them; torch.compile.
+"""Judges the precisions that run here; torch, timm, torchao and Transformer Engine and their versions; CUDA's
+libraries, and the attention that Transformer Engine runs with them; and torch.compile.
 
-Two cuDNN in one process are the costliest trap that is known here: Transformer Engine then falls back to unfused
-attention silently, and ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
+Two cuDNN in one process are the costliest known fault: Transformer Engine then silently falls back to unfused
+attention, and ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
 """
 
 import re
@@ -59,11 +59,11 @@ UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's spe
 
 
 SUPPORTED = {"torch": ">=2.11,<2.16", "timm": ">=1.0.20", "torchao": ">=0.17", "transformer-engine": ">=2.9"}
-"""As pyproject.toml has them, which a test compares with these: the sources may run without being installed."""
+"""The same as in pyproject.toml, which a test checks: the sources may run without being installed."""
 
 
 def findings(facts: MachineFacts) -> list[Finding]:
-    """One a check."""
+    """Return one finding per check."""
     mapped, probed = seen(facts), facts.probed
     plain = {"torch": probed.torch, "timm": probed.timm, "torchao": probed.torchao}
     found = [
@@ -82,7 +82,7 @@ def findings(facts: MachineFacts) -> list[Finding]:
 
 
 def precisions(facts: MachineFacts) -> list[Finding]:
-    """bf16, fp8, and Transformer Engine's fp8 recipes."""
+    """Judge bf16, fp8, and Transformer Engine's fp8 recipes."""
     if facts.driver.why_no_gpu:
         return [check.unknown(facts.driver.why_no_gpu) for check in (BF16, FP8, RECIPES)]
     result = facts.probed.precision
@@ -93,7 +93,7 @@ def precisions(facts: MachineFacts) -> list[Finding]:
 
 
 def bf16(capability: tuple[int, int] | None, result: PrecisionResult | Failure | None) -> Finding:
-    """capability: the least of all GPUs."""
+    """Judge bf16. capability: the lowest of all GPUs."""
     if capability is not None and capability < BF16_UNITS:
         text = f"compute capability {_dotted(capability)}, and bf16 units need {_dotted(BF16_UNITS)}"
         return BF16.problem(text, "Measure on an A100 or newer")
@@ -101,7 +101,7 @@ def bf16(capability: tuple[int, int] | None, result: PrecisionResult | Failure |
 
 
 def fp8(capability: tuple[int, int] | None, result: PrecisionResult | Failure | None) -> Finding:
-    """capability: the least of all GPUs. One without fp8 units can be measured in bf16: a warning."""
+    """Judge fp8. A GPU without fp8 units can be measured in bf16: a warning. capability: the lowest of all GPUs."""
     if capability is not None and capability < FP8_UNITS:
         text = f"compute capability {_dotted(capability)}, and fp8 units need {_dotted(FP8_UNITS)}"
         return FP8.warning(text, ELSEWHERE)
@@ -115,7 +115,7 @@ def _gemm(
     gemm: str,
     error_of: Callable[[PrecisionResult], str | None],
 ) -> Finding:
-    """On a GPU that has the units."""
+    """Judge a GEMM on a GPU that has the units."""
     if capability is None:
         return check.unknown("the GPU's compute capability is unknown")
     text = f"compute capability {_dotted(capability)}"
@@ -131,7 +131,7 @@ def _gemm(
 
 
 def recipes(facts: MachineFacts) -> Finding:
-    """As Transformer Engine states them, and one linear layer in fp8."""
+    """Judge the recipes as Transformer Engine reports them, and one linear layer in fp8."""
     match facts.probed.transformer_engine:
         case None:
             return RECIPES.unknown(SKIPPED if facts.quick else NO_TE)
@@ -159,7 +159,7 @@ def recipes(facts: MachineFacts) -> Finding:
 def package(
     check: Check, installed: str | None, result: TorchResult | ImportResult | TransformerEngineResult | Failure | None
 ) -> Finding:
-    """installed: the version that the package manager knows."""
+    """Judge a package. installed: the version that the package manager knows."""
     supported = SUPPORTED[check.name]
     install = f"Install it: `pip install '{check.name}{supported}'`"
     if isinstance(result, Failure):
@@ -177,7 +177,7 @@ def package(
 
 
 def transformer_engine(facts: MachineFacts) -> Finding:
-    """If it is missing, that is a warning, and only on a machine with a GPU: nothing else needs it."""
+    """Judge Transformer Engine. Its absence is a warning, and only if there is a GPU, because nothing else needs it."""
     if facts.driver.why_no_gpu:
         return TE.unknown(facts.driver.why_no_gpu)
     result = facts.probed.transformer_engine
@@ -187,13 +187,13 @@ def transformer_engine(facts: MachineFacts) -> Finding:
 
 
 def parsed(version: str) -> Version:
-    """The release's numbers: 2.11.0a0+cu130, as NVIDIA's containers have it, is (2, 11, 0) and not before it."""
+    """Return a release's numbers: 2.11.0a0+cu130, as in NVIDIA's containers, is (2, 11, 0) and not before it."""
     release = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, release[0].split("."))) if release else ()
 
 
 def seen(facts: MachineFacts) -> tuple[Copy, ...]:
-    """What the process that mapped most has mapped: attention, else first use, else the import of torch alone."""
+    """Return the copies mapped by the process that mapped most: attention, else first use, else the import of torch."""
     for result in (facts.probed.attention, facts.probed.libraries, facts.probed.torch):
         if isinstance(result, AttentionResult | LibrariesResult | TorchResult) and result.copies:
             return result.copies
@@ -201,7 +201,7 @@ def seen(facts: MachineFacts) -> tuple[Copy, ...]:
 
 
 def cudnn(facts: MachineFacts, copies: Sequence[Copy]) -> Finding:
-    """Of two copies of one version, no harm is known, and none is ruled out."""
+    """Judge copies of cuDNN. Two copies of one version are not known to do harm, but it cannot be excluded."""
     if facts.why_not_probed:
         return CUDNN.unknown(facts.why_not_probed)
     found = _of("cudnn", copies)
@@ -220,7 +220,7 @@ def cudnn(facts: MachineFacts, copies: Sequence[Copy]) -> Finding:
 
 
 def others(facts: MachineFacts, copies: Sequence[Copy]) -> Finding:
-    """cuBLAS and NCCL."""
+    """Judge copies of cuBLAS and NCCL."""
     if facts.why_not_probed:
         return OTHERS.unknown(facts.why_not_probed)
     families = {family: _of(family, copies) for family in ("cublas", "nccl")}
@@ -235,7 +235,7 @@ def _of(family: str, copies: Sequence[Copy]) -> list[Copy]:
 
 
 def attention(facts: MachineFacts) -> Finding:
-    """Unfused attention was 34 % slower in te-bf16 and 48 % in te-fp8, a step of ViT-Huge on an H200."""
+    """Judge attention. Unfused, a step of ViT-Huge on an H200 was 34 % slower in te-bf16 and 48 % in te-fp8."""
     if facts.why_not_probed:
         return ATTENTION.unknown(facts.why_not_probed)
     off = [name for name in ATTENTION_SWITCHES if facts.environ.get(name) == "0"]
@@ -256,7 +256,7 @@ def attention(facts: MachineFacts) -> Finding:
 
 
 def torch_compile(facts: MachineFacts) -> Finding:
-    """torchao's float8 is slow without it."""
+    """Judge torch.compile, without which torchao's float8 is slow."""
     if facts.why_not_probed:
         return COMPILE.unknown(facts.why_not_probed)
     off = [name for name in COMPILE_SWITCHES if facts.environ.get(name) not in (None, "", "0")]

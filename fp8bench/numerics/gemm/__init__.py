@@ -1,1 +1,1 @@
-"""How fast GEMMs are in bf16 and fp8, and how much fp8 can give a whole step at most."""
+"""How fast GEMMs are in bf16 and fp8, and the most that fp8 can gain on a complete step."""

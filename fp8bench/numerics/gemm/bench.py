@@ -1,19 +1,19 @@
-"""GEMMs, proved and timed: one GEMM in each precision, with and without its casts.
+"""GEMMs, checked and timed: one GEMM in each precision, with and without its casts.
 
     bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
     timings = bench.measure(product, precisions)
 
-A GEMM is compared with exact sums first (`multiply`), then timed from a cold cache and under a load that has lasted
-(`timing`); one that fails the check is not timed. bf16 operands are ready, in the layout of training; what autocast
-pays to make them from float32 is not counted. fp8 is timed twice: from operands that are cast already, which is what a
-kernel could give if casts cost nothing, and with both casts in front, in eager torch operations, each of which runs
-over the whole matrix. What a mode pays lies between, the nearer to the first the better it fuses its casts.
+A GEMM is first compared with exact sums (`multiply`), then timed from a cold cache and under sustained load (`timing`).
+One that fails the check is not timed. bf16 operands are ready, in the layout of training; the cost of autocast, which
+makes them from float32, is not counted. fp8 is timed twice: from operands that are already cast, which is what a kernel
+could reach if casts cost nothing, and with both casts before it, in eager torch operations, each of which processes the
+entire matrix. The cost of a mode is between these, and nearer to the first the better the mode fuses its casts.
 
-GEMMs alone run at the GPU's power limit, where its clock wanders, and its repetitions within a tenth of a second share
-what the clock was: on two H200s ViT-Huge's fc1 read 1139 to 1198 TFLOP/s from one time to the next, each time within
-0.1 %. So each precision is timed in several rounds, all precisions in turn, there and back. A round counts as
-`stats.estimate` counts a process; the interval is still of one process, and does not cover another. With casts, whose
-times are mostly memory's, there is one round.
+GEMMs alone run at the GPU's power limit, where its clock varies, and repetitions within a tenth of a second share the
+same clock: on two H200s ViT-Huge's fc1 reached 1139 to 1198 TFLOP/s from one time to the next, each time within 0.1 %.
+So each precision is timed in several rounds, with all precisions in turn, in alternating order. `stats.estimate` treats
+a round like a process; nevertheless the interval is of one process, and does not cover another. With casts, whose time
+is mostly memory traffic, there is one round.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -55,13 +55,13 @@ Pair = tuple[Tensor, Tensor]
 CEILING_SIZES = {"cuda": (4096, 8192), "cpu": (256, 512)}
 CEILING_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast")
 NANOSECONDS = 9
-"""Digits of a sample."""
+"""The digits of a sample that are kept."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how GEMMs are measured. seconds: the budget of each timing, over all its rounds. seed: of the operands.
-    rounds: of GEMMs alone. settled: under a load that has lasted, as a training step's has (`timing`).
+    """Where and how GEMMs are measured. seconds: the budget of each timing, over all its rounds. seed: for the
+    operands. rounds: rounds of GEMMs alone. settled: under sustained load, as in a training step (`timing`).
     """
 
     device: torch.device
@@ -77,23 +77,23 @@ class Bench:
     def on(
         cls, device: Device, seconds: float, seed: int = 0, compiled_casts: bool = False, rounds: int = 1
     ) -> "Bench":
-        """A bench on a CPU or the first visible GPU, with the timer and the fp8 function that fit it."""
+        """Return a bench on a CPU or the first visible GPU, with the timer and the fp8 function for it."""
         place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts, rounds)
 
     def require_memory(self, shapes: Iterable[Shape], output_bytes: int = BF16_BYTES) -> None:
-        """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device.
-        output_bytes: of an element of the largest output.
+        """Raise UsageError unless each shape, and those of the ceilings, fit into the device's free memory.
+        output_bytes: bytes per element of the largest output.
         """
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "this host"
         every = [*shapes, *ceiling_shapes(self.device)]
         require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
-        """Each precision alone, in rounds, then each with its casts; a GEMM that stays bf16 in bf16 only, and one whose
-        formats were named without casts, which are no mode's.
+        """Measure each precision alone, in rounds, then each with its casts. A GEMM that stays bf16 is measured only in
+        bf16, and one with named formats without casts, because no mode uses these.
 
-        Raises RunFailed where the device runs out of memory or breaks.
+        Raises RunFailed if the device runs out of memory or fails.
         """
         wanted = [one for one in precisions if one == "bf16" or product.stays_bf16 is None]
         ways: tuple[Casts, ...] = ("eager", "compiled") if self.compiled_casts else ("eager",)
@@ -107,10 +107,10 @@ class Bench:
         return ProductTimings(product=product, timings=tuple(found))
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
-        """The best of a few large square GEMMs in bf16 and, where the device has units for it, in fp8: what it reaches
-        at all, before its power limit is felt.
+        """Return the best of a few large square GEMMs in bf16 and, if the device has units for it, in fp8: the most
+        that the device reaches, before its power limit takes effect.
 
-        precisions: those of the run; without fp8 among them there is no ceiling of fp8.
+        precisions: those of the run. Without fp8 among them there is no ceiling of fp8.
         """
         of_fp8 = any(precision != "bf16" for precision in precisions)
         burst = replace(self, settled=False, rounds=1)
@@ -136,7 +136,7 @@ class Bench:
         return epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
 
     def _in_rounds(self, product: Product, wanted: Sequence[Precision], sources: list[Pair]) -> dict[Precision, Timing]:
-        """Each precision alone, A B C, C B A, and so on. One that was not `ok` in a round is not tried again."""
+        """Measure each precision alone, as A B C, C B A, and so on. One that was not `ok` is not tried again."""
         rounds: dict[Precision, list[Timing]] = {precision: [] for precision in wanted}
         for number in range(self.rounds):
             for precision in wanted if number % 2 == 0 else reversed(wanted):
@@ -145,7 +145,7 @@ class Bench:
         return {precision: pooled(timings) for precision, timings in rounds.items()}
 
     def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
-        """The GEMM from operands that are in its format already."""
+        """Measure the GEMM from operands that are already in its format."""
         fast, then = is_fast(precision), self._epilogue(product)
 
         def measured() -> Timing:
@@ -168,7 +168,7 @@ class Bench:
         return _attempt(product, precision, "none", measured)
 
     def _with_casts(self, product: Product, precision: Precision, sources: list[Pair], way: Casts) -> Timing:
-        """Both casts, then the GEMM."""
+        """Measure both casts followed by the GEMM."""
         fast, then = is_fast(precision), self._epilogue(product)
 
         def measured() -> Timing:
@@ -184,7 +184,7 @@ class Bench:
         return _attempt(product, precision, way, measured)
 
     def _timed(self, work: Call, precision: Precision, casts: Casts, error: float | None, wrong: str | None) -> Timing:
-        """wrong: why it is not correct, and so not timed."""
+        """Time the work. wrong: why the result is not correct, in which case it is not timed; None otherwise."""
         if wrong is not None:
             return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
         seconds = self.seconds / self.rounds if casts == "none" else self.seconds
@@ -203,10 +203,10 @@ class Bench:
 
 
 def pooled(rounds: Sequence[Timing]) -> Timing:
-    """One timing of several rounds': the mean of their medians, with an interval that knows how far they lie apart, and
-    the largest of their errors. A round that is not `ok` is the answer.
+    """Combine several rounds into one timing: the mean of their medians, an interval that accounts for the spread
+    between them, and the largest of their errors. If a round is not `ok`, return it instead.
 
-    rounds: at least one, in order; each with the samples of its own.
+    rounds: at least one, in order, each with its own samples.
     """
     for timing in rounds:
         if timing.status != "ok":
@@ -229,17 +229,17 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
 
 
 def sees_cuda() -> bool:
-    """Whether this torch can use a GPU. A driver may show one that torch was not built for."""
+    """Return whether this torch can use a GPU. A driver may report one that torch was not built for."""
     return torch.cuda.is_available()
 
 
 def ceiling_shapes(device: torch.device) -> list[Shape]:
-    """The large square GEMMs of that device."""
+    """Return the large square GEMMs for that device."""
     return [Shape(m=size, n=size, k=size) for size in CEILING_SIZES[device.type]]
 
 
 def _attempt(product: Product, precision: Precision, casts: Casts, measured: Callable[[], Timing]) -> Timing:
-    """What the device cannot do is a finding. Raises RunFailed where it breaks, or its memory is full."""
+    """Measure; what the device cannot do is a finding. Raises RunFailed if the device fails, or its memory is full."""
     try:
         return measured()
     except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
@@ -261,7 +261,7 @@ def _quantized(pair: Pair, product: Product, precision: Precision, function: Qua
 def _checked(
     made: tuple[Quantized, Quantized, Tensor], source: Pair, product: Product, precision: Precision, then: Epilogue
 ) -> tuple[float | None, str | None]:
-    """The GEMM's error, and why it or a cast is not correct; None: both are."""
+    """Return the GEMM's error, and why it or a cast is not correct; None if both are."""
     left, right, output = made
     shape = product.shape
     error = gemm_error(output, left, right, shape, then.bias)
@@ -272,8 +272,8 @@ def _checked(
 
 
 def _compiled_quantize() -> Quantize:
-    """The cast by torch.compile, compiled anew: kernels kept from earlier shapes would count against torch's limit of
-    recompilations, beyond which it runs eagerly without an error.
+    """Return the cast compiled anew by torch.compile. Kernels kept from earlier shapes would count against torch's
+    limit of recompilations, beyond which it runs eagerly without an error.
     """
     torch.compiler.reset()
     compiled: Quantize = torch.compile(quantize, fullgraph=True, dynamic=False)

@@ -1,16 +1,17 @@
-"""How much fp8 can give a whole step at most: Amdahl's law, over GEMMs.
+"""The most that fp8 can gain on a complete step: Amdahl's law, over GEMMs.
 
-fp8 makes the linear layers' GEMMs shorter and nothing else, so that
+fp8 makes the linear layers' GEMMs shorter and nothing else, so
 
     bound = T / (T - GEMMs in bf16 + GEMMs in fp8)
 
 with T the baseline's step time as measured by `fp8bench run`, and the GEMMs of the converted layers as timed here, each
-times its calls a step. Of each GEMM the fastest correct fp8 precision is taken; one that has none stays in bf16.
-Without casts it is the most that any recipe can reach; with eager casts it is what plain torch operations leave.
+multiplied by its calls per step. For each GEMM the fastest correct fp8 precision is used; a GEMM without one stays in
+bf16. Without casts this is the most that any recipe can reach; with eager casts it is what plain torch operations
+achieve.
 
-It assumes that GEMMs take in the step what they take alone (compare `profiled_products_s`, from the baseline's
-profile), and that the rest of the step stays. A mode that replaces more than the GEMMs, as Transformer Engine's block
-does with fused norms and bf16 activations, may give more; that is then not due to fp8.
+The bound assumes that GEMMs take the same time in the step as alone (compare `profiled_products_s`, from the baseline's
+profile), and that the rest of the step is unchanged. A mode that replaces more than the GEMMs, as Transformer Engine's
+block does with fused norms and bf16 activations, may gain more; the excess is then not due to fp8.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,10 +34,11 @@ def bound(
     modes: Iterable[Sequence[Record]] = (),
     whole: Callable[[Record], Record] = lambda record: record,
 ) -> StepBound | None:
-    """products: all of a workload's step. baseline: the rounds of one measurement, oldest first; none: the bound is of
-    the GEMMs alone. modes: the rounds of each mode to show beside it. whole: gives a record with its profile.
+    """Return the bound. products: all products of a workload's step. baseline: the rounds of one measurement, oldest
+    first; if empty, the bound is for the GEMMs alone. modes: the rounds of each mode shown with it. whole: returns a
+    record with its profile.
 
-    None where no fp8 GEMM was timed without emulation, or a GEMM has no bf16 time.
+    None if no fp8 GEMM was timed without emulation, or if a GEMM has no bf16 time.
     """
     converted = [one for one in products if one.product.stays_bf16 is None]
     if not any(_fastest(one, "none") for one in converted) or not all(one.find("bf16") for one in products):
@@ -44,7 +46,7 @@ def bound(
     bf16_s = sum(_bf16_s(one) for one in converted)
     step_s = _step_time_s(baseline) if baseline else None
     rest_s = None if step_s is None else step_s - bf16_s
-    # Where the GEMMs alone take longer than the step, the clocks were not the same.
+    # If the GEMMs alone take longer than the step, the clocks were not the same.
     fits = rest_s is None or rest_s > 0
     return StepBound(
         baseline_run_id=baseline[-1].run_id if baseline else None,
@@ -74,7 +76,7 @@ def _gains(converted: Sequence[ProductTimings], bf16_s: float, rest_s: float) ->
 
 
 def _fastest(one: ProductTimings, way: Casts) -> float | None:
-    """Seconds a GEMM; None without a correct fp8 time."""
+    """Return the seconds per GEMM; None without a correct fp8 time."""
     times = [
         timing.time_s
         for timing in one.timings
@@ -84,7 +86,7 @@ def _fastest(one: ProductTimings, way: Casts) -> float | None:
 
 
 def _bf16_s(one: ProductTimings) -> float:
-    """Seconds a step."""
+    """Return the seconds per step."""
     timing = one.find("bf16")
     assert timing is not None
     assert timing.time_s is not None
@@ -122,8 +124,8 @@ def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record]
 def latest_measurements(
     records: Iterable[Record], workload: str, batch_size: int
 ) -> dict[Variant, dict[str, list[Record]]]:
-    """Of each way to execute a step, and in it of each mode, the latest measurement's rounds: one GPU, this workload
-    and batch, status ok. The baseline and modes that mean to run in fp8; no others.
+    """Return the rounds of the latest measurement by variant and mode: one GPU, this workload and batch size, status
+    ok. Only the baseline and fp8 modes are included.
 
     records: oldest first.
     """
@@ -151,12 +153,12 @@ def bounds(
     measured: dict[Variant, dict[str, list[Record]]],
     whole: Callable[[Record], Record] = lambda record: record,
 ) -> tuple[StepBound, ...]:
-    """One for each way to execute a step in which the baseline was measured (see latest_measurements), eager first.
-    Without any baseline, one of the GEMMs alone. Empty where nothing has a bound.
+    """Return one bound for each variant in which the baseline was measured (see latest_measurements), eager first.
+    Without any baseline, return one for the GEMMs alone. Empty if there is no bound.
 
-    An eager baseline has eager modes beside it only: with a compiled or replayed one, the compiler's or the replay's
-    gain would count as fp8's. Another baseline also has modes beside it that were not measured in all of its ways, as
-    those of Transformer Engine beside a compiled one: that is the choice a user has.
+    An eager baseline is shown only with eager modes: with a compiled or replayed mode, the gain of the compiler or of
+    the replay would count as fp8's. Another baseline is also shown with modes that were not measured in all of its
+    ways, such as those of Transformer Engine with a compiled baseline, because that is the choice that a user has.
     """
     found = []
     for variant in VARIANTS:
@@ -169,6 +171,6 @@ def bounds(
 
 
 def _within(variant: Variant) -> list[Variant]:
-    """The variants that are made of parts of this one, fewest parts first, itself last."""
+    """Return the variants made of parts of this one, in order of the number of parts, with this one last."""
     parts = set(variant.split("+"))
     return [*dict.fromkeys(["eager", *(one for one in VARIANTS if set(one.split("+")) <= parts)])]

@@ -1,12 +1,12 @@
-"""Which GEMMs a workload's linear layers make in a training step, found by watching one forward pass.
+"""Which GEMMs a workload's linear layers perform in a training step, found by observing one forward pass.
 
 The model is built on the meta device, where tensors have shapes and no memory, and every `nn.Linear` is hooked. A
-layer with an input of T rows (all leading dimensions together) and I features, and O output features, makes up to
-three GEMMs (see `schema.gemm`): the forward one; the input gradient, unless its input needs no gradient, as the first
-layer's does not; and the weight gradient, unless its weight is frozen.
+layer with an input of T rows (all leading dimensions together) and I features, and O output features, performs up to
+three GEMMs (see `schema.gemm`): the forward GEMM; the input gradient, unless its input needs no gradient, as for the
+first layer; and the weight gradient, unless its weight is frozen.
 
-What is not an `nn.Linear` is not here: a convolution that makes patches, the GEMMs inside attention. No fp8 mode
-converts those either.
+What is not an `nn.Linear` is not counted: a convolution that creates patches, or the GEMMs inside attention. No fp8
+mode converts those either.
 """
 
 import re
@@ -25,17 +25,17 @@ from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
 ROWS: dict[Role, str] = {"forward": "M", "input gradient": "M", "weight gradient": "K"}
-"""Which dimension of a GEMM is T. The other two are the layer's widths, I and O."""
+"""The dimension of a GEMM that is T. The other two are the layer's widths, I and O."""
 
 WHOLE_MODEL = "(the model)"
-"""The name of a layer that is the whole model."""
+"""The name of a layer that is itself the complete model."""
 
 
 @dataclass(frozen=True)
 class LinearGemms:
-    """products: grouped, in the order in which the layers ran. fixed_rows: layers whose T is not batch x tokens (one
-    that is applied to learned queries, say). unseen: linear layers whose forward was not called, so that their GEMMs
-    are missing here (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
+    """The GEMMs of a model. products: grouped, in the order in which the layers ran. fixed_rows: layers whose T is not
+    batch x tokens (e.g. one that is applied to learned queries). unseen: linear layers whose forward was not called, so
+    that their GEMMs are missing (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
     """
 
     products: tuple[Product, ...]
@@ -45,7 +45,7 @@ class LinearGemms:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of one layer. rows: T. shapes: of the GEMMs that it makes in a step."""
+    """One call of one layer. rows: T. shapes: the shapes of the GEMMs that the call causes in a step."""
 
     name: str
     rows: int
@@ -54,9 +54,9 @@ class _Call:
 
 
 def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
-    """The GEMMs of one rank's step. Computes nothing, and allocates no weights.
+    """Return the GEMMs of one rank's step. Computes nothing, and allocates no weights.
 
-    Raises UsageError where the model cannot run on the meta device, or has no linear layer.
+    Raises UsageError if the model cannot run on the meta device, or has no linear layer.
     """
     calls, unseen = _watch(workload, batch_size)
     if not calls:
@@ -68,9 +68,10 @@ def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
 
 
 def fold(name: str) -> str:
-    """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`: layers that differ by their number do the same work.
+    """Replace numbers: `blocks.17.mlp.fc1` becomes `blocks.*.mlp.fc1`. Layers that differ in their number do the same
+    work.
 
-    A name of nothing but numbers is kept, since `*` alone names nothing. A model that is itself the layer has no name.
+    A name of only numbers is unchanged, because `*` alone names nothing. A model that is itself the layer has no name.
     """
     if not name:
         return WHOLE_MODEL
@@ -80,11 +81,12 @@ def fold(name: str) -> str:
 
 
 def require_aligned(found: LinearGemms, batch_size: int) -> None:
-    """Raises UsageError where a GEMM that modes convert has a dimension that fp8 cannot take: it names the GEMM, the
-    dimension, its size and the next size that fits. batch_size: of `found`.
+    """Raise UsageError if a GEMM that modes convert has a dimension that is invalid for fp8. The error names the GEMM,
+    the dimension, its size and the next valid size. batch_size: the batch size of `found`.
 
-    Another batch is the remedy only where the dimension depends on it. A dimension that does not is named first, since
-    no batch fits then. Widths that `linear_gemms` finds all fit, for modes leave a layer with others in bf16.
+    Another batch size is the remedy only if the dimension depends on it. A dimension that does not is named first,
+    because no batch size helps then. The widths that `linear_gemms` finds are always valid, because modes leave other
+    layers in bf16.
     """
     wrong = [
         (product, dimension)
@@ -111,24 +113,24 @@ def _remedy(found: LinearGemms, product: Product, name: str, padded: int, batch_
 
 
 def _made_by_batch(found: LinearGemms, product: Product, name: str) -> bool:
-    """Whether the dimension of that name is batch x tokens, in every layer that makes the GEMM."""
+    """Return whether the dimension of that name is batch x tokens in every layer that performs the GEMM."""
     return name == ROWS[product.role] and not set(product.layers) & set(found.fixed_rows)
 
 
 def _fitting_batch(found: LinearGemms, batch_size: int) -> int:
-    """The next larger batch with which every number of rows that depends on it is a multiple of ALIGNMENT."""
+    """Return the next batch size for which every number of rows that depends on it is a multiple of ALIGNMENT."""
     step = 1
     for product in found.products:
         name = ROWS[product.role]
         if product.stays_bf16 is None and _made_by_batch(found, product, name):
             rows = product.shape.m if name == "M" else product.shape.k
-            # Batch B makes rows x B / batch_size of them.
+            # A batch of B has rows x B / batch_size rows.
             step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
     return -(-batch_size // step) * step
 
 
 def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
-    """One forward pass on the meta device, every linear layer hooked."""
+    """Run one forward pass on the meta device with every linear layer hooked."""
     meta = torch.device("meta")
     sample = next(workload.batches(1, 0, torch.device("cpu")))
     calls: list[_Call] = []
@@ -148,8 +150,8 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
 
 
 def _fixed_rows(workload: Workload, batch_size: int, calls: list[_Call]) -> tuple[str, ...]:
-    """Folded names of the layers with a call whose rows do not double with the batch; all of them where the model
-    takes no other batch.
+    """Return the folded names of layers with a call whose number of rows does not double with the batch; all layers if
+    the model accepts no other batch size.
     """
     try:
         doubled, _ = _watch(workload, 2 * batch_size)
@@ -160,7 +162,7 @@ def _fixed_rows(workload: Workload, batch_size: int, calls: list[_Call]) -> tupl
 
 
 def _note(name: str, calls: list[_Call]) -> Callable[[nn.Module, Any], None]:
-    """A hook that notes each call of the layer of that name."""
+    """Return a hook that records each call of the layer of that name."""
 
     def hook(layer: nn.Module, arguments: Any) -> None:
         assert isinstance(layer, nn.Linear)
@@ -182,7 +184,7 @@ def _like(tensor: Tensor, batch_size: int) -> Tensor:
 
 
 def _why_bf16(layer: nn.Linear, name: str) -> str | None:
-    """By the rule of the fp8 modes."""
+    """Return why a layer stays in bf16, by the rule of the fp8 modes; None if it does not."""
     if convertible(layer, name):
         return None
     if is_head(name):
@@ -191,7 +193,7 @@ def _why_bf16(layer: nn.Linear, name: str) -> str | None:
 
 
 def _grouped(calls: list[_Call]) -> tuple[Product, ...]:
-    """Calls of equal shape and role are one GEMM, with all their layers' names."""
+    """Group calls of equal shape and role into one GEMM, with the names of all their layers."""
     names: dict[tuple[Shape, Role, str | None], list[str]] = {}
     for call in calls:
         for role, shape in call.shapes.items():

@@ -1,47 +1,48 @@
-"""fp8 GEMMs: their operands, the cast that makes these, the function that multiplies them, and the proof of the output.
+"""fp8 GEMMs: their operands, the casts of operands, the function that multiplies them, and the check of the output.
 
 Both operands are written with the inner dimension last: left [M, K], right [N, K], and the output is left right^T.
-Training has X [T, I], W [O, I] and dY [T, O] in memory, row by row, so that
+In training, X [T, I], W [O, I] and dY [T, O] are stored row by row, so that
 
   role              left, right          of these, transposed in memory
   forward           X,    W              none
   input gradient    dY,   W^T            right
   weight gradient   dY^T, X^T            both
 
-bf16 GEMMs take any of these layouts at full speed. fp8 GEMMs, up to compute capability 9 and in torch's kernels later
-too, need the inner dimension contiguous in both, so that a cast also copies what lies transposed. That is part of the
-cost of casting.
+bf16 GEMMs take all of these layouts at full speed. fp8 GEMMs, up to compute capability 9 and in torch's kernels also
+later, need the inner dimension contiguous in both operands, so a cast also copies a transposed operand. That is part of
+the cost of casting.
 
 A cast is dynamic scaling: scale = largest fp8 value / amax, in float32; q = clamp(x * scale) in fp8; and the output is
 multiplied by the inverse scales. It is written in the operations of torchao's Float8Linear (amax, scale, multiply,
-clamp, convert), each of which reads and writes the whole matrix when it is not compiled. A kernel that fuses them
-costs less; `delayed` scaling needs no pass for the amax. Every GEMM casts both its operands here, as torchao does;
+clamp, convert), each of which reads and writes the entire matrix if it is not compiled. A kernel that fuses them
+costs less; `delayed` scaling needs no pass for the amax. Here every GEMM casts both of its operands, as in torchao;
 Transformer Engine casts a tensor once for the two GEMMs that use it.
 
-torch 2.10 made `torch.nn.functional.scaled_mm` public, with its `ScalingType`; before, and where it does not know the
-device, there is `torch._scaled_mm`, which guesses the scaling from the scales' shapes. Both take a row-major left and a
-column-major right matrix, and float32 inverse scales: one element each tensorwise, [M, 1] and [1, N] rowwise. The
-output is bf16, or float32 or e4m3 where that is measured (`Epilogue`). torch uses no fp8 units of a CPU: its kernel
-widens the operands first, or where it has none they are widened here. That is marked as emulated, and its time means
-nothing for fp8.
+torch 2.10 made `torch.nn.functional.scaled_mm` public, with its `ScalingType`. Before that, and on devices that it does
+not support, there is `torch._scaled_mm`, which infers the scaling from the scales' shapes. Both take a row-major left
+and a column-major right matrix, and float32 inverse scales: one element each for tensorwise scaling, [M, 1] and [1, N]
+for rowwise scaling. The output is bf16, or float32 or e4m3 if that is to be measured (`Epilogue`). torch uses no fp8
+units of a CPU: its kernel widens the operands first; if there is no kernel, they are widened here. This is marked as
+emulated, and its time says nothing about fp8.
 
-Which formats the two operands may have is the units' business: e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3. cuBLASLt has
-no GEMM of two e5m2 matrices, and torch says so; on a CPU, whose kernel would take it, it is refused here too, since no
-GPU computes it. A bias is bf16, and added before the sums are rounded; torch takes none with a float32 output. An e4m3
-output needs a scale, which a training step has from earlier steps. Here the left operand is drawn so much smaller that
-the sums have e4m3's size: a power of two, which changes no bit of a mantissa, and no kernel (see `output_size`).
+The hardware determines which formats the operands may have: e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3. cuBLASLt has no
+GEMM of two e5m2 matrices, and torch reports that. A CPU's kernel would accept them, and they are refused there too,
+because no GPU computes them. A bias is bf16, and is added before the sums are rounded; torch accepts no bias with a
+float32 output. An e4m3 output needs a scale, which a training step has from earlier steps. Here the left operand is
+drawn so much smaller that the sums have e4m3's size: smaller by a power of two, which changes no bit of a mantissa, and
+no kernel (see `output_size`).
 
-A GEMM is checked before it is timed. The cast's own error, 2 to 3 % (e4m3) or 5 % (e5m2) of a normal matrix, is the
-subject of `worker.parity` and `fp8bench numerics`. The GEMM must add next to nothing, so it is compared with the exact
-sums over the same fp8 operands. Those are computed in float32, and scaled afterwards: fp8 and bf16 values and their
-products are exact there, and in tf32 too, whatever torch is set to; on a CPU in float64. Errors are relative, in the
-Frobenius norm: |output - exact| / |exact|. Rounding the output to bf16 makes 0.002.
+A GEMM is checked before it is timed. The error of the cast itself, 2 to 3 % (e4m3) or 5 % (e5m2) of a normal matrix, is
+examined by `worker.parity` and `fp8bench numerics`. The GEMM must add almost nothing to it, so it is compared with the
+exact sums over the same fp8 operands. Those are computed in float32 and scaled afterwards: fp8 and bf16 values and
+their products are exact there, and also in tf32, whatever torch's setting; on a CPU they are computed in float64.
+Errors are relative, in the Frobenius norm: |output - exact| / |exact|. Rounding the output to bf16 adds 0.002.
 
 Fast accumulation keeps about 14 bits of a running sum on compute capability 9 (DeepSeek-V3 technical report, 2024,
 section 3.3.2, which saw largest errors near 2 % at K = 4096), and its error grows with the inner dimension. So its
 limit is the same up to K = FAST_EXACT_UP_TO and proportionally larger beyond: at 12608, 3 %. A wrong scale, a
-transposed operand or a missing tile make far larger errors. Rounding the output to e4m3 makes 0.026, so that the limit
-is larger by E4M3_ROUNDING there. A bias is as large as the sums: without it the error is 0.7.
+transposed operand or a missing tile causes far larger errors. Rounding the output to e4m3 adds 0.026, so the limit is
+larger by E4M3_ROUNDING there. A bias is as large as the sums: without it the error is 0.7.
 """
 
 import math
@@ -58,7 +59,7 @@ from fp8bench.schema.gemm import REFUSED_PAIR, Fp8Format, Output, Precision, Pro
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
 SMALLEST_AMAX = 1e-12
-"""torchao's: a tensor of zeros has a finite scale."""
+"""torchao's lower limit of an amax, which gives a tensor of zeros a finite scale."""
 
 TRANSPOSED: dict[Role, tuple[bool, bool]] = {
     "forward": (False, False),
@@ -68,7 +69,7 @@ TRANSPOSED: dict[Role, tuple[bool, bool]] = {
 FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
 OUTPUT: dict[Output, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "e4m3": E4M3}
 DEVIATIONS = 8.0
-"""Of a normal distribution: beyond them lies one value in 8e14, and a large output has 1e9."""
+"""Standard deviations of a normal value: one value in 8e14 is beyond them, and a large output has 1e9 values."""
 
 LIMIT = 1e-2
 E4M3_ROUNDING = 0.03
@@ -78,22 +79,22 @@ FAST_EXACT_UP_TO = 4096
 
 @dataclass(frozen=True)
 class Quantized:
-    """data: fp8, [rows, K], K contiguous. inverse_scale: float32, [] tensorwise or [rows, 1] rowwise; data times it is
-    the matrix that was cast.
+    """A cast matrix. data: fp8, [rows, K], K contiguous. inverse_scale: float32, [] tensorwise or [rows, 1] rowwise.
+    data times inverse_scale is the matrix that was cast.
     """
 
     data: Tensor
     inverse_scale: Tensor
 
     def dequantized(self, rows: slice = slice(None)) -> Tensor:
-        """float32, [rows, K]."""
+        """Return the matrix in float32, [rows, K]."""
         scale = self.inverse_scale[rows] if self.inverse_scale.dim() else self.inverse_scale
         return self.data[rows].float() * scale
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sums: bias, bf16, [N], is added, then they are rounded to the dtype."""
+    """What follows the sums: bias, bf16, [N], is added, then they are rounded to dtype."""
 
     dtype: torch.dtype = torch.bfloat16
     bias: Tensor | None = None
@@ -101,12 +102,12 @@ class Epilogue:
 
 PLAIN = Epilogue()
 Multiply = Callable[[Quantized, Quantized, bool, Epilogue], Tensor]
-"""(left, right, fast accumulation, epilogue) -> [M, N]."""
+"""A function (left, right, fast accumulation, epilogue) -> [M, N]."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """name: for the record. emulated: without fp8 units."""
+    """A function that multiplies. name: its name for the record. emulated: whether it runs without fp8 units."""
 
     name: str
     multiply: Multiply
@@ -114,18 +115,18 @@ class Kernel:
 
 
 def is_rowwise(precision: Precision) -> bool:
-    """Whether each row has a scale of its own."""
+    """Return whether each row has its own scale."""
     return precision.startswith("fp8-rowwise")
 
 
 def is_fast(precision: Precision) -> bool:
-    """Whether sums may stay in the tensor cores' own precision."""
+    """Return whether sums may stay in the tensor cores' own precision."""
     return precision.endswith("-fast")
 
 
 def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.dtype]:
-    """fp8 formats of left and right: those that the product names; else those of training, where with a scale a tensor
-    the output's gradient (the left one) is e5m2.
+    """Return the fp8 formats of left and right: those that the product names, otherwise those of training, where the
+    output's gradient (the left operand) is e5m2 if there is one scale per tensor.
     """
     if product.formats is not None:
         left, right = product.formats
@@ -135,7 +136,7 @@ def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.
 
 
 def epilogue(product: Product, device: torch.device, generator: torch.Generator) -> Epilogue:
-    """Its bias, drawn as large as the sums are, and its output's dtype."""
+    """Return the epilogue: a bias drawn as large as the sums, if the product has one, and the output's dtype."""
     if not product.bias:
         return Epilogue(OUTPUT[product.output])
     drawn = torch.randn(product.shape.n, device=device, generator=generator) * output_size(product)
@@ -143,8 +144,8 @@ def epilogue(product: Product, device: torch.device, generator: torch.Generator)
 
 
 def output_size(product: Product) -> float:
-    """The standard deviation of the GEMM's sums, without a bias: the root of K; of an e4m3 output so much less, by a
-    power of two, that e4m3's largest value lies DEVIATIONS away.
+    """Return the standard deviation of the GEMM's sums without a bias: the root of K. For an e4m3 output it is smaller,
+    by a power of two, so that e4m3's largest value is DEVIATIONS away.
     """
     size = math.sqrt(product.shape.k)
     if product.output != "e4m3":
@@ -154,8 +155,8 @@ def output_size(product: Product) -> float:
 
 
 def operands(product: Product, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Left [M, K] and right [N, K], bf16, normally distributed: zeros and repeated values cost a GPU less power, and
-    run at higher clocks than any training does.
+    """Return left [M, K] and right [N, K] in bf16, normally distributed. With zeros and repeated values, a GPU draws
+    less power and runs at higher clocks than in any training.
     """
     shape = product.shape
     left, right = TRANSPOSED[product.role]
@@ -177,8 +178,8 @@ def _normal(
 
 
 def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor, Tensor]:
-    """matrix: bf16, [rows, K], in any layout. Returns what `Quantized` holds, as plain tensors, so that torch.compile
-    takes this function whole.
+    """Return the fields of `Quantized` as plain tensors, so that torch.compile can compile this function completely.
+    matrix: bf16, [rows, K], in any layout.
     """
     largest = torch.finfo(dtype).max
     amax = matrix.abs().amax(dim=1, keepdim=True) if rowwise else matrix.abs().amax()
@@ -188,8 +189,8 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
 
 
 def find_kernel(device: torch.device) -> Kernel:
-    """The first that this torch has for the device. For a CPU each is tried on a small GEMM; for a GPU none is: the
-    first one's error where fp8 does not run is the reason in the record.
+    """Return the first kernel that this torch has for the device. On a CPU each is tried on a small GEMM. On a GPU none
+    is: if fp8 does not run there, the error of the first kernel is the reason in the record.
     """
     known: list[tuple[str, Multiply]] = [("torch._scaled_mm", private_scaled_mm)]
     if hasattr(functional, "scaled_mm") and hasattr(functional, "ScalingType"):
@@ -201,7 +202,7 @@ def find_kernel(device: torch.device) -> Kernel:
 
 
 def _runs(multiply: Multiply) -> bool:
-    """Whether it multiplies on a CPU, with either kind of scales and in either format."""
+    """Return whether the function multiplies on a CPU, with both kinds of scales and in both formats."""
     ones = torch.ones(32, 32)
     try:
         for scale in (torch.ones(()), torch.ones(32, 1)):
@@ -213,7 +214,7 @@ def _runs(multiply: Multiply) -> bool:
 
 
 def public_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
-    """torch.nn.functional.scaled_mm (torch 2.10 and later)."""
+    """Multiply by torch.nn.functional.scaled_mm (torch 2.10 and later)."""
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
     output: Tensor = functional.scaled_mm(
@@ -231,7 +232,7 @@ def public_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilog
 
 
 def private_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
-    """torch._scaled_mm."""
+    """Multiply by torch._scaled_mm."""
     output: Tensor = torch._scaled_mm(
         left.data,
         right.data.t(),
@@ -245,27 +246,27 @@ def private_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilo
 
 
 def widened_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
-    """Without fp8 units: the same numbers, in float32."""
+    """Multiply without fp8 units: the same numbers, in float32."""
     sums = torch.mm(left.dequantized(), right.dequantized().t())
     return (sums if then.bias is None else sums + then.bias.float()).to(then.dtype)
 
 
 def bf16_mm(left: Tensor, right: Tensor, _fast: bool, then: Epilogue = PLAIN) -> Tensor:
-    """The reference of fp8. Its output is bf16, whatever fp8's is."""
+    """Multiply in bf16, as the reference of fp8. The output is bf16, whatever the fp8 GEMM's is."""
     if then.bias is None:
         return torch.mm(left, right.t())
     return torch.addmm(then.bias, left, right.t())
 
 
 def refusal(product: Product, kernel: Kernel) -> str | None:
-    """Why an fp8 GEMM is not tried; None: it is. A GPU's library is asked, and refuses by itself what it cannot do."""
+    """Return why an fp8 GEMM is not tried; None if it is. On a GPU, the library itself refuses what it cannot do."""
     if kernel.emulated and product.formats == REFUSED_PAIR:
         return "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices"
     return None
 
 
 def limit(precision: Precision, inner: int, output: Output = "bf16") -> float:
-    """The error up to which a GEMM counts as correct. inner: K."""
+    """Return the error up to which a GEMM counts as correct. inner: K."""
     rounding = E4M3_ROUNDING if output == "e4m3" and precision != "bf16" else 0.0
     return rounding + (LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT)
 
@@ -273,7 +274,7 @@ def limit(precision: Precision, inner: int, output: Output = "bf16") -> float:
 def gemm_error(
     output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape, bias: Tensor | None = None
 ) -> float | None:
-    """Of the output, [M, N], against the exact sums over these operands; None where it is not finite."""
+    """Return the error of the output, [M, N], against the exact sums over these operands; None if it is not finite."""
     exact_type = torch.float64 if output.device.type == "cpu" else torch.float32
     left_values, left_scale = _parts(left)
     right_values, right_scale = _parts(right)
@@ -286,21 +287,21 @@ def gemm_error(
         return sums if bias is None else sums.add_(bias)
 
     def found(rows: slice) -> Tensor:
-        # torch subtracts no fp8.
+        # torch cannot subtract fp8 values.
         return output[rows].float() if output.itemsize == 1 else output[rows]
 
     return _relative_error(shape.m, shape, exact, found)
 
 
 def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:
-    """Of a cast against the matrix, [rows, K]; None where it is not finite."""
+    """Return the error of a cast against the matrix, [rows, K]; None if it is not finite."""
     return _relative_error(matrix.shape[0], shape, lambda rows: matrix[rows].float(), cast.dequantized)
 
 
 def _relative_error(
     count: int, shape: Shape, exact: Callable[[slice], Tensor], found: Callable[[slice], Tensor]
 ) -> float | None:
-    """Of `count` rows, some at a time. exact: gives new tensors, which are overwritten."""
+    """Return the error of `count` rows, computed in parts. exact: returns new tensors, which are overwritten."""
     wrong = whole = 0.0
     step = checked_rows(shape)
     for first in range(0, count, step):
@@ -313,14 +314,14 @@ def _relative_error(
 
 
 def complaint(error: float | None, allowed: float, what: str) -> str | None:
-    """Why it is not correct, as a clause; None: it is."""
+    """Return why a result is not correct, as a clause; None if it is."""
     if error is None:
         return f"{what} is not finite"
     return f"{what} is off by {error:.2g}, more than {allowed:.2g}" if error > allowed else None
 
 
 def _parts(matrix: Tensor | Quantized) -> tuple[Tensor, Tensor]:
-    """Its values, and the scale to multiply them by."""
+    """Return a matrix's values, and the scale by which they are multiplied."""
     if isinstance(matrix, Quantized):
         return matrix.data, matrix.inverse_scale
     return matrix, torch.ones((), device=matrix.device)

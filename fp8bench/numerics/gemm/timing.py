@@ -1,24 +1,24 @@
-"""How long one call takes on the device, from a cold cache, again and again.
+"""Times repeated calls on the device, each from a cold cache.
 
-A loop that multiplies the same two matrices finds its operands in the L2 cache, where training does not have them:
-between two uses of a weight the whole model runs. So before each repetition a buffer several times the L2 cache is
+A loop that multiplies the same two matrices finds its operands in the L2 cache. Training does not, because the complete
+model runs between two uses of a weight. So before each repetition a buffer several times the size of the L2 cache is
 written, and operands rotate among several sets.
 
-On a GPU a repetition lies between two CUDA events, and all are queued before any is read. If a launch took the host
-longer than the GPU needs for what is queued, the wait for the host would be counted too. So the buffer is written often
-enough to take 1.5 times as long as the launch; and once a repetition is queued, its first event is queried. If the GPU
-has passed it already, the repetition is late and not counted; where more than one in ten is late, all are repeated with
-twice the lead.
+On a GPU a repetition is between two CUDA events, and all repetitions are queued before any event is read. If a launch
+took the host longer than the GPU needs for the queued work, the wait for the host would be counted too. So the buffer
+is written often enough to take 1.5 times as long as the launch, and as soon as a repetition is queued, its first event
+is queried. If the GPU has already passed it, the repetition is late and not counted. If more than one in ten is late,
+all are repeated with twice the lead.
 
 Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose and load
 kernels, and the clock of an idle GPU needs some milliseconds to rise. A GEMM that draws more than the GPU's power limit
-runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 226 us in bf16 for
-70 ms, then 230 to 244. A training step runs in that later state. So what is compared with training is timed after
-SETTLE_S of its own load, and only a GPU's ceiling without that.
+runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 226 us in bf16 for 70
+ms, then 230 to 244. A training step runs in that later state. So a timing that is compared with training starts after
+SETTLE_S of its own load, and only a GPU's ceiling is timed without that.
 
-That state is not steady. The flushes between repetitions draw less power than a GEMM; back to back, without them, fc1
-falls from 737 TFLOP/s to 640 in a quarter of a second, and to 600 in three. With them its clock wanders between 1800
-and 1950 MHz, near that of ViT-Huge's steps (1680 to 1905). See evidence/README.md.
+That state is not steady. The flushes between repetitions draw less power than a GEMM. Back to back, without flushes,
+fc1 falls from 737 TFLOP/s to 640 in a quarter of a second, and to 600 in three. With flushes its clock varies between
+1800 and 1950 MHz, near that of ViT-Huge's steps (1680 to 1905). See evidence/README.md.
 
 A CPU is timed by the host's clock with warm caches. Its figures only show that the command works.
 """
@@ -31,47 +31,47 @@ from typing import Protocol
 import torch
 
 Call = Callable[[int], object]
-"""Does the work once. Takes the number of the repetition, which chooses a set of operands."""
+"""Does the work once. The argument is the number of the repetition, which selects a set of operands."""
 
 FEWEST = 20
 MOST = 200
-"""More of them make the interval no narrower than the process's own luck is wide."""
+"""More repetitions do not make the interval narrower than the variation between processes."""
 
 FEWEST_WARM = 3
 WARM_SHARE = 0.25
 SETTLE_S = 0.3
-"""An H200's clock fell within 60 to 400 ms of a steady load; rounds average over what it does later (`bench`)."""
+"""An H200's clock fell within 60 to 400 ms of a steady load. Rounds average over its later changes (`bench`)."""
 
 SMALLEST_FLUSH = 256 * 2**20
 MOST_FLUSHES = 32
 LEAD = 1.5
-"""How much longer the flush is to take the GPU than what follows takes the host to launch."""
+"""How many times as long the flush should take the GPU as launching the work after it takes the host."""
 
 MOST_LATE = 0.1
-"""Share of repetitions."""
+"""The largest share of late repetitions."""
 
 
 class Timer(Protocol):
-    """flush_bytes: what is written before each repetition; None: nothing."""
+    """The interface of a timer. flush_bytes: the bytes written before each repetition; None if nothing is written."""
 
     flush_bytes: int | None
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """Seconds, one a repetition, in order. seconds: the budget. settled: only after SETTLE_S under load."""
+        """Return seconds per repetition, in order. seconds: the budget. settled: only after SETTLE_S under load."""
 
 
 def repetitions(seconds: float, each_s: float) -> int:
-    """How many fill the budget, within FEWEST and MOST."""
+    """Return how many repetitions fill the budget, within FEWEST and MOST."""
     return min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
 
 
 class HostTimer:
-    """perf_counter: on a CPU the work is done when the call returns."""
+    """Times by perf_counter. On a CPU the work is done when the call returns."""
 
     flush_bytes: int | None = None
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """See Timer. A CPU has no settled state here."""
+        """Return seconds per repetition (see Timer). A CPU has no settled state here."""
         warm = self._timed(call, FEWEST_WARM)
         return self._timed(call, repetitions(seconds, min(warm)))
 
@@ -85,17 +85,17 @@ class HostTimer:
 
 
 class CudaTimer:
-    """Events on the current stream, each repetition from a cold L2 cache."""
+    """Times by events on the current stream, each repetition from a cold L2 cache."""
 
     def __init__(self, device: torch.device) -> None:
         self.flush_bytes: int | None = flush_bytes(device)
         self._device = device
         self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
-        # The quickest of some, behind others: the first loads the kernel, and one alone would wait for its launch.
+        # The quickest of several, after others: the first loads the kernel, and a single one would wait for its launch.
         self._flush_s = min(seconds for seconds, _ in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """See Timer. Waits for the device before and after. Raises RuntimeError where the host is too slow for it."""
+        """See Timer. Waits for the device before and after. Raises RuntimeError if the host is too slow."""
         flushes = self._flushes(call)
         while True:
             found = self._loaded(call, seconds, settled, flushes)
@@ -113,7 +113,7 @@ class CudaTimer:
         return kept
 
     def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[tuple[float, bool]]:
-        """Repetitions that fill the budget, after a warm-up under the same load."""
+        """Run repetitions that fill the budget, after a warm-up under the same load."""
         pilot = sorted(seconds for seconds, _ in self._elapsed(call, FEWEST_WARM, flushes))
         each_s = pilot[len(pilot) // 2] + flushes * self._flush_s
         count = repetitions(seconds, each_s)
@@ -124,7 +124,7 @@ class CudaTimer:
         return self._elapsed(call, count, flushes)
 
     def _flushes(self, call: Call) -> int:
-        """How often the buffer must be written for the host to stay ahead."""
+        """Return how often the buffer must be written for the host to stay ahead."""
         launches = []
         for number in range(1 + FEWEST_WARM):
             torch.cuda.synchronize(self._device)
@@ -132,12 +132,13 @@ class CudaTimer:
             call(number)
             launches.append(time.perf_counter() - began)
         torch.cuda.synchronize(self._device)
-        # The first call chooses and loads kernels. The slowest of the others: a lead that is lost once is a bad sample.
+        # The first call chooses and loads kernels. The slowest of the others counts: one late repetition is a bad
+        # sample.
         return min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
 
     def _elapsed(self, call: Call, count: int, flushes: int) -> list[tuple[float, bool]]:
-        """Seconds of `count` repetitions, queued without a wait; and whether the GPU began each before all of it was
-        queued, and may have waited for the host.
+        """Return the seconds of `count` repetitions, queued without waiting; and for each whether the GPU began before
+        all of it was queued, so that it may have waited for the host.
         """
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
@@ -159,11 +160,11 @@ class CudaTimer:
 
 
 def flush_bytes(device: torch.device) -> int:
-    """Twice the L2 cache, SMALLEST_FLUSH at least."""
+    """Return twice the size of the L2 cache, at least SMALLEST_FLUSH."""
     cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
     return max(SMALLEST_FLUSH, 2 * cache)
 
 
 def timer_for(device: torch.device) -> Timer:
-    """The right timer for the device."""
+    """Return the timer for the device."""
     return CudaTimer(device) if device.type == "cuda" else HostTimer()
