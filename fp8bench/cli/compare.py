@@ -53,7 +53,7 @@ def compare(
     ),
     selection: Selection = Selection(),
     shown: Shown = Shown(),
-    kind: Annotated[str, choice("--kind", KINDS, "Of what: runs, or what these commands kept.")] = "run",
+    kind: Annotated[str, choice("--kind", KINDS, "Kind of record: runs, or what these commands kept.")] = "run",
     strict: Strict = False,
     form: Form = "table",
     results_dir: list[Path] = typer.Option(

@@ -61,7 +61,7 @@ def report(
     path, kind = _place(output, plot, form)
     _require_free(path, force)
     if predict and plot is not None:
-        raise UsageError("--predict is of the page, and a plot draws measurements", "Omit --predict, or --plot")
+        raise UsageError("--predict applies to the page; a plot draws measurements only", "Omit --predict, or --plot")
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
@@ -95,7 +95,7 @@ def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> C
         return options
     most = found.most_common(1)[0][0]
     others = ", ".join(sorted(found.keys() - {most}))
-    log(f"of {most}, which most records here are of; --workload chooses another ({others})")
+    log(f"showing {most}, the workload of most records; --workload chooses another ({others})")
     return options._replace(wanted=replace(options.wanted, workload=most))
 
 

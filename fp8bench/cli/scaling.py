@@ -31,7 +31,7 @@ def scaling(
         None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Whose records [every one that has any]."
     ),
     scope: Scope = Scope(),
-    reference: Annotated[str, option("MODE[:RECIPE]", "Faster than which mode.", names.modes)] = REFERENCE,
+    reference: Annotated[str, option("MODE[:RECIPE]", "Mode to compare with.", names.modes)] = REFERENCE,
     project: Annotated[
         str | None, option("N,N,...", "Project one node to these numbers of nodes, apart and marked.")
     ] = None,

@@ -90,7 +90,7 @@ def _missing(key: str, instance: Instance | None, query: PriceQuery) -> tuple[st
         return what, f"choose with --region, or {GIVE_ONE}"
     earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
     if earliest is None:
-        return f"those of {key!r} carry no date, and hold today only", "see them with --price-as-of today"
+        return f"those of {key!r} have no date and apply only today", "see them with --price-as-of today"
     what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}"
     return what, f"--price-as-of {earliest} takes it, or {GIVE_ONE}"
 

@@ -58,7 +58,7 @@ class Session(Frozen):
     round: int = Field(ge=1, description="rounds begin at 1")
     position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
     arm: Literal["A", "B"] | None = Field(default=None, description="in a comparison of a mode with itself")
-    rounds: PositiveInt | None = Field(default=None, description="requested, as what follows; null: not recorded")
+    rounds: PositiveInt | None = Field(default=None, description="as requested; null: not recorded")
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
     batch_search: BatchSearch | None = Field(

@@ -124,7 +124,7 @@ class GPTLayerWorkload:
         """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""
         if self.data == "loader":
             raise ModeUnavailable(
-                f"a batch of {self.name} is activations, which a layer before it would make on the GPU, and no loader",
+                f"a batch of {self.name} consists of activations, which a loader cannot provide",
                 "Omit --data: it is `device` for this workload",
             )
         tokens = self.units_per_step(batch_size)

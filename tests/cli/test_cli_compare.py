@@ -136,8 +136,8 @@ def test_a_region_that_no_price_is_of_is_wrong_usage_with_those_there_are(fp8ben
     ("asked", "words"),
     [
         (("--price-as-of", "2020-01-01"), "the earliest is of 2023-11-15"),
-        (("--purchase", "spot", "--price-as-of", "2024-01-01"), "carry no date"),
-        (("--region", "us-west-2", "--price-as-of", "2024-01-01"), "carry no date"),
+        (("--purchase", "spot", "--price-as-of", "2024-01-01"), "have no date"),
+        (("--region", "us-west-2", "--price-as-of", "2024-01-01"), "have no date"),
     ],
 )
 def test_what_has_no_price_says_why_under_the_table(asked, words, fp8bench_in):

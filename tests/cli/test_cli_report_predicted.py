@@ -67,7 +67,10 @@ def test_the_price_is_of_the_pages_day(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["h200-1x", "--predict", "p5", "--plot", "speed"], "--predict is of the page, and a plot draws measurements"),
+        (
+            ["h200-1x", "--predict", "p5", "--plot", "speed"],
+            "--predict applies to the page; a plot draws",
+        ),
         (["h200-1x", "--predict", "p6"], "unknown instance 'p6'"),
         (["h200-1x", "--predict", "h200-1x"], "h200-1x itself was measured on 1 GPU"),
         (["cpu", "--predict", "p5"], "no row was measured on a GPU, so nothing can be predicted from it"),

@@ -248,7 +248,7 @@ class TestDryRun:
         (("--budget", "5s"), r"a budget of 5s is too small for one run: .* take about 3\d s\. Give at least that"),
         (("--budget", "10parsec"), "unknown unit of time 'parsec'. Units are s, min, h"),
         (("--budget", "10"), "it has no unit of time"),
-        (("--budget", "soon"), "it is no time"),
+        (("--budget", "soon"), "it is not a duration"),
         (("--budget", "0min"), "it must be above 0"),
         (("--budget", "1h", "--budget-usd", "2"), "both --budget and --budget-usd were given"),
         (("--budget-usd", "2"), "--budget-usd needs the price of this machine"),

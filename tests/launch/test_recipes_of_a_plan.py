@@ -48,8 +48,8 @@ def test_all_layers_is_what_a_mode_does_by_itself():
 @pytest.mark.parametrize(
     ("modes", "layers", "told"),
     [
-        (["baseline-bf16"], "mlp", "is of no mode here: baseline-bf16"),
-        (["te-fp8-article"], "mlp", "is of no mode here: te-fp8-article"),
+        (["baseline-bf16"], "mlp", "applies to none of the modes: baseline-bf16"),
+        (["te-fp8-article"], "mlp", "applies to none of the modes: te-fp8-article"),
         (["te-fp8", "torchao-float8"], "torchao", "torchao's own rule"),
         (["te-fp8"], "a,b", "cannot stand in a mode's name"),
     ],

@@ -61,7 +61,7 @@ def test_a_turn_is_called_by_its_switches():
     [
         ("fused-qvk", {}, "unknown switch 'fused-qvk'", "Did you mean 'fused-qkv'?"),
         ("weight-cache", {"grad_accumulation": 1}, "a step of one micro-batch casts them once anyway", "--grad-acc"),
-        ("weight-cache", {"mode": ("te-bf16",)}, "which te-bf16 has not", "--mode te-fp8"),
+        ("weight-cache", {"mode": ("te-bf16",)}, "which te-bf16 does not have", "--mode te-fp8"),
         ("fused-wgrad", {"optimizer": "adamw"}, "where torch's optimizers do not look", "--optimizer none"),
         ("fused-wgrad", {"gpus": 2}, "neither DDP nor FSDP2 shares gradients", "--tensor-parallel"),
         ("fused-wgrad+parallel-setup", {}, "DDP waits for gradients that never come", "Omit one"),
@@ -71,7 +71,7 @@ def test_a_turn_is_called_by_its_switches():
         ("fp8-weights+weight-cache", {"mode": ("te-fp8:current",)}, "nothing left to cast", "Omit weight-cache"),
         ("fused-qkv", {"workload": "llm-1b"}, "does not apply to 'llm-1b'", "llm-1b takes weight-cache"),
         ("fused-qkv", {"workload": "vit-huge"}, "does not apply to 'vit-huge'", "--workload gpt-layer"),
-        ("fused-qkv", {"te_attention": "sdpa"}, "Transformer Engine's whole layer", "Omit --te-attention"),
+        ("fused-qkv", {"te_attention": "sdpa"}, "Transformer Engine's own layer", "Omit --te-attention"),
         ("fused-qkv", {"mode": ("baseline-bf16",)}, "which no requested mode has", "Add --mode te-fp8"),
     ],
 )

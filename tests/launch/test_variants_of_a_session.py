@@ -124,7 +124,10 @@ class TestResume:
             ((*THREE, {**OTHER, "batch_size": 9}), r"baseline-fp32 \(batch 9, compile on\) is new"),
             ((SMALL, {**LARGE, "batch_size": 9}, OTHER), r"baseline-bf16 with batch 8 \(now 9\)"),
             ((SMALL, LARGE, {**OTHER, "compile": "off"}), r"baseline-fp32 with compile on \(now off\)"),
-            (({**SMALL, "optimizer": "adam"}, LARGE, OTHER), r"baseline-bf16 with optimizer as of all \(now adam\)"),
+            (
+                ({**SMALL, "optimizer": "adam"}, LARGE, OTHER),
+                r"baseline-bf16 with optimizer as for all variants \(now adam\)",
+            ),
         ],
     )
     def test_a_changed_file_is_refused_with_what_changed(self, now, said):

@@ -121,7 +121,7 @@ class TestLayers:
         assert "blocks.*.attn.qkv" in caught.value.remedy
 
     def test_a_choice_that_was_not_made_is_refused(self):
-        with pytest.raises(ModeUnavailable, match="layers=auto is decided where"):
+        with pytest.raises(ModeUnavailable, match="layers=auto is only resolved by"):
             TEFP8("delayed,layers=auto").convert(ViTMicro().build(CPU))
 
     def test_some_layers_in_fp8_pass_the_gate(self):

@@ -79,7 +79,7 @@ def test_a_host_that_the_gpu_waits_for_has_no_range_either():
     waiting = some(*records(by_category={"gemm_bf16": 0.05}))
     (row,) = predicted(waiting, cases=[case(one_source(), "narrow-1x")]).rows
     assert row.step_time_range_s is None
-    assert "how fast another host is nobody knows" in row.warnings[0]
+    assert "the speed of another host is not known" in row.warnings[0]
 
 
 def test_one_process_is_not_a_measurement():

@@ -30,7 +30,7 @@ EAST, WEST = price(10.0), price(12.0, region="us-west-2")
             ("none of 'box' is known for 2026-11-21: the earliest is of 2026-12-01", "--price-as-of 2026-12-01"),
         ),
         ((EAST,), THEN, ("known for 2025-01-01: the earliest is of 2026-11-01", "--price-as-of 2026-11-01")),
-        ((price(1.0, as_of=None),), THEN, ("carry no date, and hold today only", "--price-as-of today")),
+        ((price(1.0, as_of=None),), THEN, ("have no date and apply only today", "--price-as-of today")),
     ],
 )
 def test_what_cannot_be_priced_says_why_and_names_the_remedy(prices, query, words):

@@ -127,8 +127,7 @@ class TestDivergence:
             "the reference, baseline-bf16, diverged: the loss was not finite at step 30"
         )
         assert sentences(found) == [
-            "te-fp8:delayed has no seed in common with a reference that came to its end: nothing can be said of its "
-            "loss."
+            "te-fp8:delayed shares no seed with a reference that finished: its loss cannot be judged."
         ]
 
 

@@ -41,7 +41,7 @@ def test_the_table_has_a_row_a_size_and_mode():
     assert re.search(r"^1 x 8 +baseline-bf16 +1,000 +100 % +- ", text, re.MULTILINE)
     assert re.search(r"^ +te-fp8 +1,080 +98.2 % +\+20.0 % ", text, re.MULTILINE)
     assert "te-fp8 against baseline-bf16: +10.0 % on 1 node to +20.0 % on 2 nodes." in text
-    assert "baseline-bf16: of a GPU's rate on 1 node 90.0 % are left on 2 nodes, and a billion tokens" in text
+    assert "baseline-bf16: 90.0 % of a GPU's rate on 1 node remain on 2 nodes, and a billion tokens" in text
     assert " cost 11.1 % more." in text
     assert "p5: 100.00 USD/h for 8 GPUs of a node (price of 2023-01-01)." in text
 

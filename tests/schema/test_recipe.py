@@ -47,7 +47,7 @@ def test_equal_recipes_have_one_name_in_whatever_way_they_are_written(label, kep
         ("te-fp8:delayed,margin=-1", "invalid value '-1' of margin", "from 0 to 16"),
         ("te-fp8:delayed,margin", "has no value", "margin=0"),
         ("te-fp8:delayed,margin=1,margin=2", "is given twice", "Keep one"),
-        ("te-fp8:layers=(", "is no regular expression", "layers=mlp"),
+        ("te-fp8:layers=(", "is not a regular expression", "layers=mlp"),
         ("te-fp8:layers=a/b", "cannot stand in a mode's name", "without commas, slashes"),
         ("te-fp8:layers=torchao", "torchao's own rule", "torchao-float8:layers=torchao"),
         ("te-fp8-article:layers=mlp", "unknown field of te-fp8-article:delayed 'layers'", "modes --fields"),

@@ -64,7 +64,7 @@ def test_the_gate_compares_every_weights_gradient(mode):
 @pytest.mark.parametrize(
     ("settings", "mode", "why"),
     [
-        ({"data": "loader"}, BaselineBF16, "no loader"),
+        ({"data": "loader"}, BaselineBF16, "which a loader cannot provide"),
         ({"sequence_length": 33, "batch_size": 1}, TorchAOFloat8, "batch 1 x sequence 33 are 33"),
         ({"weight_dtype": "bfloat16"}, BaselineFP32, "computes in float32"),
         ({"weight_dtype": "float16"}, BaselineBF16, "computes in bfloat16"),

@@ -73,7 +73,7 @@ def test_a_border_that_moves_is_another_text():
     [
         (lambda path: None, "there is no such file"),
         (lambda path: path.mkdir(), "is a folder"),
-        (lambda path: path.write_bytes(b"short"), "has 5 bytes, which is no text"),
+        (lambda path: path.write_bytes(b"short"), "has 5 bytes, which is not enough text"),
     ],
     ids=["missing", "folder", "short"],
 )

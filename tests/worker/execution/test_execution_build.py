@@ -58,7 +58,7 @@ class TestWrap:
         assert torch._dynamo.config.optimize_ddp is False
 
     def test_a_model_without_blocks_is_refused(self):
-        with pytest.raises(ModeUnavailable, match="no list of like blocks"):
+        with pytest.raises(ModeUnavailable, match="no list of identical blocks"):
             wrap(nn.Linear(16, 4), "blocks", 1)
 
     def test_the_outermost_list_of_like_modules_is_found(self):
