@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRIALS = 150
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "host",
     [
@@ -34,6 +35,7 @@ def test_with_the_default_rounds_intervals_hold_the_truth_and_verdicts_are_right
     assert rounds == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["one process in five 5 % slower", "half of the processes 5 % slower"])
 def test_with_a_precision_they_do_so_where_processes_have_two_states(host):
     coverage, false_verdicts, power, rounds = one_line(situation_called(host), None, TRIALS // 2, STEPS)

@@ -174,6 +174,7 @@ def test_what_is_refused_in_one_line(called, arguments, said):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_as_a_program(tmp_path):
     done = call(tmp_path, "dtypes", "--cast", "-0.78,1e6", "--format", "json")

@@ -75,6 +75,7 @@ def test_with_allow_mismatch_they_are_judged_and_marked(fp8bench_in, tmp_path):
     assert any("unlike the reference in machine" in mark for row in judged for mark in row["marks"])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_resuming_settings_that_differ_is_one_line(fp8bench_in, outside_site):
     site = {"PYTHONPATH": str(outside_site)}

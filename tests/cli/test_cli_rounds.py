@@ -103,6 +103,7 @@ class TestAgainstItself:
         assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A"] * 2
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, outside_site):
     done = call(

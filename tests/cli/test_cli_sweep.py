@@ -362,6 +362,7 @@ class TestBatchAuto:
         assert "batch size: each mode's is found first, in a few more starts" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_real_group_of_two_finds_the_size_beyond_which_one_rank_has_no_memory(tmp_path, outside_site):
     done = call(

@@ -149,6 +149,7 @@ def test_a_named_mode_that_cannot_run_is_exit_code_3_and_the_one_beside_it_still
     assert (code, [record["status"] for record in records]) == (3, ["unsupported", "ok"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["te-bf16", "te-fp8", "baseline-tf32", "torchao-float8:rowwise_with_gw_hp"])
 def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
     code, [record], _ = run("--mode", mode, "--gpus", "1", "--warmup", "0", "--steps", "1")

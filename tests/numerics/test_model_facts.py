@@ -34,6 +34,7 @@ def test_of_llama_each_layer_is_a_block():
     assert facts("llm-micro").transformer_engine.blocks == 2
 
 
+@pytest.mark.thorough
 def test_of_a_convnext_the_mlps_are_taken_layer_by_layer():
     found = facts("timm:convnext_tiny", image_size=32)
     assert (found.linear_layers, found.fp8_layers) == (37, 36)

@@ -193,6 +193,7 @@ class TestMachines:
         assert len(found["trainings"][0]["curve"]["train_loss"]) == STEPS
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_curves_are_drawn_and_the_same_ones_give_the_same_bytes(catalog, tmp_path, suffix):

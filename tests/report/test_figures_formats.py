@@ -112,6 +112,7 @@ def test_labels_on_one_line_never_overlap():
         assert all(left + half < right - other for (left, half), (right, other) in pairwise(ends))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["all.svg", "all.png"])
 def test_the_same_numbers_give_the_same_bytes_without_their_day_or_what_drew_them(name, tmp_path):
     for folder in ("one", "other"):

@@ -68,6 +68,7 @@ def test_a_sweep_whose_every_product_failed_is_drawn_all_the_same(tmp_path):
     assert drawn(sweep_record(products=products), tmp_path / "lines.svg").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("made", [gemm_record, sweep_record])
 @pytest.mark.parametrize("name", ["one.svg", "one.png"])
 def test_the_same_numbers_give_the_same_bytes_and_a_png_is_wide_enough_for_a_readme(made, name, tmp_path):

@@ -62,6 +62,7 @@ def test_the_jump_names_its_scalings_and_its_size(tmp_path):
     assert "Transformer Engine" in texts(tmp_path / "both.svg")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("draw", DRAWERS)
 @pytest.mark.parametrize("name", ["one.svg", "one.png"])
 def test_the_same_numbers_give_the_same_bytes_and_a_png_is_wide_enough_for_a_readme(draw, name, tmp_path):

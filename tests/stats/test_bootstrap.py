@@ -24,6 +24,7 @@ def generator() -> np.random.Generator:
 
 
 class TestCircularBlockMedians:
+    @pytest.mark.thorough
     @pytest.mark.slow
     @pytest.mark.parametrize("steps", [20, 40, 41])
     @pytest.mark.parametrize("correlation", [0.0, 0.6])

@@ -52,6 +52,7 @@ def test_what_is_allowed_is_a_share(allowed):
         regression(REFERENCE, REFERENCE, allowed)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_equal_modes_fail_hardly_ever_and_a_slow_down_well_beyond_the_limit_nearly_always():
     rng = np.random.default_rng(3)

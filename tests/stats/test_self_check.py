@@ -50,6 +50,7 @@ def trials(host: str) -> list[list[Centre]]:
     return [next(made) for _ in range(TRIALS)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["processes differ by 1 %", "processes differ by 3 %"])
 @pytest.mark.slow
 def test_it_fails_an_interval_that_ignores_processes_and_passes_the_tools_own(host: str) -> None:

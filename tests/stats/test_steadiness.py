@@ -158,6 +158,7 @@ class TestThirds:
     def test_a_change_that_is_certain_but_small_is_none(self) -> None:
         assert unsteady(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0) is None
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize(
         "shape",
@@ -182,6 +183,7 @@ class TestThirds:
 
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.9
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize(("steps", "trials"), [(40, 1000), (100, 500), (300, 500)])
     @pytest.mark.slow

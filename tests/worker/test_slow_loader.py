@@ -136,6 +136,7 @@ class Counted:
         return next(generator)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("waiting", "timed_steps", "dropped"), [(None, 3, 0), (0, 3, 0), (2, 4, 2), (7, 7, 7)])
 def test_what_may_be_waiting_is_dropped_and_without_a_word_nothing_is(waiting, timed_steps, dropped):
     batches = Counted(waiting)

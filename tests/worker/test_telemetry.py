@@ -178,6 +178,7 @@ class TestSampler:
         assert found.warning is not None
         assert found.warning.startswith("the sampler did not start: [Errno 2]")
 
+    @pytest.mark.thorough
     def test_waiting_for_the_first_sample_has_an_end(self, nvml):
         nvml(slow_s=600)
         with Sampler(GPU, rank=0) as sampler:

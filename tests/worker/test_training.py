@@ -76,6 +76,7 @@ def test_they_are_ended_also_where_a_step_failed():
     assert workload.ended
 
 
+@pytest.mark.thorough
 def test_what_was_made_before_is_no_longer_walked_by_the_collector():
     gc.unfreeze()
     with ready():

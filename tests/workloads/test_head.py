@@ -57,6 +57,7 @@ def test_without_gradients_it_keeps_nothing(parts):
     assert loss.item() == pytest.approx(layer(x, targets).item(), rel=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_torch_compile_takes_it_whole(parts, monkeypatch):
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 10 * WORDS)

@@ -133,6 +133,7 @@ class TestRefusals:
         assert "stages.2.blocks.0.mlp.fc1 of timm:convnext_tiny has 12 at batch 3 and 32 px" in refused.what
         assert refused.remedy == "Use a --batch-size that is a multiple of 16"
 
+    @pytest.mark.thorough
     def test_rows_that_no_batch_changes(self):
         refused = refusal("swinv2_base_window12_192")
         assert "cpb_mlp.2" in refused.what

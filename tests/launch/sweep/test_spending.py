@@ -136,6 +136,7 @@ def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_
     assert now.dropped[before] == "batch 272 does better"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_with_ten_hours_everything_is_looked_at_and_nothing_waits():
     done = call(600)

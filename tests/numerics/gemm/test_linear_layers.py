@@ -61,6 +61,7 @@ def find(found, layer, role):
     return next(one for one in found.products if layer in one.layers and one.role == role)
 
 
+@pytest.mark.thorough
 def test_vit_huge_at_batch_64_makes_the_known_products(huge):
     assert find(huge, "blocks.*.mlp.fc1", "forward").shape == shape(12608, 5120, 1280)
     assert find(huge, "blocks.*.mlp.fc1", "input gradient").shape == shape(12608, 1280, 5120)

@@ -210,6 +210,7 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".pdf"])
 def test_a_file_is_drawn_from_the_same_marks_and_the_same_bytes_each_time(suffix, tmp_path):

@@ -53,6 +53,7 @@ def test_the_plain_reference_computes_nothing_twice():
     assert parts.checkpoints.on
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_checkpointed_block_is_compiled_into_one_graph():
     torch._dynamo.reset()
