@@ -123,6 +123,7 @@ class TestSweep:
 
         assert first.ran[:-1] + second.ran == whole.ran
 
+    @pytest.mark.slow
     def test_a_finished_sweep_runs_nothing_and_says_the_same(self, fp8bench, capsys):
         again = Machine()
         fp8bench(Machine(), *self.SWEEP, "--session", "mine")

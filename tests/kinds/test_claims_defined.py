@@ -163,6 +163,7 @@ def test_only_what_is_decided_may_be_shown(tmp_path):
     assert "1 test without a verdict omitted." in render(document(found.decided(), claims), "plain")
 
 
+@pytest.mark.slow
 def test_a_claim_that_comes_with_the_program_about_formats_has_a_verdict():
     claims = load(CATALOG.instances)
     options = CompareOptions((), date(2026, 11, 22), parse_reference(None, ["p5"]))

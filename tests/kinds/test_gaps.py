@@ -105,6 +105,7 @@ def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seed
     assert f"| {seeds} | {least:g} to {most:g} times" in page
 
 
+@pytest.mark.slow
 def test_how_often_a_spread_is_a_tenth_of_what_it_should_be_is_as_documented():
     from scipy.stats import chi2
 

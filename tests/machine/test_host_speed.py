@@ -2,6 +2,8 @@
 
 from itertools import accumulate, chain
 
+import pytest
+
 from fp8bench.machine.host import SpeedFacts, measure_speed
 
 
@@ -15,6 +17,7 @@ def test_the_first_loop_is_left_out():
     assert (found.median_s, found.swing) == (2.0, 1.5)
 
 
+@pytest.mark.slow
 def test_a_real_one_takes_about_a_moment():
     found = measure_speed()
 

@@ -67,11 +67,32 @@ def test_another_shape_that_is_chosen_alike_says_nothing_new(transformer_engine)
     assert log.said == SAID[1:]
 
 
-def test_nothing_of_it_is_printed(transformer_engine, capsys, caplog):
+class Heard(logging.Handler):
+    """What reaches a logger."""
+
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    def emit(self, record):
+        self.records.append(record)
+
+
+def test_nothing_of_it_is_printed(transformer_engine, capsys, monkeypatch):
+    heard = Heard()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [heard])
     listen()
     choose(transformer_engine)
 
-    assert (capsys.readouterr().err, caplog.records) == ("", [])
+    assert (capsys.readouterr().err, heard.records) == ("", [])
+
+
+def test_what_other_loggers_say_would_be_heard(monkeypatch):
+    heard = Heard()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [heard])
+    logging.getLogger("another").warning("something")
+
+    assert [record.getMessage() for record in heard.records] == ["something"]
 
 
 def test_to_listen_twice_is_to_listen_once(transformer_engine):

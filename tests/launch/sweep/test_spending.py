@@ -34,6 +34,7 @@ def test_a_call_stays_within_its_budget(minutes, calls):
     assert calls[minutes].spent_s <= minutes * 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minutes", [5, 8, 10, 15, 20, 30])
 def test_what_is_left_over_goes_on(minutes, calls):
     assert calls[minutes].spent_s >= 0.85 * minutes * 60
