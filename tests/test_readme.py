@@ -51,6 +51,26 @@ def test_the_readme_has_tables_of_measured_and_of_published_rows():
     assert any("casts and scales" in shown for _, shown in TABLES)
 
 
+RUNS = [words for words in dict.fromkeys(re.findall(r"`fp8bench (run(?: [^`]+)?)`", README)) if "://" not in words]
+"""Examples of `run`, but those that keep records elsewhere."""
+NEEDS = {"run --session latest": "no session", "run --config nightly.yaml --dry-run": "cannot read nightly.yaml"}
+"""What is said of an example that needs something of the reader's own."""
+
+
+def example(words):
+    builds = "timm:" in words
+    return pytest.param(words, marks=[pytest.mark.thorough] if builds else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [*map(example, RUNS)])
+def test_an_example_of_run_is_accepted(words, tmp_path):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    done = call(tmp_path, *shlex.split(words.removesuffix(" --dry-run")), "--dry-run")
+    assert done.code == (2 if words in NEEDS else 0), done.stderr
+    assert NEEDS.get(words, "") in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", sorted((ROOT / "configs" / "presets").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_preset_resolves(preset):

@@ -130,7 +130,7 @@ def _workload(
     candidates = several or list(sizes)
     if len(candidates) > 1:
         raise UsageError(
-            f"these are records of unlike workloads: {', '.join(sorted(candidates))}", "Choose one with --workload"
+            f"these are records of different workloads: {', '.join(sorted(candidates))}", "Choose one with --workload"
         )
     return candidates[0]
 
