@@ -1,5 +1,6 @@
 """The data and the work of every image classifier: random images with random classes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ class Images:
     classes: int
 
 
-class ImageClassifier:
+class ImageClassifier(ABC):
     """The base class of workloads on images. Subclasses add the model."""
 
     unit = "images"
@@ -28,9 +29,9 @@ class ImageClassifier:
     seed: int
 
     @property
+    @abstractmethod
     def images(self) -> Images:
         """The images that the model takes."""
-        raise NotImplementedError
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """Return endless batches, from a DataLoader or kept on the device."""
