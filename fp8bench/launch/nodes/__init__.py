@@ -13,6 +13,7 @@ gathers the reports, keeps the records and prints (`leader`). The others follow 
     leader     node 0: an executor like any other
     follower   the other nodes
     turn       the ranks of one node in one run
+    job        one job of all nodes, for a kind that is not `run` (`fp8bench collectives`)
     messages   what nodes tell each other
     store      how they do: a store in a small process of its own, because it needs torch
 
