@@ -34,7 +34,7 @@ def test_without_a_name_every_instance_with_records_is_looked_at(call, tmp_path)
     for record in (*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11)):
         keep(record, tmp_path / "results")
     assert "2 x 8" in call("--workload", "vit-huge").stdout
-    with pytest.raises(UsageError, match="unlike workloads: llm-1b, llm-7b, vit-huge"):
+    with pytest.raises(UsageError, match="different workloads: llm-1b, llm-7b, vit-huge"):
         call()
 
 
@@ -65,7 +65,7 @@ def test_a_projection_warns_on_standard_error_too(call, tmp_path):
         (("p5", "--workload", "llm-1b", "--project", "2"), "without the steps that are needed"),
         (("p5", "--check"), "INSTANCE does not apply to --check"),
         (("--workload", "llm-1b", "--check"), "--workload does not apply to --check"),
-        (("p5",), "unlike workloads"),
+        (("p5",), "different workloads"),
         (("p55", "--workload", "llm-1b"), "unknown instance 'p55'"),
         (("p5", "--workload", "vit-huge"), "one size only"),
         (("p5", "--workload", "llm-1b", "--plot", "a.gif"), "cannot draw a.gif"),

@@ -14,7 +14,7 @@ def test_the_workload_that_alone_has_several_sizes_need_not_be_named():
 
 
 def test_unlike_workloads_are_refused_by_name():
-    with pytest.raises(UsageError, match="unlike workloads: llm-1b, llm-7b"):
+    with pytest.raises(UsageError, match="different workloads: llm-1b, llm-7b"):
         gathered(figures=[series(), series(workload="llm-7b")])
 
 
