@@ -90,19 +90,23 @@ def assemble(
 
 
 def _environment(config: RunConfig, reports: Sequence[RankReport]) -> Environment | None:
-    """Return rank 0's environment; with several nodes, add each node's, as its first rank reported it."""
-    first = reports[0].environment
-    if config.nodes == 1 or first is None:
+    firsts = reports[:: config.world_size // config.nodes]
+    return environment_of([one.environment for one in firsts], [one.machine for one in firsts], config.world_size)
+
+
+def environment_of(
+    found: Sequence[Environment | None], machines: Sequence[MachineIdentity | None], world_size: int
+) -> Environment | None:
+    """Return the first environment. If there are several nodes, it has the environment and the machine of each node.
+    found, machines: of each node's first rank, by node.
+    """
+    first = found[0]
+    if len(found) == 1 or first is None:
         return first
-    a_node = config.world_size // config.nodes
+    a_node = world_size // len(found)
     nodes = tuple(
-        NodeEnvironment(
-            node=report.rank // a_node,
-            ranks=(report.rank, report.rank + a_node - 1),
-            machine=report.machine,
-            environment=report.environment,
-        )
-        for report in reports[::a_node]
+        NodeEnvironment(node=node, ranks=(node * a_node, (node + 1) * a_node - 1), machine=machine, environment=here)
+        for node, (here, machine) in enumerate(zip(found, machines, strict=True))
     )
     return first.model_copy(update={"nodes": nodes})
 

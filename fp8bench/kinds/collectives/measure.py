@@ -32,7 +32,7 @@ from fp8bench.schema.collectives import (
 )
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
-from fp8bench.schema.machine import Environment, NodeEnvironment
+from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
@@ -213,20 +213,14 @@ def record_of(prepared: Prepared[CollectivesConfig], results: Sequence[str]) -> 
 
 
 def _environment(prepared: Prepared[CollectivesConfig], outcomes: Sequence[RankOutcome]) -> Environment | None:
-    """Return rank 0's environment. If there are several nodes, it has the environment of each node's first rank."""
+    from fp8bench.launch.assemble import environment_of
+
     config = prepared.config
-    a_node = config.world_size // config.nodes
     found = [
         None if one.environment is None else Environment.model_validate_json(one.environment)
-        for one in outcomes[::a_node]
+        for one in outcomes[:: config.world_size // config.nodes]
     ]
-    if config.nodes == 1 or found[0] is None:
-        return found[0]
-    nodes = tuple(
-        NodeEnvironment(node=node, ranks=(node * a_node, (node + 1) * a_node - 1), machine=machine, environment=here)
-        for node, (here, machine) in enumerate(zip(found, prepared.machines, strict=True))
-    )
-    return found[0].model_copy(update={"nodes": nodes})
+    return environment_of(found, prepared.machines, config.world_size)
 
 
 def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
