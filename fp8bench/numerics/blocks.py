@@ -106,15 +106,22 @@ def _squeezed(scales: Tensor, scaling: Scaling) -> Tensor:
 
 def _scales(amax: Tensor, scaling: Scaling) -> Tensor:
     """Return the factors by which elements are multiplied again, in the scale's format. amax: that of each block."""
-    exact = amax / scaling.largest
+    exact = _divided(amax, scaling.largest)
     if scaling.scale in (E8M0, POWER_OF_TWO):
         return power_of_two_above(exact)
     if scaling.scale == E4M3:
         of_scales = grid(E4M3)
-        tensor_scale = exact.amax() / of_scales.largest
+        tensor_scale = _divided(exact.amax(), of_scales.largest)
         rounded = round_to(torch.where(tensor_scale > 0, exact / tensor_scale, 0.0), of_scales)
         return rounded.clamp(max=of_scales.largest) * tensor_scale
     return exact
+
+
+def _divided(values: Tensor, number: float) -> Tensor:
+    """Return values / number, correctly rounded on every device: on a GPU, torch multiplies by the reciprocal of a
+    Python number, which can be one ulp off, and divides by a tensor of the same device.
+    """
+    return values / torch.full_like(values[..., :1] if values.ndim else values, number)
 
 
 def power_of_two_above(values: Tensor) -> Tensor:
