@@ -1,7 +1,6 @@
 """Tells an executor that starts ranks ahead (`processes.ahead`) which run follows the present one."""
 
-from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any
+from types import TracebackType
 
 from fp8bench import registry
 from fp8bench.launch.processes import Executor
@@ -15,22 +14,29 @@ def spawning(device: Device, timeout_s: float | None) -> SpawnExecutor:
     return SpawnExecutor(timeout_s, ahead=Ahead() if device == "cuda" else None)
 
 
-def ahead_of(executor: Executor) -> Ahead | None:
-    """Return the `Ahead` with which the executor starts ranks ahead, or None if it does not."""
-    return executor.ahead if isinstance(executor, SpawnExecutor) else None
+class Following:
+    """What follows the executor's present run. Leaving the context ends the ranks that still wait. Does nothing for an
+    executor that starts no ranks ahead.
+    """
 
+    def __init__(self, executor: Executor) -> None:
+        self._ahead: Ahead | None = getattr(executor, "ahead", None)
 
-def expect(ahead: Ahead | None, following: RunConfig | None) -> None:
-    """Announce the run that follows the next one (None if none does). The next one may still end the session."""
-    if ahead is None:
-        return
-    if following is None:
-        ahead.expect(None)
-        return
-    library = registry.find_workload(following.workload).needs.module
-    ahead.expect(range(following.world_size), [library] if library else [])
+    def __enter__(self) -> "Following":
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
 
-def closed(ahead: Ahead | None) -> AbstractContextManager[Any]:
-    """Return a context manager that ends the ranks that still wait."""
-    return closing(ahead) if ahead is not None else nullcontext()
+    def expect(self, following: RunConfig | None) -> None:
+        """Announce the run that follows the next one (None if none does). The next one may still end the session."""
+        if self._ahead is None:
+            return
+        if following is None:
+            self._ahead.expect(None)
+            return
+        library = registry.find_workload(following.workload).needs.module
+        self._ahead.expect(range(following.world_size), [library] if library else [])

@@ -13,6 +13,7 @@ from fp8bench.entries import WorkloadEntry
 from fp8bench.launch import variants
 from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.ranks import ranks_for
 from fp8bench.launch.recipes import chosen
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.launch.switched import switched
@@ -24,8 +25,6 @@ from fp8bench.schema.instance import Instance
 from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 
-CPU_WORLD_SIZE = 2
-MOST_PROCESSES_A_CORE = 4
 MIN_ROUNDS_AA = 4
 """Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
 MAX_LOADER_WORKERS = 16
@@ -47,14 +46,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
 
 def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) -> list[RunConfig]:
     device: Device = "cuda" if machine.has_gpu else "cpu"
-    world_size = elastic.world_size if elastic else _world_size(request, machine)
-    per_node = elastic.local_world_size if elastic else world_size
-    if machine.has_gpu:
-        _require_gpus(per_node, machine)
-    if elastic and request.gpus not in (None, world_size):
-        raise UsageError(
-            f"--gpus {request.gpus} disagrees with torchrun, which made {world_size} processes", "Omit --gpus"
-        )
+    ranks = ranks_for(request.gpus, machine, elastic)
     workload = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
     entry = registry.find_workload(workload)
     _require_extra(entry)
@@ -67,16 +59,16 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     if request.batch_size == AUTO:
         settings["batch_size"] = _first_size(entry.usual, device)
     if settings["workers"] is None:
-        settings["workers"] = _workers(settings["data"], machine, per_node)
-    require_division(settings, request.batch_size == AUTO, world_size, per_node)
+        settings["workers"] = _workers(settings["data"], machine, ranks.per_node)
+    require_division(settings, request.batch_size == AUTO, ranks.all, ranks.per_node)
     configs = [
         RunConfig(
             mode=mode.name,
             recipe=recipe,
             workload=workload,
             device=device,
-            world_size=world_size,
-            nodes=elastic.nodes if elastic else 1,
+            world_size=ranks.all,
+            nodes=ranks.nodes,
             **settings,
         )
         for mode, recipe in chosen(labels, of_file, request.fp8_layers)
@@ -181,25 +173,6 @@ def hourly_price(request: RunRequest, instance: Instance) -> float | None:
             "Give the price of the machine with --price",
         )
     return request.price_per_gpu * instance.gpu_count
-
-
-def _world_size(request: RunRequest, machine: Machine) -> int:
-    most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
-    if request.gpus and not machine.has_gpu and request.gpus > most:
-        raise UsageError(
-            f"--gpus {request.gpus} would start as many processes on {machine.cpu_count} CPU cores",
-            f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
-        )
-    return request.gpus or (len(machine.gpus) if machine.has_gpu else CPU_WORLD_SIZE)
-
-
-def _require_gpus(wanted: int, machine: Machine) -> None:
-    if wanted > len(machine.gpus):
-        raise ModeUnavailable(
-            f"{wanted} {'GPU is' if wanted == 1 else 'GPUs are'} requested (--gpus), and this machine shows "
-            f"{len(machine.gpus)}",
-            "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
-        )
 
 
 def _workers(data: DataSource, machine: Machine, per_node: int) -> int:

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from fp8bench.launch import resume, sizing
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
-from fp8bench.launch.following import ahead_of, closed, expect, spawning
+from fp8bench.launch.following import Following, spawning
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.ahead import Ahead
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.switched import words_of
@@ -46,7 +45,7 @@ class Where:
     configuration (e.g. a busy GPU); raises ModeUnavailable if it should not run at all. traces: paths for the Chrome
     traces of the first round, by the label of the entry. machine: this machine. asked: fields of the record's `Session`
     as requested. named: the instance as the user named it; None if they named none. searches: of configurations whose
-    batch size was found. ahead: the executor's, told which run follows; None if it starts none ahead.
+    batch size was found.
     """
 
     instance: str
@@ -57,7 +56,6 @@ class Where:
     asked: Mapping[str, Any] = field(default_factory=dict)
     named: str | None = None
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
-    ahead: Ahead | None = None
 
 
 @contextmanager
@@ -132,7 +130,6 @@ def measure(
         prepared.searches,
     )
     executor = _executor(prepared)
-    where = replace(where, ahead=ahead_of(executor))
     if leader is not None:
         listener = leader.hearing(listener)
     if prepared.to_size:
@@ -150,8 +147,8 @@ def _sized_then_measured(
 ) -> Iterator[tuple[Record, Path]]:
     """Find the batch sizes, then run the rounds. A mode for which none is found keeps the record that says why."""
     searches = dict(where.searches)
-    with closed(where.ahead):
-        expect(where.ahead, prepared.entries[0].config)
+    with Following(executor) as following:
+        following.expect(prepared.entries[0].config)
         for entry, found in sizing.find_sizes(prepared, rounds, executor, where, say):
             if found.config is not None:
                 searches[found.config] = found.search
@@ -178,12 +175,12 @@ def measure_all(
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
     first = number = schedule.first_round
-    with closed(where.ahead):
+    with Following(executor) as following:
         while schedule.goes_on(number):
             turns = schedule.round(number)
             for position, (entry, turn) in enumerate(turns, start=1):
-                following = turns[position:] or schedule.round(number + 1)
-                expect(where.ahead, following[0][0].config if following else None)
+                later = turns[position:] or schedule.round(number + 1)
+                following.expect(later[0][0].config if later else None)
                 trace = (where.traces or {}).get(entry.label) if number == first else None
                 record, path = _turn(schedule, entry, turn, executor, where, listener, trace)
                 yield record, path

@@ -16,9 +16,8 @@ from fp8bench.kinds.collectives.measure import (
     measure,
     parse_size,
     prepare,
-    ranks_of,
-    ranks_on,
     record_of,
+    several,
     timing_of,
 )
 from fp8bench.kinds.collectives.rows import collectives_report
@@ -70,17 +69,17 @@ def test_a_size_beyond_every_gpu_is_refused():
 
 
 def test_the_machine_decides_how_many_take_part():
-    assert ranks_of(None, CPU) == 2
-    assert ranks_of(4, CPU) == 4
-    assert ranks_of(None, TWO) == 2
+    assert several(None, CPU).all == 2
+    assert several(4, CPU).all == 4
+    assert several(None, TWO).all == 2
     with pytest.raises(ModeUnavailable, match="this machine shows 2"):
-        ranks_of(3, TWO)
+        several(3, TWO)
     with pytest.raises(UsageError, match="would start as many processes on 2 CPU cores"):
-        ranks_of(9, CPU)
+        several(9, CPU)
     with pytest.raises(UsageError, match="no other to communicate with"):
-        ranks_of(1, TWO)
+        several(1, TWO)
     with pytest.raises(ModeUnavailable, match="shows one GPU"):
-        ranks_of(None, ONE)
+        several(None, ONE)
 
 
 TORCHRUN = {
@@ -99,8 +98,8 @@ def test_what_torchrun_made_is_not_chosen_once_more(request_of):
         prepare(request_of(gpus=2), TORCHRUN)
     with pytest.raises(UsageError, match="no other to communicate with"):
         prepare(request_of(), {**TORCHRUN, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"})
-    with pytest.raises(ModeUnavailable, match="made 2 processes here, and this machine shows 1 GPUs"):
-        ranks_on(elastic_from(TORCHRUN), None, ONE)
+    with pytest.raises(ModeUnavailable, match=r"made 2 processes here, and this machine shows 1 GPU\b"):
+        several(None, ONE, elastic_from(TORCHRUN))
 
 
 def test_of_several_nodes_each_is_on_record(request_of):

@@ -305,16 +305,18 @@ class Ahead:
 
 
 def test_ranks_of_the_next_run_are_expected_before_every_run_but_the_last(tmp_path):
-    ahead = Ahead()
-    list(session(FakeExecutor(tmp_path, finished), rounds=2, ahead=ahead))
+    executor = FakeExecutor(tmp_path, finished)
+    executor.ahead = ahead = Ahead()
+    list(session(executor, rounds=2))
 
     assert ahead.expected == [(range(2), ["timm"])] * 5 + [(None, [])]
     assert ahead.closed
 
 
 def test_none_are_left_when_the_session_is_interrupted(tmp_path):
-    ahead = Ahead()
+    executor = FakeExecutor(tmp_path, finished, interrupted)
+    executor.ahead = ahead = Ahead()
     with pytest.raises(Interrupted):
-        list(session(FakeExecutor(tmp_path, finished, interrupted), rounds=2, ahead=ahead))
+        list(session(executor, rounds=2))
 
     assert ahead.closed

@@ -17,6 +17,7 @@ from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
+from fp8bench.launch.ranks import Ranks, ranks_for
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.schema.collectives import (
@@ -50,6 +51,7 @@ START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take, for large arrays and on a host that others use too."""
 
+ALONE = "one rank has no other to communicate with"
 TARGET = "fp8bench.worker.collectives:measure"
 
 
@@ -95,14 +97,14 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     operations = request.chosen("operation", request.operations, OPERATIONS)
     dtypes = request.chosen("dtype", request.dtypes, DTYPES)
     sizes = tuple(sorted(set(map(parse_size, request.sizes))))
-    elastic = elastic_from(environ)
     machine = this_machine(environ)
+    ranks = several(request.gpus, machine, elastic_from(environ))
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     config = CollectivesConfig(
         device=device,
-        world_size=ranks_of(request.gpus, machine) if elastic is None else ranks_on(elastic, request.gpus, machine),
-        nodes=elastic.nodes if elastic else 1,
+        world_size=ranks.all,
+        nodes=ranks.nodes,
         operations=operations,
         dtypes=dtypes,
         sizes_bytes=sizes or SIZES[device],
@@ -113,52 +115,21 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     return Prepared(config, warnings, **vars(place))
 
 
-def ranks_of(requested: int | None, machine: Machine) -> int:
-    """Return the number of ranks. Raises UsageError for a single rank or for more processes than the CPU's cores can
-    carry, and ModeUnavailable for more ranks than GPUs or if there is only one GPU.
+def several(requested: int | None, machine: Machine, elastic: "Elastic | None" = None) -> Ranks:
+    """Return the ranks, at least two. Raises as `ranks_for` does; for a single rank UsageError, and ModeUnavailable if
+    this machine has only one GPU.
     """
-    # Imported here because it imports numpy, which help does not need.
-    from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE
-
-    there = len(machine.gpus)
-    if requested == 1:
-        raise UsageError("one rank has no other to communicate with", "Give --gpus 2, or more")
-    most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
-    if not there and requested is not None and requested > most:
-        raise UsageError(
-            f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
-            f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
-        )
-    if not there:
-        return requested or CPU_WORLD_SIZE
-    if requested is not None and requested > there:
-        raise ModeUnavailable(
-            f"--gpus {requested} were requested, and this machine shows {there}",
-            "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
-        )
-    if there == 1:
-        raise ModeUnavailable(
-            "this machine shows one GPU, which has no other to communicate with",
-            "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
-        )
-    return requested or there
-
-
-def ranks_on(elastic: "Elastic", requested: int | None, machine: Machine) -> int:
-    """Return the number of ranks on all nodes, which torchrun decides. Raises UsageError if --gpus disagrees or there
-    is one rank alone, ModeUnavailable if this node has too few GPUs.
-    """
-    ranks, here, there = elastic.world_size, elastic.local_world_size, len(machine.gpus)
-    if requested is not None and requested != ranks:
-        raise UsageError(f"--gpus {requested} disagrees with torchrun, which made {ranks} processes", "Omit --gpus")
-    if ranks == 1:
-        raise UsageError("one rank has no other to communicate with", "Give torchrun more --nproc-per-node or --nnodes")
-    if there and here > there:
-        raise ModeUnavailable(
-            f"torchrun made {here} processes here, and this machine shows {there} GPUs",
-            "Lower --nproc-per-node, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
-        )
-    return ranks
+    ranks = ranks_for(requested, machine, elastic)
+    if ranks.all > 1:
+        return ranks
+    if elastic is not None:
+        raise UsageError(ALONE, "Give torchrun more --nproc-per-node or --nnodes")
+    if requested is not None:
+        raise UsageError(ALONE, "Give --gpus 2, or more")
+    raise ModeUnavailable(
+        "this machine shows one GPU, which has no other to communicate with",
+        "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
+    )
 
 
 def parse_size(text: str) -> int:

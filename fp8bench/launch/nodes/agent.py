@@ -136,6 +136,13 @@ class Agent:
             self.sleep(POLL_S)
         return found
 
+    def require_others(self) -> None:
+        """Require the nodes that this one depends on: node 0 all others, and each other node 0. Raises as
+        `require_alive` does.
+        """
+        for node in self.others if self.leads else (0,):
+            self.require_alive(node)
+
     def require_alive(self, node: int) -> None:
         """Raise NodeGone if the node has left or is silent, and Interrupt if a signal ended it."""
         left = self.find(left_of(node), Left)

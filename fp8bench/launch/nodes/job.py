@@ -84,5 +84,4 @@ def _look(agent: Agent) -> None:
     agent.store.say(Status().model_dump_json())
     if not agent.leads and (end := agent.find(END, End)) is not None:
         raise Ended(end)
-    for node in agent.others if agent.leads else (0,):
-        agent.require_alive(node)
+    agent.require_others()

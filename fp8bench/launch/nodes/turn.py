@@ -73,8 +73,7 @@ class Elsewhere:
             self._grace_s = stop.grace_s
         elif agent.store.get(END) is not None:
             self._grace_s = 0.0
-        for node in agent.others if agent.leads else (0,):
-            agent.require_alive(node)
+        agent.require_others()
 
 
 def last_stage(seen: Sequence[Progress | None]) -> Stage:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fp8bench.launch.following import ahead_of, closed, expect, spawning
+from fp8bench.launch.following import Following, spawning
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
@@ -163,10 +163,9 @@ def run(
     began, seen = clock(), resumed(sweep)
     spending = spending_of(sweep, seen)
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
-    ahead = ahead_of(executor)
-    # The turn that follows, if any, is known only after this one, but all turns have the same ranks.
-    expect(ahead, sweep.prepared.entries[0].config)
-    with closed(ahead):
+    with Following(executor) as following:
+        # The turn that follows, if any, is known only after this one, but all turns have the same ranks.
+        following.expect(sweep.prepared.entries[0].config)
         while (turn := spending.next_turn(seen, spent_s := clock() - began)) is not None:
             config = sweep.as_look(turn.config) if turn.stage == "look" else turn.config
             record = _turn(sweep, turn, config, executor, listener, spending.turn_s(turn), seen)
