@@ -35,8 +35,9 @@ from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import make_mode, make_workload, rank_group
+from fp8bench.worker.main import rank_group
 from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.worker.telemetry import Sampler
 from fp8bench.worker.timing import Training, train
 

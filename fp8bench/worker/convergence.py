@@ -41,10 +41,12 @@ from fp8bench.worker.execution.build import Choice, ready_to_train, uncompiled
 from fp8bench.worker.execution.copies import copied
 from fp8bench.worker.execution.decide import Execution, Gate, decide
 from fp8bench.worker.execution.step import Parts, PythonLaunch, forward, scales, weights
-from fp8bench.worker.main import Aside, make_mode, make_workload, profile, proved, reported, require_fp8_kernels
+from fp8bench.worker.main import profile, proved, require_fp8_kernels
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.rank_report import Aside, reported
 from fp8bench.worker.relative import finite
+from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.worker.timing import PACE_STEPS, Training, compiled_to, pace_s, train
 from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload

@@ -5,32 +5,26 @@ executed -> time -> profile -> report
 """
 
 import math
-import operator
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 import torch
 
-from fp8bench import registry
-from fp8bench.modes.protocol import Mode, stated
+from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, in_words
-from fp8bench.schema.option import flag_of
-from fp8bench.schema.rank import Evidence, RankReport, WorkloadFacts
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.rank import Evidence, RankReport
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
-from fp8bench.worker.execution.compile_failure import compile_failure
 from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
-from fp8bench.worker.execution.optimizers import described
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
@@ -39,6 +33,8 @@ from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.rank_report import Aside, reported
+from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
 from fp8bench.worker.timing import Length, Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
@@ -52,18 +48,6 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
         yield device
 
 
-@dataclass(frozen=True)
-class Aside:
-    """What a rank produces in addition to its report. progress: the file that shows its progress. trace: where rank 0
-    keeps its Chrome trace. Both are None for nowhere. keep: takes what is found so far, which counts if the rank never
-    reports.
-    """
-
-    progress: Path | None = None
-    trace: Path | None = None
-    keep: Callable[[RankReport], None] = lambda _so_far: None
-
-
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
     """Run one rank of `config` inside its group; a refusal is a report too, with what was found before it.
 
@@ -71,71 +55,6 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
     from outside.
     """
     return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
-
-
-def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
-    """Return the report of a rank whose stages fill in its fields. See `measure`."""
-    found: dict[str, Any] = {"rank": rank}
-    try:
-        with _kept_if_it_fails(found, aside):
-            stages(found)
-    except (ModeUnavailable, MeasurementInvalid) as refusal:
-        return stopped(refusal, found)
-    except torch.OutOfMemoryError as error:
-        raise out_of_memory(rank, config, error) from error
-    except MemoryError as error:
-        raise out_of_host_memory(rank, error) from error
-    except RuntimeError as error:
-        broken = compile_failure(config.mode_label, error)
-        if broken is not None:
-            raise broken from error
-        if NO_HOST_MEMORY not in str(error):
-            raise
-        raise out_of_host_memory(rank, error) from error
-    return RankReport(**found)
-
-
-@contextmanager
-def _kept_if_it_fails(found: dict[str, Any], aside: Aside) -> Iterator[None]:
-    done = False
-    try:
-        yield
-        done = True
-    finally:
-        if not done:
-            aside.keep(RankReport(**found))
-
-
-def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
-    """Return the report of a rank that an fp8bench error stopped. found: its fields so far, including `rank`."""
-    what, remedy = in_words(error.what), in_words(error.remedy)
-    return RankReport(**found, status=error.status, reason=what, cause=error.cause, remedy=remedy)
-
-
-def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
-    """Return an error that says which rank, how much it requested (in torch's words), and what to do."""
-    shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
-    wanted = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
-    return RunFailed(
-        f"rank {rank} ran out of GPU memory at batch size {config.batch_size}: {wanted.strip().rstrip('.')}",
-        f"Lower --batch-size (now {config.batch_size} a GPU){shorter}, use --activation-checkpointing full, "
-        "--grad-accumulation or --parallel fsdp, or end the other processes on this GPU",
-        "oom",
-    )
-
-
-NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
-"""Part of the error of torch's allocator of host memory, which has no class of its own."""
-
-
-def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFailed:
-    """Return an error that says which rank, and what Python or torch says about it."""
-    said = next(iter(str(error).splitlines()), "")
-    return RunFailed(
-        f"rank {rank} ran out of host memory{': ' if said else ''}{said}",
-        "Lower --workers, or end other processes on this host",
-        "oom",
-    )
 
 
 def _device(config: RunConfig, local_rank: int) -> torch.device:
@@ -215,7 +134,7 @@ def proved(
     with agreement():
         choice = choose(config, mode, device, workload)
         require_memory(config, workload, device, choice.strategy.sharded)
-    found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
+    found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
     progress.stage("proving")
     proof = proof_of(config, mode, workload, rank, device, choice)
     found["parity"] = proof.parity
@@ -250,85 +169,6 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
         run_steps(PROFILED_STEPS)
         return Profiled(None)
     return profile_steps(run_steps, training.device, label, step_time_s, aside.trace)
-
-
-def make_mode(config: RunConfig) -> Mode:
-    """Return the mode, with its recipe and the fields of the configuration that its class names."""
-    entry, recipe = registry.find_mode(config.mode_label)
-    mode_class = registry.load(entry)
-    options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
-    mode: Mode = mode_class(recipe, **options)
-    return mode
-
-
-def make_workload(config: RunConfig) -> Workload:
-    """Return the workload, with the fields of the configuration that its class names."""
-    workload_class = registry.load(registry.find_workload(config.workload))
-    options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
-    workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
-    return workload
-
-
-OF_SAMPLES = {
-    "sequence_length": "a language model",
-    "image_size": "a model of timm",
-    "classes": "a model of timm",
-}
-"""Settings that only some workloads take, and which ones do."""
-
-
-def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
-    """Raise ModeUnavailable if the workload says that it cannot be trained so, or does not take a setting."""
-    taken = of_workload.stated(workload, "config_fields")
-    for name, whose in OF_SAMPLES.items():
-        value, flag = getattr(config, name), flag_of(name)
-        if value is not None and name not in taken:
-            raise ModeUnavailable(
-                f"workload {config.workload!r} takes no {name.replace('_', ' ')} ({flag} {value})",
-                f"Omit {flag}, or name {whose} with --workload",
-            )
-    _require_dtype(config, mode)
-    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
-    if check is not None:
-        check(config.batch_size, bool(stated(mode, "fp8")))
-
-
-def _require_dtype(config: RunConfig, mode: Mode) -> None:
-    """Refuse weights in a dtype that the mode does not compute in: such a workload computes in the dtype of its
-    weights, whatever the mode's name says. fp8 modes use both 16-bit dtypes in addition to fp8.
-    """
-    computes = stated(mode, "gathered_dtype") or "float32"
-    if config.weight_dtype not in ("float32", computes) and not stated(mode, "fp8"):
-        raise ModeUnavailable(
-            f"{config.mode_label} computes in {computes}, and {config.workload} with weights of {config.weight_dtype} "
-            "in that",
-            f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
-        )
-
-
-def _facts(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
-    return WorkloadFacts(
-        unit=workload.unit,
-        units_per_step=_counted(workload, "units_per_step", config.batch_size),
-        flops_per_step=_counted(workload, "flops_per_step", config.batch_size),
-        sizes=workload.sizes(),
-        optimizer=described(config.optimizer, device, sharded),
-    )
-
-
-def _counted(workload: Workload, name: str, batch_size: int) -> int:
-    """Return what the workload's method of this name counts in a step. Raises RunFailed if that is not a count."""
-    found = getattr(workload, name)(batch_size)
-    try:
-        count = operator.index(found)
-    except TypeError:
-        count = 0
-    if count <= 0:
-        raise RunFailed(
-            in_words(f"workload {workload.name!r} says {name}({batch_size}) is {found!r}, no whole number above 0"),
-            f"Correct {name} in the workload's class",
-        )
-    return count
 
 
 def _require_finite(rank: int, losses: list[float]) -> None:

@@ -17,7 +17,8 @@ from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import make_mode, make_workload, proof_of, rank_group
+from fp8bench.worker.main import proof_of, rank_group
+from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.workloads.llama import LLM1B
 
 AFTERWARDS = 3

@@ -7,7 +7,8 @@ from outside.outside_plugins import TinyLinear
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.main import check_workload, make_workload, out_of_memory
+from fp8bench.worker.rank_report import out_of_memory
+from fp8bench.worker.subject import check_workload, make_workload
 
 LLM = {"workload": "llm-micro", "device": "cpu", "world_size": 1}
 

@@ -16,8 +16,8 @@ from fp8bench.schema.errors import RunFailed
 from fp8bench.worker import convergence
 from fp8bench.worker.convergence import Start, measure, rate_at
 from fp8bench.worker.execution.step import NO_MARKS, step
-from fp8bench.worker.main import Aside
 from fp8bench.worker.progress import read_progress
+from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.text import of_file, read
 
 CPU = torch.device("cpu")

@@ -14,9 +14,10 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.worker import main, profiler
 from fp8bench.worker.execution.decide import decide
-from fp8bench.worker.main import Aside, measure
+from fp8bench.worker.main import measure
 from fp8bench.worker.profiler import STEPS
 from fp8bench.worker.progress import Progress, read_progress
+from fp8bench.worker.rank_report import Aside
 from fp8bench.worker.timing import LEAD_IN, PACE_STEPS
 from fp8bench.workloads.vit import ViTMicro
 

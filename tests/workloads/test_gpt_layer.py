@@ -8,8 +8,8 @@ from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.execution.optimizers import NoOptimizer, described, make_optimizer
-from fp8bench.worker.main import check_workload
 from fp8bench.worker.parity import prove
+from fp8bench.worker.subject import check_workload
 from fp8bench.workloads.gpt_layer import GPTLayerMicro, GPTLayerWorkload
 
 CPU = torch.device("cpu")

@@ -146,7 +146,8 @@ def called(entry: str) -> Callable[[Path, int, Teller], None]:
 def measure(folder: Path, rank: int, teller: Teller) -> None:
     """Do the work of the task as one of a run's ranks, and send its report."""
     # This imports torch.
-    from fp8bench.worker.main import Aside, rank_group, stopped
+    from fp8bench.worker.main import rank_group
+    from fp8bench.worker.rank_report import Aside, stopped
 
     task = Task.model_validate_json(task_path(folder).read_bytes())
     module, _, function = task.work.target.partition(":")
