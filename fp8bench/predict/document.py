@@ -91,7 +91,7 @@ def _cases(cases: Sequence[Case], letters: doc.Letters) -> doc.Table:
             column("GPUs", lambda case: " to ".join(map(str, case.gpus))),
             column("predicted", lambda case: _amount(case, case.predicted)),
             column("measured", lambda case: _amount(case, case.measured)),
-            column("error", lambda case: f"{case.error * 100:+.1f} %"),
+            column("error", lambda case: f"{case.error * 100:+z.1f} %"),
             column("notes", lambda case: f"[{letters.of(case.note)}]" if case.note else "", "note"),
         ),
         naming=3,
@@ -180,7 +180,7 @@ def _named(part: PartName) -> str:
 
 def _worst(error: ModelError) -> str:
     return " and ".join(
-        f"{case.target} from {case.source} ({case.mode}, {case.error * 100:+.1f} %)" for case in error.worst
+        f"{case.target} from {case.source} ({case.mode}, {case.error * 100:+z.1f} %)" for case in error.worst
     )
 
 

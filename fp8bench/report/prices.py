@@ -97,7 +97,7 @@ def document_of_changes(
         column("was, USD/h", lambda one: _usd(one.before)),
         column("as of", lambda one: _since(one.before, one.since), "word"),
         column("is, USD/h", lambda one: "gone" if one.now is None else _usd(one.now)),
-        column("change", lambda one: number(one.share, "+.1f", 100, " %")),
+        column("change", lambda one: number(one.share, "+z.1f", 100, " %")),
     )
     said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
     if not_offered:

@@ -68,13 +68,13 @@ def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
 
 def change(value: float | None, interval: Interval | None) -> str:
     """Write e.g. `+24.9 % (+24.5 to +25.3)`; only the value if there is no interval. value and ends: ratios minus 1."""
-    said = number(value, "+.1f", 100, " %")
+    said = number(value, "+z.1f", 100, " %")
     return said if interval is None else f"{said} ({change_low_to_high(*interval)})"
 
 
 def change_low_to_high(low: float, high: float) -> str:
     """Write e.g. `+24.5 to +25.3`, with the rules of `low_to_high`: a ratio minus 1 is not below -1."""
-    return _between(low + 1, high + 1, lambda one: f"{(one - 1) * 100:+.1f}", " to ")
+    return _between(low + 1, high + 1, lambda one: f"{(one - 1) * 100:+z.1f}", " to ")
 
 
 def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:

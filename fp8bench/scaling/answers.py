@@ -79,7 +79,7 @@ def _losses(found: Scaled, name: Name) -> list[str]:
     for series in _series(one for one in found.points if one.final_loss_vs_reference is not None):
         beyond = [one.final_loss_vs_reference or 0.0 for one in series]
         said.append(
-            f"{name(series[0])} ends {min(beyond):+.3f} to {max(beyond):+.3f} from {found.reference}'s loss, as "
+            f"{name(series[0])} ends {min(beyond):+z.3f} to {max(beyond):+z.3f} from {found.reference}'s loss, as "
             f"{series[0].source}: one training each, without an interval."
         )
     return said

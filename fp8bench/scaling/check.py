@@ -124,7 +124,7 @@ def _ends(one: Case) -> str:
 
 
 def _points(off: float) -> str:
-    return "0" if off == 0 else f"{off * 100:+.1f}"
+    return "0" if off == 0 else f"{off * 100:+z.1f}"
 
 
 def _worst_of(found: Sequence[Case], units: int) -> str:

@@ -121,7 +121,7 @@ def _loss(point: Point) -> str:
     if point.final_loss is None:
         return doc.NOTHING
     beyond = point.final_loss_vs_reference
-    return f"{point.final_loss:.3f}" if beyond is None else f"{point.final_loss:.3f} ({beyond:+.3f})"
+    return f"{point.final_loss:.3f}" if beyond is None else f"{point.final_loss:.3f} ({beyond:+z.3f})"
 
 
 def _notes(point: Point, common: Sequence[str], letters: doc.Letters) -> str:

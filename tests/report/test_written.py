@@ -4,7 +4,7 @@ import pytest
 from report.made_rows import row
 from report.test_run_document import plain_lines
 
-from fp8bench.report.written import change_low_to_high, low_to_high, with_interval
+from fp8bench.report.written import change, change_low_to_high, low_to_high, with_interval
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,8 @@ def test_a_step_and_a_product_show_none():
 )
 def test_nobody_is_told_of_a_gain_that_few_processes_cannot_bound(ends, text):
     assert change_low_to_high(*ends) == text
+
+
+def test_a_change_that_reads_as_none_has_no_minus():
+    assert change(-0.0002, (-0.0004, 0.012)) == "+0.0 % (+0.0 to +1.2)"
+    assert change(-0.0006, None) == "-0.1 %"

@@ -159,12 +159,12 @@ def _with_ends(gap: Gap | None, write: Callable[[float], str]) -> str:
 
 def nats(value: float) -> str:
     """Write nats with their sign and four decimals, like losses."""
-    return f"{value:+.4f}"
+    return f"{value:+z.4f}"
 
 
 def percent(value: float) -> str:
     """Write a share in per cent, with its sign."""
-    return f"{value * 100:+.1f}"
+    return f"{value * 100:+z.1f}"
 
 
 def _ms(row: Row) -> str:

@@ -55,7 +55,7 @@ class Strips(Chart):
         ticks = _shares(min(all_off), max(all_off), at, width - TICK_PX / 2)
         grid = [Line(at(off), 16, at(off), y - 8, "grid") for off in ticks]
         heads = [
-            Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
+            Label(at(off), 10, f"{off * 100:+z.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
         ]
         numbers = described((strip.number, strip.name, strip.text) for strip in self.strips)
         return Drawing(self.title, numbers, width, y, (*grid, *heads, *elements))

@@ -118,7 +118,7 @@ def _written(value: float | None, unit: Unit) -> str:
     if unit == "yes/no":
         return "yes" if value else "no"
     if unit == "gain":
-        return number(value, "+.1f", 100, " %")
+        return number(value, "+z.1f", 100, " %")
     if unit == "share":
         return number(value, ".3g", 100, " %")
     if unit == "number":

@@ -80,7 +80,7 @@ def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str], n
     parts = _parts(facts, reference, names, untimed)
     least_s = max(SMALLEST_S, WORTH_NAMING * abs(more_s))
     named = [part for part in parts if abs(part.seconds) >= least_s]
-    listed = ", ".join(f"{part.name} {part.seconds * 1e3:+.1f}" for part in named)
+    listed = ", ".join(f"{part.name} {part.seconds * 1e3:+z.1f}" for part in named)
     listed = f": {listed}" if listed else ""
     return f"{said}{listed}{_gemms(parts, named)}.{_clocks(facts, reference)}{replay_would_save(facts)}"
 

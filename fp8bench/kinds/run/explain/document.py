@@ -65,7 +65,7 @@ def _difference_text(line: PartTimes) -> str:
     seconds = _difference(line)
     if seconds is None:
         return doc.NOTHING
-    return "0.0" if abs(seconds) < SMALLEST_S else f"{seconds * 1e3:+.1f}"
+    return "0.0" if abs(seconds) < SMALLEST_S else f"{seconds * 1e3:+z.1f}"
 
 
 def _tone(line: PartTimes) -> doc.Tone:
