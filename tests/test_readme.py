@@ -139,3 +139,29 @@ def test_what_the_h100_has_over_the_h200_is_what_the_records_say(committed):
     one, other = (compared(committed, of, "64", "vit-huge")[0]["te-fp8", "graphed"] for of in ("h100-1x", "h200-1x"))
     assert more == f"{(one['units_per_usd'] / other['units_per_usd'] - 1) * 100:.0f}"
     assert longer == f"{(one['step_time_s'] / other['step_time_s'] - 1) * 100:.0f}"
+
+
+EVIDENCE = (ROOT / "evidence" / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_what_is_said_of_other_machines_is_what_their_records_say(committed):
+    folders = ("--results-dir", "results", "--results-dir", str(ROOT / "evidence" / "machines"))
+    asked = ("--workload", "vit-huge", "--batch-size", "64", "--group-by", "machine", "--format", "json")
+    done = call(committed, "compare", "h200-1x", *folders, *asked)
+    assert done.code == 0, done.stderr
+    rows = [row for row in json.loads(done.stdout) if row["status"] == "ok" and row["machine"] is not None]
+    speedups = [row["speedup_vs_reference"] for row in rows if row["mode"] == "te-fp8"]
+    said = sorted(f"{one:.2f}x" for one in speedups)
+    assert f"{', '.join(said[:-1])} and {said[-1]}" in README
+
+    for name, mode in {
+        "batch 64: `te-fp8`": "te-fp8",
+        "compiled baseline": "baseline-bf16",
+        "`torchao-float8`": "torchao-float8",
+        "`te-bf16`": "te-bf16",
+    }.items():
+        ((*steps, spread),) = re.findall(rf"\| {re.escape(name)} \| (\S+) \| (\S+) \| (\S+) \| (\S+) % \|", EVIDENCE)
+        found = [row["step_time_s"] for row in rows if row["mode"] == mode and row["execution"] != "eager"]
+        assert sorted(steps) == sorted(f"{step * 1e3:.1f}" for step in found)
+        assert spread == f"{(max(found) / min(found) - 1) * 100:.1f}"

@@ -42,7 +42,7 @@ class Shown:
     ] = None
     group_by: Annotated[
         str | None,
-        option("COLUMN", "A table for each value; with batch: compared at the same batch.", names.columns),
+        option("COLUMN", "A table for each value; batch, machine: compared within each.", names.columns),
     ] = None
     best_batch: Annotated[bool, switch("--best-batch", "Each mode at its best batch size alone.")] = False
 

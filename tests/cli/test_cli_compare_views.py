@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from builders import measured
+from builders import machine_called, measured
 from cli.calling import keep, one_line
 
 FIGURES = ("compare", "p4d", "p5")
@@ -160,6 +160,48 @@ def test_rows_of_several_batch_sizes_name_both_views(fp8bench_in):
     shown = fp8bench_in("compare", "p5").stdout
     assert "Batch sizes differ (64, 128, 256): --group-by batch" in shown
     assert "Batch sizes differ" not in fp8bench_in("compare", "p5", "--best-batch").stdout
+
+
+@pytest.fixture
+def machines(tmp_path):
+    """Two modes of p5 on each of two machines, of which the second is slower."""
+    for minutes, (name, baseline, fp8) in enumerate([("a", 0.12, 0.1), ("b", 0.14, 0.1)]):
+        for mode, recipe, step in (("baseline-bf16", None, baseline), ("te-fp8", "delayed", fp8)):
+            one = measured("p5", mode, recipe, minutes=10 * minutes, step_time_s=step, machine=machine_called(name))
+            keep(one, tmp_path / "results")
+
+
+@pytest.mark.usefixtures("machines")
+def test_on_the_same_machine_each_group_has_a_reference_of_its_own(fp8bench_in):
+    outcome = fp8bench_in("compare", "p5", "--group-by", "machine")
+    assert set(re.findall(r"^same machine: (.+)$", outcome.stdout, re.MULTILINE)) == {
+        f"{one.label} ({one.id})" if one.label else one.id for one in map(machine_called, "ab")
+    }
+    assert "not comparable" not in outcome.stdout
+    assert "Machines differ" not in outcome.stdout
+
+    listed = rows(fp8bench_in("compare", "p5", "--group-by", "machine", "--format", "json"))
+    speed = {(row["machine"], row["mode"]): row["speedup_vs_reference"] for row in listed}
+    assert speed == {
+        (machine_called("a").id, "baseline-bf16"): 1.0,
+        (machine_called("a").id, "te-fp8"): pytest.approx(1.2),
+        (machine_called("b").id, "baseline-bf16"): 1.0,
+        (machine_called("b").id, "te-fp8"): pytest.approx(1.4),
+    }
+
+
+@pytest.mark.usefixtures("machines")
+def test_rows_of_several_machines_name_the_view(fp8bench_in):
+    shown = fp8bench_in("compare", "p5").stdout
+    assert "Machines differ (2 of p5): --group-by machine compares on the same machine." in shown
+
+
+def test_published_figures_have_no_machine_and_are_compared_with_each_other(fp8bench_in):
+    listed = rows(fp8bench_in(*FIGURES, "--group-by", "machine", "--format", "json"))
+    of_p4d = [row for row in listed if row["instance"] == "p4d"]
+    assert {row["machine"] for row in of_p4d} == {None}
+    assert [row["mode"] for row in of_p4d if row["is_reference"]] == ["baseline-bf16"]
+    assert "same machine: unknown" in fp8bench_in(*FIGURES, "--group-by", "machine").stdout
 
 
 def test_several_folders_are_one_comparison(fp8bench_in, tmp_path):

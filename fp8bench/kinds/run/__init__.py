@@ -2,23 +2,21 @@
 `schema.record` has the record. A session makes many records, so the command is separate (`cli.run`).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, document
-from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
+from fp8bench.kinds.run.arranged import arranged, require_columns
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
+from fp8bench.kinds.run.views import Whole, views
 from fp8bench.records import results
 from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.report.document import Document
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
-
-Whole = Callable[[Record], Record]
 
 
 class Gathered(NamedTuple):
@@ -62,37 +60,10 @@ class Run(Kind):
 
         def compared(records: list[Record], whole: Whole) -> list[Comparison]:
             _require_each(records, options, results_dirs)
-            return _views(records, catalog, options, whole)
+            return views(records, catalog, options, whole)
 
         found = results.read(results_dirs, options.instances)
         return document.document(*results.read_on_demand(found, unread, compared), view=options.view)
-
-
-def _views(records: list[Record], catalog: Catalog, options: CompareOptions, whole: Whole) -> list[Comparison]:
-    """Return the comparison, or one for each group; each batch size has a reference of its own."""
-    every = arranged(compare.compare(records, catalog, options, whole), options)
-    group_by = options.view.group_by
-    if group_by == "batch":
-        sizes = dict.fromkeys(row.batch_size for row in every.rows)
-        return [_at_batch(size, every, records, catalog, options, whole) for size in sorted(sizes)]
-    if options.view.best_batch:
-        every = every.model_copy(update={"name": "each mode at its best batch"})
-    return [every] if group_by is None else grouped(every, group_by)
-
-
-def _at_batch(
-    size: int, every: Comparison, records: list[Record], catalog: Catalog, options: CompareOptions, whole: Whole
-) -> Comparison:
-    """Return the rows of one batch size, compared with the reference at that size, of the first instance with it."""
-    there = {row.instance for row in every.rows if row.batch_size == size}
-    instances = tuple(key for key in options.instances if key in there)
-    reference = options.reference
-    if not reference.asked_for:
-        reference = replace(reference, instance=instances[0])
-    wanted = replace(options.wanted, batch_size=size)
-    options = options._replace(instances=instances, reference=reference, wanted=wanted)
-    found = arranged(compare.compare(records, catalog, options, whole), options)
-    return found.model_copy(update={"name": f"same batch: {size}"})
 
 
 KIND = Run(

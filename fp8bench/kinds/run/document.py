@@ -152,8 +152,17 @@ def _overlap(row: Row, cheapest: Row) -> bool:
     return row.units_per_usd_ci[1] >= cheapest.units_per_usd_ci[0]
 
 
+def _machines(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """Return the known machines of each instance that has several."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        if row.status == "ok" and row.machine is not None:
+            found.setdefault(row.instance, set()).add(row.machine)
+    return {instance: machines for instance, machines in found.items() if len(machines) > 1}
+
+
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
-    """Yield what applies to all tables: notes on the Pareto front, a job, and several batch sizes."""
+    """Yield what applies to all tables: notes on the Pareto front, a job, several batch sizes, and several machines."""
     if any(row.pareto for row in rows) and not view.columns:
         yield f"{brief.PARETO}: no other row is faster without costing more, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):
@@ -167,3 +176,6 @@ def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
             f"Batch sizes differ ({', '.join(map(str, sizes))}): --group-by batch compares at the same batch, "
             "--best-batch each mode at its best."
         )
+    if view.group_by != "machine" and (several := _machines(rows)):
+        counts = ", ".join(f"{len(machines)} of {instance}" for instance, machines in several.items())
+        yield f"Machines differ ({counts}): --group-by machine compares on the same machine."
