@@ -36,15 +36,29 @@ VerdictOn = Literal["units_per_usd", "throughput"]
 NOISE = 0.01
 """How far from equal the complete interval must be before one of two is called better, as a share."""
 
-HOLDS_NOISE = f"the interval holds a difference of less than {100 * NOISE:.2g} %"
-"""Why a verdict is inconclusive, as a clause without a full stop."""
+BETWEEN_MACHINES = 0.03
+"""The same for two that were measured on different machines. Machines of one type differ by up to this share
+(evidence/README.md), and an interval covers the processes of one.
+"""
 
 
-def verdict_on_value(low: float, high: float) -> RowVerdict:
-    """Return the verdict. low, high: the 95 % interval of a unit's cost over its cost in the reference."""
-    if high < 1 - NOISE:
+def holds_noise(noise: float) -> str:
+    """Return why a verdict is inconclusive, as a clause without a full stop. noise: NOISE or BETWEEN_MACHINES."""
+    why = ", and machines of one type differ by as much" if noise == BETWEEN_MACHINES else ""
+    return f"the interval holds a difference of less than {100 * noise:.2g} %{why}"
+
+
+SMALL_DIFFERENCES = frozenset(map(holds_noise, (NOISE, BETWEEN_MACHINES)))
+"""Why a verdict is inconclusive if the difference is small or not certain, and nothing else is in doubt."""
+
+
+def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdict:
+    """Return the verdict. low, high: the 95 % interval of a unit's cost over its cost in the reference. noise: how far
+    from 1 all of it must be.
+    """
+    if high < 1 - noise:
         return "better value"
-    return "worse value" if low > 1 + NOISE else "inconclusive"
+    return "worse value" if low > 1 + noise else "inconclusive"
 
 
 CONFIDENCE = 0.95

@@ -1,7 +1,7 @@
 """Verdicts are about money where there are prices: on the gain, across instances; else on speed."""
 
 import pytest
-from builders import measured, published, rounds
+from builders import machine_called, measured, published, rounds
 from report.comparing import NEW, catalog, compared, instance, price, row_of
 
 from fp8bench.stats.certainty import unseen_share
@@ -32,7 +32,29 @@ class TestOnValue:
         row = row_of(compared(*other, *ONE, prices=PRICES), ONE[-1])
 
         assert row.verdict == "inconclusive"
-        assert row.verdict_why == "the interval holds a difference of less than 1 %"
+        assert row.verdict_why.startswith("the interval holds a difference of less than 3 %")
+
+    @pytest.mark.parametrize(
+        ("machines", "instances", "verdict"),
+        [
+            (("a", "a"), ("one", "one"), "worse value"),
+            (("a", "a"), ("one", "two"), "worse value"),
+            (("a", "b"), ("one", "two"), "inconclusive"),
+            ((None, None), ("one", "one"), "worse value"),
+            ((None, None), ("one", "two"), "inconclusive"),
+        ],
+    )
+    def test_two_machines_must_differ_by_more_than_those_of_one_type_do(self, machines, instances, verdict):
+        """2 % slower at the same price, by processes that agree to 0.1 %."""
+        here, there = (machine_called(name) if name else None for name in machines)
+        reference = rounds(0.1, 0.1001, 0.0999, instance=instances[0], machine=here)
+        other = rounds(0.102, 0.1021, 0.1019, instance=instances[1], minutes=0.5, mode="te-bf16", machine=there)
+        prices = catalog(*(instance(name, price(4.0, NEW)) for name in dict.fromkeys(instances)))
+        row = row_of(compared(*reference, *other, prices=prices), other[-1])
+
+        assert row.verdict == verdict
+        why = "the interval holds a difference of less than 3 %, and machines of one type differ by as much"
+        assert row.verdict_why == (why if verdict == "inconclusive" else None)
 
     def test_without_a_price_of_either_it_is_on_speed(self):
         for prices in (catalog(instance("one", price(4.0, NEW))), catalog(instance("two", price(8.0, NEW)))):

@@ -22,9 +22,9 @@ from fp8bench.records.select import Measurement, select
 from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.machine import Software, differing
+from fp8bench.schema.machine import Software, differing, same_machine
 from fp8bench.schema.record import Record, not_comparable, unlike_software
-from fp8bench.stats.certainty import HOLDS_NOISE, RowVerdict, verdict_on_value
+from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE, RowVerdict, holds_noise, verdict_on_value
 
 if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio
@@ -187,22 +187,33 @@ def _mixed_dates(rows: Sequence[Row]) -> list[str]:
 
 
 class Likeness(NamedTuple):
-    """How a row compares with the reference. verdict: whether a verdict may be given. marks: warnings for a reader."""
+    """How a row compares with the reference. verdict: whether a verdict may be given. marks: warnings for a reader.
+    noise: how far from equal the complete interval must be for a verdict, as a share.
+    """
 
     verdict: bool = True
     marks: tuple[str, ...] = ()
+    noise: float = NOISE
 
 
 def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
     """Return how a row compares. Within one instance, different machines or software prevent a verdict, unless the user
-    requests it. Between instances, machines are the question, and different software is marked.
+    requests it. Between instances, machines are the question, and different software is marked. Two machines must
+    differ by more than those of one type do.
     """
+    noise = NOISE if _on_one_machine(record, reference) else BETWEEN_MACHINES
     unlike = not_comparable(record, reference)
     if unlike:
         how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
-        return Likeness(allow_mismatch, (f"{how} {', '.join(unlike)}",))
+        return Likeness(allow_mismatch, (f"{how} {', '.join(unlike)}",), noise)
     software = unlike_software(record, reference)
-    return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else ())
+    return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else (), noise=noise)
+
+
+def _on_one_machine(record: Record, reference: Record) -> bool:
+    """Return whether both are of one machine. Two unknown machines may be the same if they are of one instance."""
+    known = record.machine is not None or record.instance == reference.instance
+    return known and same_machine(record.machine, reference.machine)
 
 
 def distinguished(rows: Sequence[Row]) -> list[Row]:
@@ -234,7 +245,7 @@ def compared_with(
     row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
 ) -> Row:
     """Return the row compared with the reference. found, reference_found: what a unit takes in each process; None for a
-    figure without samples. like: whether machine and software allow a verdict.
+    figure without samples. like: whether machine and software allow a verdict, and which.
     """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
@@ -249,7 +260,7 @@ def compared_with(
         if row.units_per_usd:
             update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
     if found is not None and reference_found is not None and not is_reference:
-        update |= _judged(found, reference_found, _price_ratio(row, reference))
+        update |= _judged(found, reference_found, _price_ratio(row, reference), like.noise)
     return row.model_copy(update=update)
 
 
@@ -285,15 +296,15 @@ def _price_ratio(row: Row, reference: Row) -> float | None:
     return row.usd_per_hour / reference.usd_per_hour
 
 
-def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> dict[str, object]:
+def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:
     # Imported here, as in unit_cost.py: importing numpy takes a moment, and published figures have no samples.
     from fp8bench.stats.ratio import ratio
 
-    times = ratio(found.by_elapsed, reference.by_elapsed)
+    times = ratio(found.by_elapsed, reference.by_elapsed, noise)
     few = min(len(found.processes), len(reference.processes)) < 2
-    verdict, why = _verdict(times, price_ratio, few)
+    verdict, why = _verdict(times, price_ratio, few, noise)
     if verdict != "inconclusive" and (found.uneven or reference.uneven):
-        by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians), price_ratio, few)
+        by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians, noise), price_ratio, few, noise)
         if by_medians != verdict:
             verdict, why = "inconclusive", f"{verdict} by elapsed time, {by_medians} by medians"
     update: dict[str, object] = {
@@ -309,9 +320,13 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> 
     return update
 
 
-def _verdict(times: "Ratio", price_ratio: float | None, few: bool) -> tuple[RowVerdict, str | None]:
-    """Return the verdict and, if it is inconclusive, why. times: their ratio. few: too few processes for a verdict."""
-    if price_ratio is None or few or times.low is None or times.high is None:
+def _verdict(times: "Ratio", price_ratio: float | None, few: bool, noise: float) -> tuple[RowVerdict, str | None]:
+    """Return the verdict and, if it is inconclusive, why. times: their ratio, judged with this noise. few: too few
+    processes for a verdict.
+    """
+    if few or times.low is None or times.high is None:
         return times.verdict, times.why
-    verdict = verdict_on_value(times.low * price_ratio, times.high * price_ratio)
-    return verdict, HOLDS_NOISE if verdict == "inconclusive" else None
+    verdict: RowVerdict = times.verdict
+    if price_ratio is not None:
+        verdict = verdict_on_value(times.low * price_ratio, times.high * price_ratio, noise)
+    return verdict, holds_noise(noise) if verdict == "inconclusive" else None

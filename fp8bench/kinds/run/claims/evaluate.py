@@ -29,7 +29,7 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import NONE
-from fp8bench.stats.certainty import HOLDS_NOISE
+from fp8bench.stats.certainty import SMALL_DIFFERENCES
 
 
 class _Untested(Exception):
@@ -317,6 +317,6 @@ def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
         raise _Untested("inconclusive", f"the records are not comparable: {what}")
     low, high = interval or (None, None)
     # A small difference is no reason for doubt here: a claim has bounds of its own.
-    doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why != HOLDS_NOISE else None
+    doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why not in SMALL_DIFFERENCES else None
     records = tuple(dict.fromkeys((*row.run_ids, *other.row.run_ids)))
     return Value(value, low, high, of_both(one.origin, other.origin), records, doubt)
