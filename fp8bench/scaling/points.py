@@ -9,7 +9,7 @@ then do more work, and the work of each GPU stays the same (weak scaling). All r
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import WHAT_IF, priced
@@ -22,9 +22,10 @@ from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.machine import HARDWARE, differing
+from fp8bench.schema.machine import HARDWARE, differing, same_machine
 from fp8bench.schema.record import Record, Source
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
+from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
@@ -212,7 +213,7 @@ def _order(point: Point, reference: str) -> tuple[object, ...]:
 
 
 def _against(one: Found, smallest: Found, model: Found | None) -> Found:
-    update: dict[str, object] = {
+    update: dict[str, Any] = {
         "smallest_nodes": smallest.point.nodes,
         "smallest_world_size": smallest.point.world_size,
         "is_reference": model is one,
@@ -220,11 +221,13 @@ def _against(one: Found, smallest: Found, model: Found | None) -> Found:
     if one is not smallest:
         share, interval = rate_ratio(one, smallest)
         update |= {"share_of_smallest": share, "share_of_smallest_ci": interval}
-        update["marks"] = (*one.point.marks, *_unlike_software(one, smallest))
+        elsewhere = _unlike_machine(one, smallest, size_of(smallest.point))
+        update["marks"] = (*one.point.marks, *_unlike_software(one, smallest), *elsewhere)
     if model is not None and model is not one and not one.point.emulated and not model.point.emulated:
         faster, interval = rate_ratio(one, model)
         update["faster_vs_reference"] = faster - 1
         update["faster_vs_reference_ci"] = None if interval is None else (interval[0] - 1, interval[1] - 1)
+        update["marks"] = (*update.get("marks", one.point.marks), *_unlike_machine(one, model, model.point.mode_label))
         if one.point.final_loss is not None and model.point.final_loss is not None:
             update["final_loss_vs_reference"] = one.point.final_loss - model.point.final_loss
     return replace(one, point=one.point.model_copy(update=update))
@@ -250,6 +253,15 @@ def _unlike_software(one: Found, smallest: Found) -> list[str]:
     mine, theirs = one.measurement.software, smallest.measurement.software
     unlike = [name for name in differing(mine, theirs) if name not in HARDWARE]
     return [f"unlike {size_of(smallest.point)} in {', '.join(unlike)}"] if unlike else []
+
+
+def _unlike_machine(one: Found, other: Found, name: str) -> list[str]:
+    """Return a mark if the two were measured on different machines. name: of the other, in words."""
+    if one.measurement is None or other.measurement is None:
+        return []
+    if same_machine(one.measurement.machine, other.measurement.machine):
+        return []
+    return [f"on another machine than {name}: machines of one type differ by up to {BETWEEN_MACHINES * 100:.2g} %"]
 
 
 def size_of(point: Point) -> str:

@@ -1,7 +1,7 @@
 """One mode on one number of nodes: rates a GPU, what is left of the smallest's, what fp8 gives, and what it costs."""
 
 import pytest
-from builders import emulated, environment, measured_on_cpu, rounds
+from builders import emulated, environment, machine_called, measured_on_cpu, rounds
 from scaling.made_scaling import CATALOG, gathered, nodes_of, series
 
 STUDY = (
@@ -118,3 +118,28 @@ def test_a_price_may_be_assumed():
     found = gathered(figures=STUDY, price={"p5": 10.0})
     assert point_of(found, "te-fp8", 2).usd_per_hour == 20.0
     assert point_of(found, "te-fp8", 2).price_source == "what-if"
+
+
+def test_what_was_measured_on_another_machine_is_marked():
+    def on(machine, *shape, **mode):
+        return nodes_of(*shape, machine=machine_called(machine), **mode)
+
+    found = gathered(
+        *on("a", 1, 0.100, 0.101),
+        *on("a", 1, 0.080, 0.081, mode="te-bf16"),
+        *on("b", 1, 0.070, 0.071, mode="te-fp8", recipe="delayed"),
+        *on("a", 2, 0.110, 0.111),
+        *on("b", 2, 0.090, 0.091, mode="te-bf16"),
+    )
+    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in found.points}
+    differ = "machines of one type differ by up to 3 %"
+    assert marks == {
+        ("baseline-bf16", 1): [],
+        ("te-bf16", 1): [],
+        ("te-fp8", 1): [f"on another machine than baseline-bf16/eager: {differ}"],
+        ("baseline-bf16", 2): [],
+        ("te-bf16", 2): [
+            f"on another machine than 8 GPUs: {differ}",
+            f"on another machine than baseline-bf16/eager: {differ}",
+        ],
+    }
