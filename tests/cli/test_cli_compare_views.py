@@ -190,6 +190,17 @@ def test_on_the_same_machine_each_group_has_a_reference_of_its_own(fp8bench_in):
     }
 
 
+def test_a_machine_that_was_named_later_is_one_machine(fp8bench_in, tmp_path):
+    named = machine_called("a")
+    before = measured("p5", machine=named.model_copy(update={"label": None}))
+    after = measured("p5", "te-fp8", "delayed", minutes=9, step_time_s=0.05, machine=named)
+    for one in (before, after):
+        keep(one, tmp_path / "results")
+    shown = fp8bench_in("compare", "p5", "--group-by", "machine").stdout
+    assert re.findall(r"^same machine: .+$", shown, re.MULTILINE) == [f"same machine: a ({named.id})"]
+    assert "2.00x" in shown
+
+
 @pytest.mark.usefixtures("machines")
 def test_rows_of_several_machines_name_the_view(fp8bench_in):
     shown = fp8bench_in("compare", "p5").stdout

@@ -30,8 +30,8 @@ def views(records: Sequence[Record], catalog: Catalog, options: CompareOptions, 
             sizes = sorted({row.batch_size for row in every.rows})
             return [_at_batch(size, every.rows, records, options, compared) for size in sizes]
         case "machine":
-            machines = dict.fromkeys((row.machine, row.machine_label) for row in every.rows)
-            return [_on_machine(*machine, every.rows, records, options, compared) for machine in machines]
+            names = _machines(every.rows)
+            return [_on_machine(one, names[one], every.rows, records, options, compared) for one in names]
         case None:
             best = {"name": "each mode at its best batch"} if options.view.best_batch else {}
             return [every.model_copy(update=best)]
@@ -47,9 +47,17 @@ def _at_batch(
     return compared(records, own).model_copy(update={"name": f"same batch: {size}"})
 
 
+def _machines(rows: Sequence[Row]) -> dict[str | None, str]:
+    """Return each machine's name. A machine may have been given a label after its first records."""
+    labels: dict[str | None, str | None] = {}
+    for row in rows:
+        labels[row.machine] = row.machine_label or labels.get(row.machine)
+    return {one: f"{label} ({one})" if label else one or "unknown" for one, label in labels.items()}
+
+
 def _on_machine(
     machine: str | None,
-    label: str | None,
+    name: str,
     rows: Sequence[Row],
     records: Sequence[Record],
     options: CompareOptions,
@@ -57,7 +65,6 @@ def _on_machine(
 ) -> Comparison:
     own = _on(options, [row for row in rows if row.machine == machine])
     there = [record for record in records if (record.machine.id if record.machine else None) == machine]
-    name = f"{label} ({machine})" if label else machine or "unknown"
     return compared(there, own).model_copy(update={"name": f"same machine: {name}"})
 
 
