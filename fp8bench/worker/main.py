@@ -168,7 +168,7 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
     if rank != 0:
         run_steps(PROFILED_STEPS)
         return Profiled(None)
-    return profile_steps(run_steps, training.device, label, step_time_s, aside.trace)
+    return profile_steps(run_steps, training.device, label, step_time_s, aside.trace, aside.folder)
 
 
 def _require_finite(rank: int, losses: list[float]) -> None:

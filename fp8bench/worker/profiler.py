@@ -33,9 +33,15 @@ class Profiled:
 
 
 def profile_steps(
-    run_steps: Callable[[int], None], device: torch.device, label: str, step_time_s: float, keep: Path | None
+    run_steps: Callable[[int], None],
+    device: torch.device,
+    label: str,
+    step_time_s: float,
+    keep: Path | None,
+    folder: Path | None = None,
 ) -> Profiled:
     """Run STEPS steps under the profiler. label: of the mode. keep: where to keep the Chrome trace; None for nowhere.
+    folder: for temporary files; None for the system's.
 
     What the steps themselves raise passes through.
     """
@@ -52,8 +58,8 @@ def profile_steps(
     try:
         profiler.add_metadata_json("fp8bench", json.dumps(metadata))
         profiler.stop()
-        with tempfile.TemporaryDirectory(prefix="fp8bench-trace-") as folder:
-            trace = Path(folder) / "trace.json"
+        with tempfile.TemporaryDirectory(prefix="fp8bench-trace-", dir=folder) as temporary:
+            trace = Path(temporary) / "trace.json"
             profiler.export_chrome_trace(str(trace))
             if keep is not None:
                 keep_trace(trace, keep)

@@ -28,6 +28,11 @@ class Aside:
     trace: Path | None = None
     keep: Callable[[RankReport], None] = lambda _so_far: None
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder for temporary files, which the launcher removes even if the rank is killed; None: the system's."""
+        return self.progress.parent if self.progress else None
+
 
 def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
     """Return the report of a rank whose stages fill in its fields. See `measure`."""

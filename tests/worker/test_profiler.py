@@ -142,3 +142,13 @@ def test_what_the_steps_raise_is_theirs_and_passes_through(monkeypatch):
     monkeypatch.setattr(profiler, "profile", Idle)
     with pytest.raises(torch.OutOfMemoryError):
         profile_steps(out_of_memory, CPU, "baseline-bf16", 0.1, None)
+
+
+def test_temporary_files_lie_where_the_launcher_removes_them(steps, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(profiler, "keep_trace", lambda trace, _keep: seen.append(trace))
+    found = profile_steps(steps, CPU, "baseline-bf16", 0.125, tmp_path / "kept.json.gz", tmp_path)
+
+    assert found.warning is None
+    assert [trace.is_relative_to(tmp_path) for trace in seen] == [True]
+    assert list(tmp_path.iterdir()) == []
