@@ -121,7 +121,7 @@ def _divided(values: Tensor, number: float) -> Tensor:
     """Return values / number, correctly rounded on every device: on a GPU, torch multiplies by the reciprocal of a
     Python number, which can be one ulp off, and divides by a tensor of the same device.
     """
-    return values / torch.full_like(values[..., :1] if values.ndim else values, number)
+    return values / values.new_tensor(number)
 
 
 def power_of_two_above(values: Tensor) -> Tensor:
