@@ -3,26 +3,13 @@
 Writes configs/prediction-errors.json, which travels with the program, and the table in docs/prediction.md.
 """
 
-import re
-import sys
 from pathlib import Path
 
-from typer.testing import CliRunner
+from tables import printed, rewrite
 
-from fp8bench.cli.app import program
 from fp8bench.schema.files import PREDICTION_ERRORS_JSON, ROOT
 
 PAGE = ROOT / "docs" / "prediction.md"
-TABLE = re.compile(r"(<!-- made by: fp8bench predict --check -->\n).*?(\n<!-- end -->)", re.DOTALL)
-
-
-def printed(form: str) -> str:
-    """What `fp8bench predict --check` prints in a format. Exits where it fails."""
-    words = ["predict", "--check", "--format", form, "--results-dir", str(ROOT / "results")]
-    done = CliRunner().invoke(program(words), words)
-    if done.exit_code:
-        sys.exit(f"fp8bench {' '.join(words)}: {done.exception or done.output}")
-    return done.stdout
 
 
 def of_records_alone(kept: Path) -> str:
@@ -30,20 +17,16 @@ def of_records_alone(kept: Path) -> str:
     before = kept.read_text()
     kept.write_text('{"cases": []}')
     try:
-        return printed("json")
+        return printed("predict --check", "json") + "\n"
     finally:
         kept.write_text(before)
 
 
 def main(page: Path = PAGE, kept: Path = PREDICTION_ERRORS_JSON) -> None:
-    """Write both."""
+    """Write both. The records are those of the current folder."""
     kept.write_text(of_records_alone(kept))
-    table = printed("markdown").strip()
-    text, count = TABLE.subn(lambda found: f"{found[1]}{table}{found[2]}", page.read_text())
-    if count != 1:
-        sys.exit(f"{page} has {count} places for the table, not 1")
-    page.write_text(text)
-    print(f"written: {kept}, {page}")
+    print(f"written: {kept}")
+    rewrite(page)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from cli.calling import call
 
+from fp8bench.stats.certainty import BETWEEN_MACHINES
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.DOTALL)
@@ -144,24 +146,59 @@ def test_what_the_h100_has_over_the_h200_is_what_the_records_say(committed):
 EVIDENCE = (ROOT / "evidence" / "README.md").read_text()
 
 
-@pytest.mark.slow
-def test_what_is_said_of_other_machines_is_what_their_records_say(committed):
-    folders = ("--results-dir", "results", "--results-dir", str(ROOT / "evidence" / "machines"))
-    asked = ("--workload", "vit-huge", "--batch-size", "64", "--group-by", "machine", "--format", "json")
-    done = call(committed, "compare", "h200-1x", *folders, *asked)
-    assert done.code == 0, done.stderr
-    rows = [row for row in json.loads(done.stdout) if row["status"] == "ok" and row["machine"] is not None]
-    speedups = [row["speedup_vs_reference"] for row in rows if row["mode"] == "te-fp8"]
-    said = sorted(f"{one:.2f}x" for one in speedups)
-    assert f"{', '.join(said[:-1])} and {said[-1]}" in README
+MACHINES = ("--results-dir", "results", "--results-dir", str(ROOT / "evidence" / "machines"), "--group-by", "machine")
 
+
+def by_machine(folder, instance, batch_size):
+    """Rows of ViT-Huge on machines where `te-fp8` was measured beside its reference."""
+    asked = ("--workload", "vit-huge", "--batch-size", batch_size, "--format", "json")
+    done = call(folder, "compare", instance, *MACHINES, *asked)
+    assert done.code == 0, done.stderr
+    rows = [row for row in json.loads(done.stdout) if row["status"] == "ok" and row["execution"] != "eager"]
+    whole = {row["machine"] for row in rows if row["mode"] == "te-fp8" and row["speedup_vs_reference"]} - {None}
+    return [row for row in rows if row["machine"] in whole]
+
+
+def speedups(rows):
+    said = sorted(f"{row['speedup_vs_reference']:.2f}x" for row in rows if row["mode"] == "te-fp8")
+    return f"{', '.join(said[:-1])} and {said[-1]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", ["64", "256"])
+def test_what_is_said_of_other_machines_is_what_their_records_say(batch_size, committed):
+    rows = by_machine(committed, "h200-1x", batch_size)
+    (table,) = re.findall(rf"batch {batch_size}: (`te-fp8` \|.+?`te-fp8` over)", EVIDENCE, re.DOTALL)[:1]
     for name, mode in {
-        "batch 64: `te-fp8`": "te-fp8",
+        "`te-fp8`": "te-fp8",
         "compiled baseline": "baseline-bf16",
         "`torchao-float8`": "torchao-float8",
         "`te-bf16`": "te-bf16",
     }.items():
-        ((*steps, spread),) = re.findall(rf"\| {re.escape(name)} \| (\S+) \| (\S+) \| (\S+) \| (\S+) % \|", EVIDENCE)
-        found = [row["step_time_s"] for row in rows if row["mode"] == mode and row["execution"] != "eager"]
+        ((*steps, spread),) = re.findall(rf"{re.escape(name)} \| (\S+) \| (\S+) \| (\S+) \| (\S+) % \|", table)
+        found = [row["step_time_s"] for row in rows if row["mode"] == mode]
         assert sorted(steps) == sorted(f"{step * 1e3:.1f}" for step in found)
         assert spread == f"{(max(found) / min(found) - 1) * 100:.1f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("instance", "batch_size", "page"),
+    [("h200-1x", "64", "README.md"), ("h200-1x", "256", "docs/compare.md"), ("h100-2x", "64", "evidence/README.md")],
+)
+def test_speedups_on_machines_of_one_type_are_what_their_records_say(instance, batch_size, page, committed):
+    said = speedups(by_machine(committed, instance, batch_size))
+    assert said in " ".join((ROOT / page).read_text().split())
+
+
+@pytest.mark.slow
+def test_no_two_machines_of_a_type_differ_by_more_than_a_verdict_between_machines_needs(committed):
+    ratios = []
+    for instance, batch_size in (("h200-1x", "64"), ("h200-1x", "256"), ("h100-2x", "64")):
+        rows = by_machine(committed, instance, batch_size)
+        for key in ("step_time_s", "speedup_vs_reference"):
+            for mode in {row["mode"] for row in rows}:
+                found = [row[key] for row in rows if row["mode"] == mode]
+                ratios.append(max(found) / min(found) - 1)
+    assert max(ratios) < BETWEEN_MACHINES
+    assert f"{max(ratios) * 100:.1f} % in a speed-up" in " ".join(EVIDENCE.split())

@@ -11,12 +11,12 @@ def test_what_was_kept_before_is_no_part_of_what_is_kept_now(tmp_path, monkeypat
     file.write_text("of another format")
     seen = []
 
-    def printed(form):
+    def printed(_command, form):
         seen.append((form, kept(file)))
         return "new"
 
     monkeypatch.setattr(prediction_errors, "printed", printed)
-    assert prediction_errors.of_records_alone(file) == "new"
+    assert prediction_errors.of_records_alone(file) == "new\n"
     ((form, before),) = seen
     assert (form, before.cases, before.pairs) == ("json", (), ())
 
@@ -25,7 +25,7 @@ def test_where_it_fails_the_file_is_as_it_was(tmp_path, monkeypatch):
     file = tmp_path / "kept.json"
     file.write_text("as it was")
 
-    def fails(_form):
+    def fails(_command, _form):
         raise SystemExit("no")
 
     monkeypatch.setattr(prediction_errors, "printed", fails)

@@ -32,7 +32,7 @@ class TestOnValue:
         row = row_of(compared(*other, *ONE, prices=PRICES), ONE[-1])
 
         assert row.verdict == "inconclusive"
-        assert row.verdict_why.startswith("the interval holds a difference of less than 3 %")
+        assert row.verdict_why.startswith("the interval holds a difference of less than 4 %")
 
     @pytest.mark.parametrize(
         ("machines", "instances", "verdict"),
@@ -53,7 +53,7 @@ class TestOnValue:
         row = row_of(compared(*reference, *other, prices=prices), other[-1])
 
         assert row.verdict == verdict
-        why = "the interval holds a difference of less than 3 %, and machines of one type differ by as much"
+        why = "the interval holds a difference of less than 4 %, and machines of one type differ by as much"
         assert row.verdict_why == (why if verdict == "inconclusive" else None)
 
     def test_without_a_price_of_either_it_is_on_speed(self):
