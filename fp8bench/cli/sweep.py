@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from fp8bench.launch.sweep.search import Sweep, Swept
 
 DEFAULT_BUDGET = "30min"
+ROUND_STEPS = 30
+"""Timed steps of a round, at least, in place of `run`'s: at the largest batches, which tend to win, a hundred steps take
+more than a minute, and tell no more about how processes differ.
+"""
+
 LOOK_STEPS = 20
 LOOK_WARMUP = 5
 SEVERAL = ("compile", "cuda_graphs", "te_attention", "batch_size")
@@ -48,6 +53,7 @@ def sweep(
     ] = None,
     cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
+    steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
     look_steps: int = typer.Option(
         LOOK_STEPS, "--look-steps", min=2, max=10_000, metavar="N", help="Timed steps of a look."
     ),
@@ -73,7 +79,9 @@ def sweep(
     given = {
         name: tuple(filter(None, map(str.strip, text.split(",")))) for name, text in lists.items() if text is not None
     }
-    planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
+    planned, price = _planned(
+        {**settings, "session": session, "steps": steps}, given, config, look_steps, (budget, budget_usd)
+    )
     search.require_budget(planned)
     if dry_run:
         from fp8bench.kinds.run.sweep_plan import document as plan_document
@@ -164,7 +172,13 @@ def _request_and_values(
             f"--batch-size {said}: {AUTO} finds the sizes itself, so no size can be given with it",
             f"Give a list of numbers, or {AUTO} alone",
         )
-    return requested.request, values
+    request = requested.request
+    return (_with_steps(request) if requested.origins["steps"] == "default" else request), values
+
+
+def _with_steps(request: "RunRequest") -> "RunRequest":
+    """Return the request with the steps of a sweep's rounds."""
+    return request.model_copy(update={"steps": ROUND_STEPS})
 
 
 def _default_modes(device: str) -> tuple[str, ...]:

@@ -22,10 +22,11 @@ from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
+from fp8bench.stats.length import Length, steps_in_all
 
-START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
-"""Seconds to start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s this took
-16 to 28 s in 28 of 30 turns of ViT-Huge.
+START_UP_S: dict[Device, float] = {"cuda": 22.0, "cpu": 15.0}
+"""Seconds to start a mode's processes, and to build, prove and profile the model, without any of its steps. On H200s
+this took 13 to 25 s in 28 of 30 turns of ViT-Huge.
 """
 
 MINUTE_S = 60
@@ -155,9 +156,14 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     steps_s = [record.summary.step_time_s for record in latest if record.summary]
     step_s = sum(steps_s) / len(steps_s)
     once_s = [beyond_steps(whole(record), step_s) for record in latest]
-    # Timed steps last until both their number and their time are reached.
-    timed_s = max(config.steps * step_s, config.min_time_s)
-    return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + timed_s
+    return START_UP_S[config.device] + sum(once_s) / len(once_s) + all_steps_s(config, step_s)
+
+
+def all_steps_s(config: RunConfig, step_s: float) -> float:
+    """Return the seconds of all steps of a process, at step_s each."""
+    length = Length(config.warmup, config.steps, config.min_time_s)
+    replayed = config.device == "cuda" and config.cuda_graphs != "off"
+    return steps_in_all(length, step_s, config.queue, replayed) * step_s
 
 
 def execution(config: RunConfig) -> str:

@@ -28,6 +28,10 @@ def mode_label(mode: str, recipe: str | None) -> str:
     return f"{mode}:{recipe}" if recipe else mode
 
 
+PREFETCH_FACTOR = 2
+"""Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
+
+
 class RunConfig(Frozen):
     """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
 
@@ -148,6 +152,11 @@ class RunConfig(Frozen):
     fp8_layer_names: tuple[str, ...] | None = Field(
         default=None, description="of layers=auto, the layers that go to fp8, numbers folded into `*`"
     )
+
+    @property
+    def queue(self) -> int:
+        """Return how many batches a rank's loader makes ahead; 0 without a loader."""
+        return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
 
     @property
     def mode_label(self) -> str:

@@ -34,6 +34,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.converge import Curve, TextPlan, Validation
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
+from fp8bench.stats.length import PACE_STEPS, pace_s
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
 from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
@@ -47,7 +48,7 @@ from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported
 from fp8bench.worker.relative import finite
 from fp8bench.worker.subject import make_mode, make_workload
-from fp8bench.worker.timing import PACE_STEPS, Training, compiled_to, pace_s, train
+from fp8bench.worker.timing import Training, compiled_to, train
 from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.text import Text, byte_level, read

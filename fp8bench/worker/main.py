@@ -18,6 +18,7 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.rank import Evidence, RankReport
+from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
@@ -30,12 +31,11 @@ from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.parity import Proof
-from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported
 from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
-from fp8bench.worker.timing import Length, Training, compiled_to, time_steps, train
+from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 

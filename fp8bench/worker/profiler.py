@@ -19,9 +19,7 @@ from fp8bench.profiling.breakdown import breakdown
 from fp8bench.profiling.trace import keep_trace, read_trace
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank import Profile
-
-STEPS = 3
-"""Enough for what happens in every other step, and few enough for a trace of some tens of megabytes."""
+from fp8bench.stats.length import PROFILED_STEPS
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ def profile_steps(
     keep: Path | None,
     folder: Path | None = None,
 ) -> Profiled:
-    """Run STEPS steps under the profiler. label: of the mode. keep: where to keep the Chrome trace; None for nowhere.
-    folder: for temporary files; None for the system's.
+    """Run PROFILED_STEPS steps under the profiler. label: of the mode. keep: where to keep the Chrome trace; None for
+    nowhere. folder: for temporary files; None for the system's.
 
     What the steps themselves raise passes through.
     """
@@ -51,10 +49,10 @@ def profile_steps(
         profiler: Any = profile(activities=activities, acc_events=True)
         profiler.start()
     except (RuntimeError, OSError) as error:
-        run_steps(STEPS)
+        run_steps(PROFILED_STEPS)
         return Profiled(None, _failed(error))
-    run_steps(STEPS)
-    metadata = {"mode": label, "steps": STEPS, "device": device.type, "step_time_s": step_time_s}
+    run_steps(PROFILED_STEPS)
+    metadata = {"mode": label, "steps": PROFILED_STEPS, "device": device.type, "step_time_s": step_time_s}
     try:
         profiler.add_metadata_json("fp8bench", json.dumps(metadata))
         profiler.stop()

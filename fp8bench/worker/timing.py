@@ -12,14 +12,13 @@ next batch, the launch of a step (see `execution`), and the calls of the clock. 
 after the last step, because reading one would wait for the device.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from statistics import median
 
 import torch
 
 from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
+from fp8bench.stats.length import LEAD_IN, PACE_STEPS, SPLIT_STEPS, Length, pace_s, timed_steps
 from fp8bench.worker.clock import Clock, StepTimes, clock_for
 from fp8bench.worker.counters import Compilations, allocator_retries, compilations
 from fp8bench.worker.execution.step import Launch, Split
@@ -30,23 +29,6 @@ from fp8bench.worker.telemetry import Sampler
 from fp8bench.workloads.protocol import Batch, prefetched
 
 SAMPLER_TIMEOUT_S = 10.0
-
-LEAD_IN = 5
-"""Steps between the emptied queue and the first timed step: a loader that keeps up has caught up after the first of
-them, and the host is as far ahead as it gets after one or two.
-"""
-
-PACE_STEPS = 5
-"""The number of last steps of warm-up whose median is the pace: the first few compile, allocate and tune."""
-
-SPARE = 1.1
-"""Factor on the steps that the pace suggests: timed steps may be a little faster than warm-up's, but must last."""
-
-SPLIT_STEPS = 10
-"""The number of steps from which the split of a replayed step is read."""
-
-MOST_STEPS = 100_000
-"""The limit of steps for a minimum time: warm-up steps that took next to nothing must not make a run endless."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +62,6 @@ def train(training: Training, steps: int, clock: Clock, before_step: Callable[[i
         losses[step].copy_(training.launch(batch, clock))
     times = clock.finish()
     return LoopResult(times, losses.tolist())
-
-
-@dataclass(frozen=True)
-class Length:
-    """What is requested: the steps of warm-up, and the minimum number and time of the timed steps."""
-
-    warmup: int
-    steps: int
-    min_time_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,25 +112,6 @@ def time_steps(
         after_first_step=watch.after_first_step,
         at_end=at_end,
     )
-
-
-def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
-    """Return how many steps to time: as many as requested, and as many as last as long as requested at warm-up's pace,
-    rounded up to complete queues. Without warm-up the pace is unknown, and only the number counts.
-
-    queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
-    queue may contain a burst without the wait before it.
-    """
-    pace = pace_s(warmup_step_s)
-    for_time = min(MOST_STEPS, math.ceil(length.min_time_s * SPARE / pace)) if pace > 0 else 0
-    steps = max(length.steps, for_time)
-    return -(-steps // queue) * queue if queue else steps
-
-
-def pace_s(warmup_step_s: Sequence[float]) -> float:
-    """Return the seconds of a step at the end of warm-up; 0 without warm-up."""
-    paces = (warmup_step_s[1:] or warmup_step_s)[-PACE_STEPS:]
-    return median(paces) if paces else 0.0
 
 
 class _Watch:

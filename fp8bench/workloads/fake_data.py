@@ -16,12 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from fp8bench.lifeline import leave_with
+from fp8bench.schema.config import PREFETCH_FACTOR
 from fp8bench.workloads.protocol import Batch
 
 LENGTH = 1_000_000
-
-PREFETCH_FACTOR = 2
-"""Batches that each process of a loader prepares ahead: torch's default, stated because a run must empty the queue."""
 
 
 class FakeDataset(Dataset[tuple[Tensor, int]]):

@@ -65,6 +65,12 @@ def kept(folder):
     return [json.loads(path.read_text()) for path in sorted(folder.glob("results/cpu/*.json"))]
 
 
+def test_a_round_has_steps_of_its_own_where_none_are_given(fp8bench):
+    machine = Machine()
+    assert fp8bench(machine, "sweep", "--gpus", "1", "--warmup", "1", "--min-time", "0", "--look-steps", "7") == 0
+    assert {steps for _, _, steps in machine.ran} == {7, 30}
+
+
 class TestSweep:
     SWEEP = ("sweep", "--gpus", "1", *QUICK, "--price", "3.6")
 

@@ -36,7 +36,7 @@ def stored(tmp_path):
 
 
 def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):
-    from fp8bench.worker.timing import LEAD_IN
+    from fp8bench.stats.length import LEAD_IN
 
     code, records, errors = run("--warmup", "2", "--steps", "6")
     assert code == 0, errors

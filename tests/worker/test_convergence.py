@@ -13,6 +13,7 @@ from worker.execution.executing import Delayed, plain_parts
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.converge import Curve, TextPlan
 from fp8bench.schema.errors import RunFailed
+from fp8bench.stats.length import PACE_STEPS
 from fp8bench.worker import convergence
 from fp8bench.worker.convergence import Start, measure, rate_at
 from fp8bench.worker.execution.step import NO_MARKS, step
@@ -84,7 +85,7 @@ class TestReport:
         report(aside=Aside(progress=tmp_path / "progress"))
         last = read_progress(tmp_path / "progress")
         assert last.stage == "done"
-        assert last.step == last.steps == 2 + convergence.PACE_STEPS + 6
+        assert last.step == last.steps == 2 + PACE_STEPS + 6
 
     def test_another_text_than_the_launchers_is_refused(self, report):
         with pytest.raises(RunFailed, match=r"abc\.txt is not the text that this training began with"):

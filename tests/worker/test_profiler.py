@@ -9,8 +9,9 @@ import torch.profiler
 from torch import nn
 
 from fp8bench.schema.errors import UsageError
+from fp8bench.stats.length import PROFILED_STEPS
 from fp8bench.worker import profiler
-from fp8bench.worker.profiler import STEPS, profile_steps
+from fp8bench.worker.profiler import profile_steps
 
 CPU = torch.device("cpu")
 
@@ -43,8 +44,8 @@ def profiled(steps, keep=None):
 def test_a_profile_says_what_the_steps_spent_their_time_on(steps):
     found = profiled(steps)
 
-    assert (steps.taken, found.warning) == (STEPS, None)
-    assert (found.profile.device, found.profile.steps) == ("cpu", STEPS)
+    assert (steps.taken, found.warning) == (PROFILED_STEPS, None)
+    assert (found.profile.device, found.profile.steps) == ("cpu", PROFILED_STEPS)
     assert sum(found.profile.by_category.values()) == pytest.approx(found.profile.busy_s)
     assert found.profile.busy_s > 0
     # On a CPU a product's type is not in its name.
@@ -63,7 +64,12 @@ def test_the_trace_is_kept_where_that_was_asked_for_with_what_its_events_do_not_
     document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
 
     assert found.warning is None
-    assert document["fp8bench"] == {"mode": "baseline-bf16", "steps": STEPS, "device": "cpu", "step_time_s": 0.125}
+    assert document["fp8bench"] == {
+        "mode": "baseline-bf16",
+        "steps": PROFILED_STEPS,
+        "device": "cpu",
+        "step_time_s": 0.125,
+    }
     assert document["traceEvents"]
 
 
@@ -104,7 +110,7 @@ def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, e
     monkeypatch.setattr(profiler, "profile", failing(call, error))
     found = profiled(steps)
 
-    assert (steps.taken, found.profile) == (STEPS, None)
+    assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert found.warning.startswith("the profiler failed, so which kernels ran is unknown: ")
     assert words in found.warning
     assert "\n" not in found.warning
@@ -118,7 +124,7 @@ def test_so_does_a_trace_that_cannot_be_read(error, steps, monkeypatch):
     monkeypatch.setattr(profiler, "read_trace", unreadable)
     found = profiled(steps)
 
-    assert (steps.taken, found.profile) == (STEPS, None)
+    assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert str(error) in found.warning
 
 
@@ -126,7 +132,7 @@ def test_and_one_that_cannot_be_kept(steps, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     found = profiled(steps, tmp_path / "file" / "trace.json")
 
-    assert (steps.taken, found.profile) == (STEPS, None)
+    assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert "cannot write" in found.warning
 
 

@@ -12,13 +12,12 @@ from worker.execution import executing
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
+from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROFILED_STEPS
 from fp8bench.worker import main, profiler
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.main import measure
-from fp8bench.worker.profiler import STEPS
 from fp8bench.worker.progress import Progress, read_progress
 from fp8bench.worker.rank_report import Aside
-from fp8bench.worker.timing import LEAD_IN, PACE_STEPS
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -67,7 +66,7 @@ def test_a_rank_that_finished_reports_all_that_it_found(measured):
     assert report.memory.peak_host_bytes > 0
     assert report.telemetry is None
     assert (report.evidence.fp8, report.evidence.fp8_kernels, report.evidence.warnings) == (False, False, ())
-    assert (report.profile.device, report.profile.steps) == ("cpu", STEPS)
+    assert (report.profile.device, report.profile.steps) == ("cpu", PROFILED_STEPS)
     assert sum(report.profile.by_category.values()) == pytest.approx(report.profile.busy_s)
 
 
@@ -84,7 +83,7 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
 
     assert list(dict.fromkeys(seen)) == ["proving", "warming up", "timing", "profiling"]
     assert seen.count("timing") == 3
-    assert seen.count("profiling") == STEPS
+    assert seen.count("profiling") == PROFILED_STEPS
     last = read_progress(tmp_path / "progress")
     assert last == Progress("done", 4 + LEAD_IN, last.median_s, 4 + LEAD_IN)
     assert (tmp_path / "trace.json").exists()
@@ -105,7 +104,7 @@ def test_every_rank_takes_the_profiled_steps_and_rank_0_alone_is_profiled(measur
     first, second = Counting(), Counting()
     reports = measured(first), measured(second, rank=1)
 
-    assert first.passes == second.passes > 4 + LEAD_IN + STEPS
+    assert first.passes == second.passes > 4 + LEAD_IN + PROFILED_STEPS
     assert reports[0].profile is not None
     assert reports[1].profile is reports[1].evidence.fp8_kernels is None
     assert reports[1].evidence.warnings == ()

@@ -9,11 +9,12 @@ from outside.outside_plugins import TinyLinear
 from torch.utils.data import Dataset
 from worker.execution.executing import plain_parts
 
+from fp8bench.stats.length import LEAD_IN, Length
 from fp8bench.stats.steps import bottleneck
 from fp8bench.stats.summary import summarize
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.timing import LEAD_IN, Length, Training, time_steps
+from fp8bench.worker.timing import Training, time_steps
 from fp8bench.workloads.fake_data import PREFETCH_FACTOR, EndlessSampler, LoaderBatches
 from fp8bench.workloads.protocol import prefetched
 

@@ -10,6 +10,7 @@ from torch import nn
 from worker.execution.executing import plain_parts
 
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
+from fp8bench.stats.length import LEAD_IN, Length
 from fp8bench.stats.summary import summarize
 from fp8bench.worker import timing
 from fp8bench.worker.clock import StepTimes
@@ -17,18 +18,7 @@ from fp8bench.worker.counters import Compilations
 from fp8bench.worker.evidence import gather
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
-from fp8bench.worker.timing import (
-    LEAD_IN,
-    MOST_STEPS,
-    Length,
-    LoopResult,
-    Timed,
-    Training,
-    compiled_to,
-    time_steps,
-    timed_steps,
-    to_samples,
-)
+from fp8bench.worker.timing import LoopResult, Timed, Training, compiled_to, time_steps, to_samples
 
 CPU = torch.device("cpu")
 NO_FILE = ProgressFile(None)
@@ -86,47 +76,11 @@ def test_the_parts_of_a_step_add_up_to_it():
     assert [sum(step) for step in zip(*parts, strict=True)] == pytest.approx(samples.step_s)
 
 
-class TestTimedSteps:
-    @pytest.mark.parametrize(
-        ("warmup_step_s", "steps", "min_time_s", "expected"),
-        [
-            ([0.1] * 11, 100, 0.0, 100),
-            ([0.1] * 11, 100, 9.0, 100),
-            ([0.1] * 11, 100, 30.0, 330),
-            ([60.0, 0.1, 0.1], 100, 30.0, 330),
-            ([60.0, 5.0, 5.0, *[0.1] * 5], 100, 30.0, 330),
-            ([0.1, 0.1, 0.1, 7.0, 0.1, 0.1], 100, 30.0, 330),
-            ([60.0], 100, 30.0, 100),
-            ([], 7, 30.0, 7),
-            ([0.0] * 3, 7, 30.0, 7),
-        ],
-        ids=[
-            "no time is asked for",
-            "the count is more",
-            "the time is more",
-            "a first step that compiles",
-            "slow first steps",
-            "one slow step",
-            "only the step that compiles",
-            "no warm-up",
-            "a clock that stood still",
-        ],
-    )
-    def test_a_count_and_a_time_are_both_reached(self, warmup_step_s, steps, min_time_s, expected):
-        assert timed_steps(Length(len(warmup_step_s), steps, min_time_s), warmup_step_s) == expected
+def test_what_timed_steps_last_is_measured_and_all_are_kept():
+    timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
 
-    def test_a_pace_that_is_far_too_quick_makes_no_run_endless(self):
-        assert timed_steps(Length(3, 100, 86400.0), [1e-9] * 3) == MOST_STEPS
-
-    @pytest.mark.parametrize(("queue", "expected"), [(0, 100), (1, 100), (4, 100), (32, 128), (160, 160)])
-    def test_they_are_whole_queues_full(self, queue, expected):
-        assert timed_steps(Length(0, 100), [], queue) == expected
-
-    def test_what_they_last_is_measured_and_all_are_kept(self):
-        timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
-
-        assert len(timed.samples.step_s) > 3
-        assert len(timed.samples.loss) == 5 + LEAD_IN + len(timed.samples.step_s)
+    assert len(timed.samples.step_s) > 3
+    assert len(timed.samples.loss) == 5 + LEAD_IN + len(timed.samples.step_s)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])

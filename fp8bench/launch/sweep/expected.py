@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from fp8bench.launch.compile_time import cold_s, is_compiled, warm_share
-from fp8bench.launch.forecast import START_UP_S, beyond_steps, same_work
+from fp8bench.launch.forecast import START_UP_S, all_steps_s, beyond_steps, same_work
 from fp8bench.launch.sweep.space import AXES
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
@@ -32,10 +32,7 @@ class Took:
 
     def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
         """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
-        step_s = self.step_s * longer
-        # Timed steps last until both their number and their time are reached.
-        timed_s = max(config.steps * step_s, config.min_time_s)
-        return START_UP_S[config.device] + self.once_s + compile_s + config.warmup * step_s + timed_s
+        return START_UP_S[config.device] + self.once_s + compile_s + all_steps_s(config, self.step_s * longer)
 
 
 @dataclass

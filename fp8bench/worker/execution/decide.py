@@ -23,6 +23,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence, Tolerance
+from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
@@ -79,7 +80,7 @@ def decide(
     """
     decided = Execution(PythonLaunch(parts), choice.graph, parts.strategy.word, parallel_evidence(parts))
     if needs_proof(choice, parts):
-        taken = [next(batches) for _ in range(proof.STEPS)]
+        taken = [next(batches) for _ in range(PROOF_STEPS)]
         stage("capturing" if choice.graph.enabled else "comparing")
         place = place_for(proof.copies_size(parts) + whole_bytes(parts, config.optimizer), parts.device)
         trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, gate, place)

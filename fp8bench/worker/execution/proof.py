@@ -38,6 +38,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fp8bench.schema.rank import ExecutedEvidence, Reference, Tolerance
+from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.execution.build import uncompiled
 from fp8bench.worker.execution.copies import copied, held, size
 from fp8bench.worker.execution.reference import NotProved, held_part
@@ -58,9 +59,6 @@ from fp8bench.worker.execution.step import (
 from fp8bench.worker.parallel import agreement, average_gradients
 from fp8bench.worker.relative import finite, norm, ratio
 from fp8bench.workloads.protocol import Batch, stated
-
-STEPS = 3
-"""One step would not show a batch that is read again, nor scales that follow from the step before."""
 
 MAX_SPREAD = 1e-4
 """All ranks apply the same gradients to the same weights; only the float32 mean rounds."""
@@ -230,7 +228,7 @@ def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
 def to_evidence(errors: Errors, plain: Expected) -> ExecutedEvidence:
     """Return the evidence for the record."""
     found = {name: None if error is None else finite(error) for name, error in errors.items()}
-    return ExecutedEvidence(steps=STEPS, batch_size=plain.piece, reference=plain.of, **found)
+    return ExecutedEvidence(steps=PROOF_STEPS, batch_size=plain.piece, reference=plain.of, **found)
 
 
 def _forward_and_backward_all(parts: Parts, batch: Batch, piece: int) -> Tensor:

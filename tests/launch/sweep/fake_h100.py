@@ -10,7 +10,7 @@ from typing import Any
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
 from fp8bench.launch.compile_time import is_compiled
-from fp8bench.launch.forecast import obstacle
+from fp8bench.launch.forecast import all_steps_s, obstacle
 from fp8bench.launch.sweep.expected import Forecaster
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn
 from fp8bench.launch.sweep.space import Axes, Candidate, space
@@ -38,14 +38,14 @@ AT_SIZE = {16: 400.0, 64: 585.0, 128: 640.0, 256: 690.0, 384: 720.0}
 """Images a second of te-fp8."""
 COLD_S = {"baseline-bf16": 45.0, "te-bf16": 45.0, "te-fp8": 45.0, "torchao-float8": 150.0}
 WARM_S = {"baseline-bf16": 8.0, "te-bf16": 8.0, "te-fp8": 8.0, "torchao-float8": 45.0}
-START_S, REFUSED_S = 34.0, 12.0
+START_S, REFUSED_S = 28.0, 12.0
 FIRST_LOOK_S = {"baseline-bf16": 91.0, "te-bf16": 55.0, "te-fp8": 45.0, "torchao-float8": 190.0}
 
 
 def candidates() -> tuple[Candidate, ...]:
     """What `fp8bench sweep` looks at there where nothing is named."""
     here = Machine(gpus=("NVIDIA H100 80GB HBM3",), product_name=None, cpu_count=16)
-    shared: dict[str, Any] = {"world_size": 1, "cuda_graphs": "auto", "steps": 100, "warmup": 11, "min_time_s": 10.0}
+    shared: dict[str, Any] = {"world_size": 1, "cuda_graphs": "auto", "steps": 30, "warmup": 11, "min_time_s": 10.0}
     bases = [config(mode, recipe, **shared) for mode, recipes in MODES for recipe in recipes]
     prices = catalog.load()
 
@@ -103,8 +103,7 @@ class FakeH100:
             memory=(RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),),
             minutes=len(self.ran),
         )
-        timed_s = max(config.steps * step_s, config.min_time_s)
-        return record, START_S + compile_s + config.warmup * step_s + timed_s
+        return record, START_S + compile_s + all_steps_s(config, step_s)
 
     def _compile_s(self, whole: RunConfig) -> float:
         """Cold the first time, and for each batch size."""

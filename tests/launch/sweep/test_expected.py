@@ -13,6 +13,8 @@ from fp8bench.schema.rank import CompileEvidence
 from fp8bench.schema.record import Record
 
 START_S = START_UP_S["cuda"]
+STEPS_S = (5 + 24 + 5 + 5 + 2 * 3 + 10 + 3) * 0.1
+"""Of warm-up, timing (three queues of 8 batches), pace, lead-in, proof, split and profile."""
 STEPS: dict[str, Any] = {"world_size": 1, "warmup": 5, "steps": 20, "min_time_s": 0.0, "cuda_graphs": "auto"}
 BASELINE = config("baseline-bf16", **STEPS)
 TORCHAO = config("torchao-float8", "tensorwise", **STEPS)
@@ -68,33 +70,33 @@ class TestNeverRun:
 class TestOnRecord:
     def test_of_a_single_process_the_next_finds_warm_caches(self) -> None:
         found = expected(BASELINE, ran(BASELINE, compile_s=50.0))
-        assert found == pytest.approx(START_S + 2 + WARM.alone * 50 + 25 * 0.1)
+        assert found == pytest.approx(START_S + 2 + WARM.alone * 50 + STEPS_S)
 
     def test_a_single_process_that_found_them_warm_tells_how_long_that_takes(self) -> None:
         other = ran(BASELINE.model_copy(update={"batch_size": 128}), compile_s=50.0)
         found = expected(BASELINE, other, ran(BASELINE, compile_s=5.0, minutes=2))
-        assert found == pytest.approx(START_S + 2 + 5 + 25 * 0.1)
+        assert found == pytest.approx(START_S + 2 + 5 + STEPS_S)
 
     def test_of_several_the_last_tells(self) -> None:
         found = expected(BASELINE, ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minutes=2))
-        assert found == pytest.approx(START_S + 2 + 7 + 25 * 0.1)
+        assert found == pytest.approx(START_S + 2 + 7 + STEPS_S)
 
     def test_another_batch_size_is_compiled_anew_in_what_its_mode_took_and_its_steps_take_longer(self) -> None:
         larger = BASELINE.model_copy(update={"batch_size": 256})
         kept = (ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minutes=2))
 
-        assert expected(larger, *kept) == pytest.approx(START_S + 2 + 50 + 25 * 0.4)
-        assert expected(larger, *kept, warm=True) == pytest.approx(START_S + 2 + WARM.alone * 50 + 25 * 0.4)
+        assert expected(larger, *kept) == pytest.approx(START_S + 2 + 50 + 4 * STEPS_S)
+        assert expected(larger, *kept, warm=True) == pytest.approx(START_S + 2 + WARM.alone * 50 + 4 * STEPS_S)
 
     def test_executed_without_torch_compile_it_takes_none_of_it(self) -> None:
         off = BASELINE.model_copy(update={"compile": "off"})
-        assert expected(off, ran(BASELINE, compile_s=50.0)) == pytest.approx(START_S + 2 + 25 * 0.1)
+        assert expected(off, ran(BASELINE, compile_s=50.0)) == pytest.approx(START_S + 2 + STEPS_S)
 
     def test_the_nearest_of_the_mode_tells_how_long_steps_take(self) -> None:
         near = TE.model_copy(update={"batch_size": 128})
         far = TE.model_copy(update={"batch_size": 16, "recipe": "current", "te_attention": "sdpa"})
         found = expected(TE, ran(near, step_s=0.2), ran(far, step_s=1.0, minutes=2))
-        assert found == pytest.approx(START_S + 2 + 25 * 0.1)
+        assert found == pytest.approx(START_S + 2 + STEPS_S)
 
     def test_other_work_and_other_modes_tell_nothing(self) -> None:
         other = ran(TE.model_copy(update={"workload": "vit-micro"}), step_s=9.0)
@@ -103,7 +105,7 @@ class TestOnRecord:
 
 def test_what_turns_of_this_call_took_beyond_is_added_to_all_and_a_cold_compile_is_none_of_it() -> None:
     forecaster = Forecaster([], lambda record: record)
-    forecaster.take(ran(BASELINE, compile_s=50.0), START_S + 2 + 50 + 25 * 0.1 + 20)
+    forecaster.take(ran(BASELINE, compile_s=50.0), START_S + 2 + 50 + STEPS_S + 20)
 
     assert forecaster.turn_s(TE) == pytest.approx(START_S + 20)
-    assert forecaster.turn_s(BASELINE) == pytest.approx(START_S + 2 + WARM.alone * 50 + 25 * 0.1 + 20)
+    assert forecaster.turn_s(BASELINE) == pytest.approx(START_S + 2 + WARM.alone * 50 + STEPS_S + 20)

@@ -28,6 +28,7 @@ from worker.execution.executing import (
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
@@ -63,7 +64,7 @@ def test_a_right_replay_is_proved_and_told():
     assert stages == ["capturing", "comparing"]
     assert isinstance(found.launch, Replayed)
     assert (found.graph.enabled, found.graph.capture_s, found.join) == (True, 0.5, "none")
-    assert (found.executed.steps, found.executed.batch_size) == (proof.STEPS, 8)
+    assert (found.executed.steps, found.executed.batch_size) == (PROOF_STEPS, 8)
     errors = [found.executed.loss_error, found.executed.gradient_error, found.executed.update_error]
     assert max(errors) < 1e-3
     assert (found.executed.state_error, found.executed.spread) == (None, 0)
@@ -73,7 +74,7 @@ def test_training_goes_on_from_the_steps_that_were_proved():
     parts, batches = some_parts()
     settled(parts=(parts, batches))
     alike, same_batches = some_parts()
-    for _ in range(proof.STEPS):
+    for _ in range(PROOF_STEPS):
         step(alike, next(same_batches), NO_MARKS)
 
     for one, other in zip(weights(parts), weights(alike), strict=True):

@@ -1,0 +1,55 @@
+"""How many steps are timed, and how many run in all."""
+
+import pytest
+
+from fp8bench.stats.length import MOST_STEPS, Length, steps_in_all, timed_steps
+
+
+@pytest.mark.parametrize(
+    ("warmup_step_s", "steps", "min_time_s", "expected"),
+    [
+        ([0.1] * 11, 100, 0.0, 100),
+        ([0.1] * 11, 100, 9.0, 100),
+        ([0.1] * 11, 100, 30.0, 330),
+        ([60.0, 0.1, 0.1], 100, 30.0, 330),
+        ([60.0, 5.0, 5.0, *[0.1] * 5], 100, 30.0, 330),
+        ([0.1, 0.1, 0.1, 7.0, 0.1, 0.1], 100, 30.0, 330),
+        ([60.0], 100, 30.0, 100),
+        ([], 7, 30.0, 7),
+        ([0.0] * 3, 7, 30.0, 7),
+    ],
+    ids=[
+        "no time is asked for",
+        "the count is more",
+        "the time is more",
+        "a first step that compiles",
+        "slow first steps",
+        "one slow step",
+        "only the step that compiles",
+        "no warm-up",
+        "a clock that stood still",
+    ],
+)
+def test_a_count_and_a_time_are_both_reached(warmup_step_s, steps, min_time_s, expected):
+    assert timed_steps(Length(len(warmup_step_s), steps, min_time_s), warmup_step_s) == expected
+
+
+def test_a_pace_that_is_far_too_quick_makes_no_run_endless():
+    assert timed_steps(Length(3, 100, 86400.0), [1e-9] * 3) == MOST_STEPS
+
+
+@pytest.mark.parametrize(("queue", "expected"), [(0, 100), (1, 100), (4, 100), (32, 128), (160, 160)])
+def test_they_are_whole_queues_full(queue, expected):
+    assert timed_steps(Length(0, 100), [], queue) == expected
+
+
+def test_a_process_runs_more_than_it_times():
+    lead_in, profile = 5, 3
+    assert steps_in_all(Length(11, 100), 0.1, 0, replayed=False) == 11 + lead_in + 100 + profile
+
+
+def test_a_replayed_step_is_paced_again_proved_against_eager_ones_and_split():
+    launched, replayed = (steps_in_all(Length(11, 24, 10.0), 0.7615, 32, replayed) for replayed in (False, True))
+    # 15 steps last 10 s with a tenth to spare; 24 are asked for; the loader makes 32 ahead.
+    assert launched == 11 + 5 + 32 + 3
+    assert replayed - launched == 5 + 2 * 3 + 10
