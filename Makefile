@@ -9,7 +9,7 @@
 # make simulate  coverage, false verdicts and power of the intervals on simulated hosts (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
 # make published  write the records of results/published/ from the figures in configs/published-throughput.yaml
-# make records  measure on this machine's GPUs what the README, the docs and the claims show (benchmarks/records.yaml)
+# make records  measure on this machine's GPUs what the README, the docs and the claims show (benchmarks/remeasure.yaml)
 # make tables  make the tables of the README and the docs again from the records
 # make all     check and test-all, as in CI
 PYTHON ?= python3
@@ -68,7 +68,7 @@ published: $(INSTALLED)
 	$(BIN)/python benchmarks/published_throughput.py
 
 records: install
-	$(BIN)/python benchmarks/records.py
+	$(BIN)/python benchmarks/remeasure.py
 
 tables: $(INSTALLED)
 	$(BIN)/python benchmarks/tables.py

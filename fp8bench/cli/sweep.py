@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET = "30min"
 ROUND_STEPS = 30
-"""Timed steps of a round, at least, in place of `run`'s: at the largest batches, which tend to win, a hundred steps take
-more than a minute, and tell no more about how processes differ.
+"""Timed steps of a round, at least, in place of `run`'s: at the largest batches, which tend to win, a hundred steps
+take more than a minute, and tell no more about how processes differ.
 """
 
 LOOK_STEPS = 20

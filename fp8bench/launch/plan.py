@@ -93,7 +93,7 @@ def _require_sequence(length: int | None, workload: WorkloadEntry) -> None:
         return
     of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm"]
     raise UsageError(
-        f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
+        f"--sequence-length {length} does not apply to {workload.name!r}, whose samples have no length to choose",
         f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
     )
 

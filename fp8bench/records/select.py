@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fp8bench.config.variants import OF_ALL
 from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status
@@ -109,16 +110,29 @@ class Measurement:
         return software_of(self.latest.environment)
 
 
+NO_ROW_OF_ITS_OWN = frozenset(
+    # What they came to distinguishes rows: how steps were executed, the attention that ran, how ranks were joined, and
+    # the recipe.
+    ("compile", "cuda_graphs", "te_attention", "parallel", "fp8_layer_names")
+)
+"""Settings in which two records of one row may differ, besides those that are the same for all variants (OF_ALL)."""
+
+REQUESTED = tuple(name for name in RunConfig.model_fields if name not in NO_ROW_OF_ITS_OWN | OF_ALL)
+"""Settings that make two rows. A new option is one of them, unless it is named above or in OF_ALL."""
+
+
 def variant(record: Record) -> Key:
     """Return what makes two records two rows and not two tries of one: all that is compared, and all that is marked."""
     what, config = record.what, record.config
-    trained_with = (
-        (config.optimizer, config.data, *of_sample(config), config.weight_dtype) if config is not None else ()
-    )
     sizes = (what.workload, what.batch_size, what.world_size)
     # Up to format 3 this was not recorded, and there was no other way.
     joined = record.joined or ("ddp" if what.world_size > 1 else "none")
-    return (*mode(record), record.execution, record.attention, joined, *sizes, *trained_with)
+    return (*mode(record), record.execution, record.attention, joined, *sizes, *requested(config))
+
+
+def requested(config: RunConfig | None) -> Key:
+    """Return the values of REQUESTED; nothing for a figure from elsewhere."""
+    return tuple(getattr(config, name) for name in REQUESTED) if config is not None else ()
 
 
 def mode(record: Record) -> Key:
@@ -261,27 +275,12 @@ def _not_run_again(records: Sequence[Record]) -> list[Record]:
 
 def _planned(record: Record, config: RunConfig) -> Key:
     """Return what is known of any run before it starts: the mode on its instance, what it trains, and with what."""
-    sizes = (config.workload, config.batch_size, config.world_size, config.nodes)
-    return (*mode(record), *sizes, config.optimizer, config.data, *division(config))
+    return (*mode(record), *requested(config), sharded(config))
 
 
-def of_sample(config: RunConfig) -> Key:
-    """Return the length or size of a sample, and the number of classes."""
-    return config.sequence_length, config.image_size, config.classes
-
-
-def division(config: RunConfig) -> Key:
-    """Return how large samples are, the dtype of weights, and how a step's model and samples were requested to be
-    divided; `auto` chooses the same on machines that are the same.
-    """
-    return (
-        *of_sample(config),
-        config.weight_dtype,
-        config.parallel == "fsdp",
-        config.tensor_parallel,
-        config.grad_accumulation,
-        config.activation_checkpointing,
-    )
+def sharded(config: RunConfig | None) -> bool:
+    """Return whether weights were requested to be sharded. `auto` chooses the same on machines that are the same."""
+    return config is not None and config.parallel == "fsdp"
 
 
 def _same_variant(record: Record, other: Record) -> bool:

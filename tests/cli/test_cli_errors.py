@@ -48,8 +48,8 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
         (("run", "--dry-run", "--sequence-length", "1"), "--sequence-length: invalid value '1'"),
         (
             ("run", "--dry-run", "--workload", "vit-huge", "--sequence-length", "512"),
-            "--sequence-length 512 does not apply to 'vit-huge', which is trained on images. Omit it, or name a "
-            "language model with --workload: llm-1b, llm-7b, llm-micro",
+            "--sequence-length 512 does not apply to 'vit-huge', whose samples have no length to choose. Omit "
+            "it, or name a language model with --workload: llm-1b, llm-7b, llm-micro",
         ),
         (
             ("run", "--dry-run", "--rounds", "3", "--precision", "1%", "--max-rounds", "2"),

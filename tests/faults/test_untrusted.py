@@ -98,7 +98,7 @@ def assert_inert(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("compare", INSTANCE), ("compare", INSTANCE, "--all", "--wide"), ("explain",)])
-@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+@pytest.mark.parametrize("form", ["table", *render.FORMATS])
 def test_no_format_of_a_table_obeys_a_record(words, form, folder):
     if words[0] == "explain":
         name = sorted(path for path in (folder / INSTANCE).glob("*te-bf16*.json"))[-1]

@@ -38,7 +38,10 @@ def test_the_search_for_a_batch_size_begins_at_the_workloads_own():
 def test_a_sequence_length_of_images_is_wrong_usage():
     with pytest.raises(UsageError) as refused:
         planned(NO_GPU, sequence_length=512)
-    assert refused.value.what == "--sequence-length 512 does not apply to 'vit-micro', which is trained on images"
+    assert (
+        refused.value.what
+        == "--sequence-length 512 does not apply to 'vit-micro', whose samples have no length to choose"
+    )
     assert refused.value.remedy == "Omit it, or name a language model with --workload: llm-1b, llm-7b, llm-micro"
 
 

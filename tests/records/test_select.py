@@ -7,7 +7,16 @@ from datetime import date
 import pytest
 from builders import environment, evidence, invalid, machine_called, measured, place, published, rounds, unsupported
 
-from fp8bench.records.select import Measurement, in_order, latest_alike, same_work, select
+from fp8bench.config.variants import OWN
+from fp8bench.records.select import (
+    NO_ROW_OF_ITS_OWN,
+    Measurement,
+    in_order,
+    latest_alike,
+    same_work,
+    select,
+    variant,
+)
 from fp8bench.schema.machine import software_of
 from fp8bench.schema.record import Record
 
@@ -140,6 +149,14 @@ def test_records_that_differ_in_one_part_of_the_variant_are_both_kept(other):
     one, two = measured(**same), measured(**{**same, **other}, minutes=1)
 
     assert ids(select([one, two], every=False)) == [one.run_id, two.run_id]
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name not in NO_ROW_OF_ITS_OWN])
+def test_records_that_differ_in_a_setting_of_a_variant_are_two_rows(name):
+    """A new option is among them: what was asked for in two ways is not pooled."""
+    one = measured(mode="te-fp8", recipe="delayed")
+    other = one.model_copy(update={"config": one.config.model_copy(update={name: "another"})})
+    assert variant(one) != variant(other)
 
 
 def test_ranks_of_a_record_that_does_not_say_were_joined_by_ddp():

@@ -9,6 +9,7 @@ from report.made_rows import row
 from report.test_run_document import text_in
 
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.report import render
 from fp8bench.report.render.csv import csv_cell
 from fp8bench.report.render.markdown import markdown
 
@@ -26,7 +27,7 @@ def controls(text: str) -> set[str]:
     return set(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text))
 
 
-@pytest.mark.parametrize("form", ["plain", "markdown", "csv"])
+@pytest.mark.parametrize("form", [render.PIPE, *(form for form in render.FORMATS if form != "json")])
 def test_no_text_of_a_record_controls_what_prints_it(form):
     text = text_in(form, of_evil_fields())
 

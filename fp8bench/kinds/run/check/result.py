@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
-from fp8bench.records.select import Key, Measurement, division, execution, mode, session, system, variants
+from fp8bench.records.select import Key, Measurement, execution, mode, requested, session, sharded, system, variants
 from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant
@@ -179,10 +179,9 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 
 
 def _planned(record: Record) -> Key:
-    config = record.config
-    trained_with = (config.optimizer, config.data, *division(config)) if config is not None else ()
-    what = record.what
-    return (*mode(record), what.workload, what.batch_size, what.world_size, *trained_with)
+    config, what = record.config, record.what
+    sizes = (what.workload, what.batch_size, what.world_size)
+    return (*mode(record), *sizes, *requested(config), sharded(config))
 
 
 def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:

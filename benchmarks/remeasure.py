@@ -1,8 +1,8 @@
 """Measure what the README, the docs and the claims show, on this machine: `make records`.
 
-    python benchmarks/records.py [NAME ...] [--results-dir DIR]
+    python benchmarks/remeasure.py [NAME ...] [--results-dir DIR]
 
-benchmarks/records.yaml lists the sessions. Those that need fewer GPUs than the machine has run side by side, each on
+benchmarks/remeasure.yaml lists the sessions. Those that need fewer GPUs than the machine has run side by side, each on
 GPUs of its own. What was measured is kept session by session, so that a call after an interruption goes on. A log of
 each is in DIR/.logs/.
 """

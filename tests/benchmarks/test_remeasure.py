@@ -5,9 +5,9 @@ import sys
 import textwrap
 
 import pytest
-import records
+import remeasure
 from cli.calling import call
-from records import Task, run, tasks
+from remeasure import Task, run, tasks
 
 from fp8bench.schema.files import ROOT
 
@@ -65,7 +65,7 @@ def programs(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Task, "words", lambda self, _dir: [sys.executable, str(script), self.name, *self.command.split()]
     )
-    monkeypatch.setattr(records, "POLL_S", 0.01)
+    monkeypatch.setattr(remeasure, "POLL_S", 0.01)
     return notes
 
 
@@ -87,7 +87,7 @@ def test_an_interruption_ends_what_runs(programs, tmp_path, monkeypatch):
         if programs.exists() and "a begins" in programs.read_text():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(records.time, "sleep", interrupted)
+    monkeypatch.setattr(remeasure.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run([Task("a", 1, "60 0"), Task("b", 1, "0 0")], 1, tmp_path / "results", {})
     assert programs.read_text() == "a begins 0\n"
@@ -95,10 +95,10 @@ def test_an_interruption_ends_what_runs(programs, tmp_path, monkeypatch):
 
 def test_a_name_that_is_not_listed_is_refused(capsys):
     with pytest.raises(SystemExit):
-        records.main(["b65"])
-    assert "b65: no such session; records.yaml has two, collectives" in capsys.readouterr().err
+        remeasure.main(["b65"])
+    assert "b65: no such session; remeasure.yaml has two, collectives" in capsys.readouterr().err
 
 
 def test_without_gpus_nothing_runs_and_it_says_so(capsys, tmp_path):
-    assert records.main(["b64", "--results-dir", str(tmp_path)]) == 1
+    assert remeasure.main(["b64", "--results-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().out == "need other GPUs than the 0 of this machine: b64\n"
