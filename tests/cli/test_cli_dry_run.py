@@ -114,7 +114,7 @@ def test_a_dry_run_estimates_time_and_cost_from_what_is_kept(fp8bench_in, tmp_pa
     assert low == high == pytest.approx(2 * (15 + (11 + 100 + AROUND) * 10))
     assert estimate["usd"] == pytest.approx([low / 100, high / 100])
     assert said[0] == "time: about 40 min for 2 rounds"
-    assert said[1] == "cost: about 22.50 USD at 36.00 USD an hour"
+    assert said[1] == "cost: about 24.10 USD at 36.00 USD an hour"
     assert said[2].startswith("assumed: 15 s to start, prove and profile a mode; ")
 
 
