@@ -143,7 +143,7 @@ class TEBF16(Switched):
         return nullcontext()
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run Transformer Engine's own checkpoint. Its second forward pass is also in fp8, with the first's scales."""
+        """Run Transformer Engine's own checkpoint, whose second forward pass is in fp8 as the first is."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
@@ -239,6 +239,23 @@ class TEFP8(TEBF16):
             enabled=True, recipe=self._te_recipe(), amax_reduction_group=group
         )
         return context
+
+    def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run Transformer Engine's own checkpoint, whose second forward pass uses the scales of the first.
+
+        The second pass opens an autocast of its own, and the end of an outermost one rolls the amax histories of all
+        modules: once for each block, besides once for the step. Inside another autocast it rolls none.
+        """
+        return super().checkpoint(function, *args, context_fn=lambda: (nullcontext(), self._off()), **kwargs)
+
+    def before_sharding(self, model: nn.Module) -> bool:
+        """Let layers find out again whether they are sharded by FSDP2: they keep the answer of the first forward pass,
+        which the gate runs on whole weights. A sharded layer casts its weight again in backward; another keeps the
+        whole weight in fp8 until then. Return False: weights are gathered in their own dtype.
+        """
+        for layer in te_layers(model):
+            layer.__dict__.pop("_is_fsdp2", None)
+        return False
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return te-bf16's evidence with the recipe that the layers hold. Raises MeasurementInvalid if none ran fp8."""

@@ -3,13 +3,13 @@ and under which recipe, and the recipes with their fields and defaults as releas
 """
 
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
 from modes import te_stand_in
 
-state = types.SimpleNamespace(enabled=False, recipe=None, calls=[])
+state = types.SimpleNamespace(enabled=False, recipe=None, calls=[], depth=0, rolls=0, again=[])
 
 
 class Format(Enum):
@@ -46,12 +46,31 @@ class MXFP8BlockScaling:
 
 @contextmanager
 def autocast(enabled=True, recipe=None, amax_reduction_group=None):
+    """The end of an outermost one rolls all amax histories, if it was enabled."""
     before = state.enabled, state.recipe
     state.enabled, state.recipe = enabled, recipe
+    state.depth += 1
     try:
         yield
     finally:
+        state.depth -= 1
+        state.rolls += enabled and state.depth == 0
         state.enabled, state.recipe = before
+
+
+def checkpoint(function, *args, use_reentrant, context_fn=lambda: (nullcontext(), nullcontext()), **kwargs):
+    """The second pass, which backward would run, waits in `state.again`."""
+    assert not use_reentrant
+    first, second = context_fn()
+    enabled, recipe = state.enabled, state.recipe
+
+    def again():
+        with second, autocast(enabled=enabled, recipe=recipe):
+            function(*args, **kwargs)
+
+    state.again.append(again)
+    with first:
+        return function(*args, **kwargs)
 
 
 class _InFP8:
@@ -77,6 +96,8 @@ def installed(monkeypatch):
     for name in ("Linear", "LayerNormLinear", "LayerNormMLP"):
         monkeypatch.setattr(te_stand_in, name, _in_fp8(getattr(te_stand_in, name)))
     monkeypatch.setattr(te_stand_in, "autocast", autocast, raising=False)
+    monkeypatch.setattr(te_stand_in, "checkpoint", checkpoint, raising=False)
+    state.rolls, state.again = 0, []
     common, recipe = types.ModuleType("transformer_engine.common"), types.ModuleType("transformer_engine.common.recipe")
     for one in (Format, DelayedScaling, Float8CurrentScaling, Float8BlockScaling, MXFP8BlockScaling):
         setattr(recipe, one.__name__, one)

@@ -4,13 +4,14 @@ it, and what is on record. tests/gpu has the real one.
 
 import pytest
 import torch
+from modes.te_fp8_stand_in import state as fp8_state
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.te_article import TEFP8Article
 from fp8bench.modes.te_recipe import compile_policy, make_recipe, require_fp8_attention
 from fp8bench.modes.te_selection import leave_out, placed
-from fp8bench.modes.transformer_engine import TEFP8
+from fp8bench.modes.transformer_engine import TEFP8, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
 from fp8bench.worker.parity import look, prove
@@ -158,3 +159,29 @@ class TestLayerChoice:
         assert (found.layers, known.layers) == ((), ("blocks.0.mlp.fc1",))
         with pytest.raises(ModeUnavailable, match="does not know which layer of the model a Linear stands for"):
             leave_out([known, found], LayerChoice("mlp"), "te-fp8", lambda: None)
+
+
+class TestCheckpoints:
+    @pytest.mark.usefixtures("fp8_stand_in")
+    def test_a_second_forward_pass_is_in_fp8_and_rolls_no_amax_history(self):
+        mode, ran_in_fp8 = TEFP8("delayed"), []
+        with mode.forward_context():
+            for _block in range(3):
+                mode.checkpoint(lambda: ran_in_fp8.append(fp8_state.enabled))
+        assert fp8_state.rolls == 1
+        for again in fp8_state.again:
+            again()
+        assert ran_in_fp8 == [True] * 6
+        assert fp8_state.rolls == 1
+
+
+@pytest.mark.usefixtures("fp8_stand_in")
+def test_before_weights_are_sharded_layers_forget_that_they_were_not():
+    mode = TEFP8("delayed")
+    model = mode.convert(LLMMicro(data="device", workers=0, seed=0).build(CPU))
+    layers = te_layers(model)
+    for layer in layers:
+        layer._is_fsdp2 = False
+    assert mode.before_sharding(model) is False
+    assert layers
+    assert not [layer for layer in layers if hasattr(layer, "_is_fsdp2")]
