@@ -3,8 +3,8 @@
     python benchmarks/remeasure.py [NAME ...] [--results-dir DIR]
 
 benchmarks/remeasure.yaml lists the sessions. Those that need fewer GPUs than the machine has run side by side, each on
-GPUs of its own. What was measured is kept session by session, so that a call after an interruption goes on. A log of
-each is in DIR/.logs/.
+GPUs of its own. What was measured is kept session by session, so that a call after an interruption goes on. DIR is a
+folder of its own (measured), because a session of another machine cannot go on here. A log of each is in DIR/.logs/.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     listed = tasks()
     parser.add_argument("names", nargs="*", metavar="NAME", help="sessions to run [all that suit this machine]")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"))
+    parser.add_argument("--results-dir", type=Path, default=Path("measured"))
     asked = parser.parse_args(arguments)
     unknown = set(asked.names) - {one.name for one in listed}
     if unknown:

@@ -26,7 +26,7 @@ from fp8bench.stats.length import Length, steps_in_all
 
 START_UP_S: dict[Device, float] = {"cuda": 22.0, "cpu": 15.0}
 """Seconds to start a mode's processes, and to build, prove and profile the model, without any of its steps. On H200s
-this took 13 to 25 s in 28 of 30 turns of ViT-Huge.
+this took about 13 to 25 s in 28 of 30 turns of ViT-Huge.
 """
 
 MINUTE_S = 60

@@ -22,7 +22,7 @@ from fp8bench.launch.sweep.expected import Forecaster
 from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, standings
 from fp8bench.launch.sweep.looks import search_of
 from fp8bench.launch.sweep.space import Space, Untried
-from fp8bench.launch.sweep.spending import SPARE, Spending
+from fp8bench.launch.sweep.spending import MARGIN, Spending
 from fp8bench.launch.sweep.untried import not_looked_at
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
@@ -147,7 +147,7 @@ def require_budget(sweep: Sweep) -> None:
     if configs and not seen.looks:
         spending = spending_of(sweep, seen)
         cheapest = min(configs, key=lambda config: spending.look_s(config) + spending.round_s(config))
-        require_enough(sweep.budget, SPARE * spending.look_s(cheapest), SPARE * spending.round_s(cheapest))
+        require_enough(sweep.budget, MARGIN * spending.look_s(cheapest), MARGIN * spending.round_s(cheapest))
 
 
 def run(

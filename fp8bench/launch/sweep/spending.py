@@ -23,7 +23,7 @@ from fp8bench.launch.sweep.looks import FAIR_SHARE, Wanted, wanted
 from fp8bench.launch.sweep.space import Candidate
 from fp8bench.schema.config import RunConfig
 
-SPARE = 1.1
+MARGIN = 1.1
 """Factor on a turn's forecast when it is decided whether the turn fits: a host may be slower than its records say."""
 
 MOST_RESERVED = 1 / 2
@@ -98,7 +98,7 @@ class Spending:
                 # What a mode does in unusual settings says little before its usual ones were looked at.
                 continue
             kept_s = self.reserve_s(look, leaders, len(seen.looks)) if leaving else 0.0
-            if SPARE * self.look_s(look.config) + kept_s <= left_s:
+            if MARGIN * self.look_s(look.config) + kept_s <= left_s:
                 return Turn("look", look.config, len(seen.looks) + 1)
             if leaving and look.leaves == "interval":
                 break
@@ -114,7 +114,7 @@ class Spending:
             first = self.rule.rounds if place >= FINALISTS else min(self.rule.rounds, INTERVAL_ROUNDS)
             missing = {one: max(0, first - len(seen.rounds.get(one, ()))) for one in better if one not in dropped}
             first_s = sum(rounds * self.round_s(one) for one, rounds in missing.items())
-            return SPARE * self.round_s(turn.config) + first_s <= left_s
+            return MARGIN * self.round_s(turn.config) + first_s <= left_s
 
         return next_round(seen, self.rule, allows)[1]
 

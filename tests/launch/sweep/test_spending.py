@@ -6,7 +6,7 @@ from launch.sweep.fake_h100 import BLANK, CANDIDATES, LOOK, Call, FakeH100, call
 from fp8bench.launch.sweep.expected import Forecaster
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn, seconds_a_unit, standings
 from fp8bench.launch.sweep.space import in_words
-from fp8bench.launch.sweep.spending import SPARE, Spending
+from fp8bench.launch.sweep.spending import MARGIN, Spending
 from fp8bench.launch.sweep.untried import not_looked_at
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
@@ -172,10 +172,10 @@ def test_the_second_best_has_no_round_that_the_winner_lacks():
     done = call(20, most_turns=6)
     spending, seen = done.spending, done.seen
     leader = usual("te-fp8").model_copy(update={"batch_size": 256})
-    left_s = (1 + SPARE) * spending.round_s(leader) + 1.0
+    left_s = (1 + MARGIN) * spending.round_s(leader) + 1.0
     spending.looking = False
 
     turn = spending.next_turn(seen, 1200 - left_s)
     assert turn == Turn("round", leader, 1)
     seen.take(turn, done.machine.run(turn)[0])
-    assert spending.next_turn(seen, 1200 - SPARE * spending.round_s(leader) - 1.0) == Turn("round", leader, 2)
+    assert spending.next_turn(seen, 1200 - MARGIN * spending.round_s(leader) - 1.0) == Turn("round", leader, 2)
