@@ -134,7 +134,8 @@ def test_the_answer_is_a_sentence_with_what_may_be_as_cheap_and_at_which_price()
 
     assert (
         "Cheapest: te-fp8:delayed/compiled on p5 (batch 64), 662,458 images/USD, 734 images/s "
-        "(intervals overlap with p4d:te-fp8:delayed/compiled)." in text
+        "(not distinguished from p4d:te-fp8:delayed/compiled: intervals must be 1 % apart on one machine, and 4 % on "
+        "different ones)." in text
     )
     assert "Fastest: te-fp8:delayed/compiled on dear (batch 64), 300,000 images/USD, 7,340 images/s;" in text
     assert "as cheap as the cheapest at 39.89 USD/h, where it costs 88.08." in text

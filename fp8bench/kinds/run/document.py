@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run import brief
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB
+from fp8bench.kinds.run.rivals import RULE, rivals
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.cost import break_even_usd_per_hour
@@ -138,18 +139,12 @@ def _told(row: Row) -> str:
 
 
 def _beside(cheapest: Row, priced: Sequence[Row]) -> str:
-    """Name the rows whose interval reaches that of the cheapest, so that one of them may be cheaper."""
-    alike = [row.label for row in priced if row is not cheapest and _overlap(row, cheapest)]
+    """Name the rows that may be as cheap."""
+    alike = [row.label for row in rivals(cheapest, priced)]
     if not alike:
         return ""
     names = ", ".join(alike) if len(alike) <= OTHERS else f"{len(alike)} other rows"
-    return f" (intervals overlap with {names})"
-
-
-def _overlap(row: Row, cheapest: Row) -> bool:
-    if row.units_per_usd_ci is None or cheapest.units_per_usd_ci is None:
-        return False
-    return row.units_per_usd_ci[1] >= cheapest.units_per_usd_ci[0]
+    return f" (not distinguished from {names}: {RULE})"
 
 
 def _machines(rows: Sequence[Row]) -> dict[str, set[str]]:

@@ -6,6 +6,7 @@ Every number is a row's own, written as in the table.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fp8bench.kinds.run.rivals import RULE, rivals
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.report.written import change_low_to_high, number, rate, ratio
 
@@ -92,24 +93,15 @@ def _against_reference(best: Row, rows: Sequence[Row]) -> str:
 
 
 def _rivals(best: Row, measured: Sequence[Row]) -> str:
-    """Name the rows whose intervals reach into the best row's: which of them is best is unknown."""
-    if best.gain_ci_vs_reference is None:
-        close = [row for row in measured if best.is_reference and row.verdict == "inconclusive"]
-    else:
-        low = best.gain_ci_vs_reference[0]
-        close = [row for row in measured if row is not best and _reaches(row, low)]
+    """Name the rows that may buy as much as the best row."""
+    close = rivals(best, measured)
     if not close:
         return ""
     names = ", ".join(f"{name_of(row)} ({detail_of(row)})" for row in close)
     return (
-        f"Not distinguished from it, as intervals overlap: {names}. Measure more rounds before you choose between them."
+        f"Not distinguished from it: {names}; {RULE}. Measure more rounds, or more machines, before you choose between "
+        "them."
     )
-
-
-def _reaches(row: Row, low: float) -> bool:
-    if row.gain_ci_vs_reference is not None:
-        return row.gain_ci_vs_reference[1] >= low
-    return row.is_reference and low <= 0
 
 
 def _price(best: Row, bought: str) -> str:
