@@ -3,6 +3,7 @@
 Writes configs/prediction-errors.json, which travels with the program, and the table in docs/prediction.md.
 """
 
+import sys
 from pathlib import Path
 
 from tables import printed, rewrite
@@ -26,7 +27,9 @@ def main(page: Path = PAGE, kept: Path = PREDICTION_ERRORS_JSON) -> None:
     """Write both. The records are those of the current folder."""
     kept.write_text(of_records_alone(kept))
     print(f"written: {kept}")
-    rewrite(page)
+    count = rewrite(page)
+    if count != 1:
+        sys.exit(f"{page} has {count} places for the table, not 1")
 
 
 if __name__ == "__main__":

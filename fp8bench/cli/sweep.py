@@ -173,12 +173,9 @@ def _request_and_values(
             f"Give a list of numbers, or {AUTO} alone",
         )
     request = requested.request
-    return (_with_steps(request) if requested.origins["steps"] == "default" else request), values
-
-
-def _with_steps(request: "RunRequest") -> "RunRequest":
-    """Return the request with the steps of a sweep's rounds."""
-    return request.model_copy(update={"steps": ROUND_STEPS})
+    if requested.origins["steps"] == "default":
+        request = request.model_copy(update={"steps": ROUND_STEPS})
+    return request, values
 
 
 def _default_modes(device: str) -> tuple[str, ...]:

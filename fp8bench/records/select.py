@@ -266,21 +266,20 @@ def _not_run_again(records: Sequence[Record]) -> list[Record]:
     for record in reversed(records):
         if record.config is None:
             continue
-        after = later.setdefault(_planned(record, record.config), [])
+        after = later.setdefault(planned(record), [])
         if record.status != "ok" and not any(_same_variant(record, other) for other in after):
             found.append(record)
         after.append(record)
     return found[::-1]
 
 
-def _planned(record: Record, config: RunConfig) -> Key:
+def planned(record: Record) -> Key:
     """Return what is known of any run before it starts: the mode on its instance, what it trains, and with what."""
-    return (*mode(record), *requested(config), sharded(config))
-
-
-def sharded(config: RunConfig | None) -> bool:
-    """Return whether weights were requested to be sharded. `auto` chooses the same on machines that are the same."""
-    return config is not None and config.parallel == "fsdp"
+    what, config = record.what, record.config
+    sizes = (what.workload, what.batch_size, what.world_size)
+    # `auto` chooses the same on machines that are the same.
+    sharded = config is not None and config.parallel == "fsdp"
+    return (*mode(record), *sizes, *requested(config), sharded)
 
 
 def _same_variant(record: Record, other: Record) -> bool:

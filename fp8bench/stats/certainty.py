@@ -41,6 +41,15 @@ BETWEEN_MACHINES = 0.04
 (evidence/README.md), and an interval covers the processes of one.
 """
 
+Place = tuple[str, str | None]
+"""Where something was measured: an instance, and the id of the machine; None if unknown."""
+
+
+def noise_between(one: Place, other: Place) -> float:
+    """Return NOISE for one machine, else BETWEEN_MACHINES. Two unknown machines of one instance may be the same."""
+    of_one = one == other or (one[1] is not None and one[1] == other[1])
+    return NOISE if of_one else BETWEEN_MACHINES
+
 
 def holds_noise(noise: float) -> str:
     """Return why a verdict is inconclusive, as a clause without a full stop. noise: NOISE or BETWEEN_MACHINES."""

@@ -19,7 +19,6 @@ TASKS = {one.name: one for one in tasks()}
 def test_every_listed_session_is_accepted(name, tmp_path):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     words = shlex.split(TASKS[name].command)
-    # A CPU has no GPUs to choose from, and finds its own batch sizes.
     done = call(tmp_path, *words, "--dry-run", "--json")
     assert done.code == 0, done.stderr
 

@@ -22,9 +22,9 @@ from fp8bench.records.select import Measurement, select
 from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.machine import Software, differing, same_machine
+from fp8bench.schema.machine import Software, differing
 from fp8bench.schema.record import Record, not_comparable, unlike_software
-from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE, RowVerdict, holds_noise, verdict_on_value
+from fp8bench.stats.certainty import NOISE, Place, RowVerdict, holds_noise, noise_between, verdict_on_value
 
 if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio
@@ -201,7 +201,7 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
     requests it. Between instances, machines are the question, and different software is marked. Two machines must
     differ by more than those of one type do.
     """
-    noise = NOISE if _on_one_machine(record, reference) else BETWEEN_MACHINES
+    noise = noise_between(_place(record), _place(reference))
     unlike = not_comparable(record, reference)
     if unlike:
         how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
@@ -210,10 +210,8 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
     return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else (), noise=noise)
 
 
-def _on_one_machine(record: Record, reference: Record) -> bool:
-    """Return whether both are of one machine. Two unknown machines may be the same if they are of one instance."""
-    known = record.machine is not None or record.instance == reference.instance
-    return known and same_machine(record.machine, reference.machine)
+def _place(record: Record) -> Place:
+    return record.instance, record.machine.id if record.machine else None
 
 
 def distinguished(rows: Sequence[Row]) -> list[Row]:

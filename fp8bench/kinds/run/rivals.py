@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.row import Row
-from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE
+from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE, noise_between
 
 RULE = (
     f"intervals must be {NOISE * 100:.2g} % apart on one machine, and {BETWEEN_MACHINES * 100:.2g} % on different ones"
@@ -20,6 +20,5 @@ def rivals(cheapest: Row, rows: Sequence[Row]) -> list[Row]:
 def _may_be_as_cheap(row: Row, cheapest: Row) -> bool:
     if row.units_per_usd_ci is None or cheapest.units_per_usd_ci is None:
         return False
-    on_one_machine = (row.instance, row.machine) == (cheapest.instance, cheapest.machine)
-    noise = NOISE if on_one_machine else BETWEEN_MACHINES
+    noise = noise_between((row.instance, row.machine), (cheapest.instance, cheapest.machine))
     return row.units_per_usd_ci[1] * (1 + noise) >= cheapest.units_per_usd_ci[0]

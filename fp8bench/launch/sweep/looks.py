@@ -40,12 +40,14 @@ each of two finalists. rounds: all rounds of these two.
 @dataclass(frozen=True)
 class Wanted:
     """A look that is worth running. leaves: the less it leaves, the likelier it pays. late: whether it is a look of
-    usual settings that waits because it takes more than a fair share.
+    usual settings that comes late because it takes more than a fair share. waits: whether it is of unusual settings of
+    a mode whose usual ones are late: before those it says little.
     """
 
     config: RunConfig
     leaves: Leaves
     late: bool = False
+    waits: bool = False
 
 
 def wanted(
@@ -72,7 +74,8 @@ def wanted(
         yield from (Wanted(size, "verdict") for size in sizes[config])
     said = {*usual, *(size for config in leaders[:FINALISTS] for size in sizes[config])}
     rest = [one for one in _nearest(left, seen) if one not in said]
-    yield from (Wanted(config, "rounds") for config in rest)
+    of_late = {config.mode_label for config in late}
+    yield from (Wanted(config, "rounds", waits=config.mode_label in of_late) for config in rest)
     for config in leaders[FINALISTS : rule.kept(len(leaders))]:
         yield from (Wanted(size, "rounds") for size in sizes[config] if size not in rest)
 

@@ -4,6 +4,7 @@ Batch sizes that are yet to be found depend on the leader, which only looks tell
 that the leader's sizes take is counted.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -89,7 +90,9 @@ def _expected(spending: Spending, looks: Sequence[Wanted], seen: Seen) -> tuple[
         if look.late or look.leaves == "rounds":
             spent_s, sizes_s = spent_s + sizes_s, 0.0
         kept_s = spending.reserve_s(look, leaders, len(seen.looks) + sum(one.within for one in found))
-        within = spending.seconds is None or spent_s + seconds + kept_s <= spending.seconds
+        left_s = math.inf if spending.seconds is None else spending.seconds - spent_s
+        missing = {one.config.mode_label for one in found if one.look.late and not one.within}
+        within = spending.fits(look, kept_s, left_s) and not (look.waits and look.config.mode_label in missing)
         found.append(ExpectedLook(look, seconds, within))
         if within:
             leaders.append(look.config)

@@ -72,6 +72,10 @@ class Spending:
         """Return whether nothing is left, however large the budget."""
         return standings(seen, self.rule).over and not self.wanted(seen)
 
+    def fits(self, look: Wanted, kept_s: float, left_s: float) -> bool:
+        """Return whether a look may begin. kept_s: what it leaves for rounds. left_s: of the budget."""
+        return MARGIN * self.look_s(look.config) + kept_s <= left_s
+
     def reserve_s(self, look: Wanted, leaders: Sequence[RunConfig], before: int) -> float:
         """Return what a look leaves for rounds. leaders: of the looks before it, best first. before: their number."""
         if self.seconds is None or not before:
@@ -91,14 +95,11 @@ class Spending:
 
     def _look(self, seen: Seen, left_s: float, leaving: bool) -> Turn | None:
         leaders = finalists(seen, self.rule)
-        looks = self.wanted(seen)
-        late = {look.config.mode_label for look in looks if look.late}
-        for look in looks:
-            if look.config.mode_label in late and not look.late:
-                # What a mode does in unusual settings says little before its usual ones were looked at.
+        for look in self.wanted(seen):
+            if look.waits:
                 continue
             kept_s = self.reserve_s(look, leaders, len(seen.looks)) if leaving else 0.0
-            if MARGIN * self.look_s(look.config) + kept_s <= left_s:
+            if self.fits(look, kept_s, left_s):
                 return Turn("look", look.config, len(seen.looks) + 1)
             if leaving and look.leaves == "interval":
                 break

@@ -4,12 +4,17 @@ import pytest
 from launch.sweep.fake_h100 import BLANK, CANDIDATES, LOOK, Call, FakeH100, call
 
 from fp8bench.launch.sweep.expected import Forecaster
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, seconds_a_unit, standings
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, finalists, seconds_a_unit, standings
+from fp8bench.launch.sweep.outlook import _expected
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.launch.sweep.spending import MARGIN, Spending
 from fp8bench.launch.sweep.untried import not_looked_at
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
+
+
+def as_look(config: RunConfig) -> RunConfig:
+    return config.model_copy(update=LOOK)
 
 
 def usual(mode: str) -> RunConfig:
@@ -110,6 +115,54 @@ def test_what_would_take_too_much_is_not_tried_and_says_so_and_sizes_come_first(
     )
     of_five = not_looked_at(calls[5].spending, calls[5].seen, "5min")
     assert in_words(of_five[0].config) == "te-fp8:delayed, batch 224, compile auto, graphs auto, attention te"
+
+
+def few(seconds: float) -> tuple[Spending, Seen]:
+    """Two modes are done, and of torchao-float8, whose usual settings compile for minutes, nothing was looked at."""
+    torchao = "torchao-float8:tensorwise"
+    done = [usual("te-bf16"), usual("te-fp8")]
+    candidates = [one for one in CANDIDATES if one.config in done or one.config.mode_label == torchao]
+    spending = Spending(candidates, Rule(rounds=1), Forecaster([], lambda record: record), as_look, seconds)
+    machine, seen = FakeH100(), Seen()
+    for config in done:
+        for turn in (Turn("look", config, 1), Turn("round", config, 1)):
+            record, took_s = machine.run(turn)
+            seen.take(turn, record)
+            spending.forecaster.take(record, took_s)
+    return spending, seen
+
+
+def test_a_mode_is_not_looked_at_in_unusual_settings_before_its_usual_ones():
+    spending, seen = few(600)
+    first, *others = spending.wanted(seen)
+    cheapest_s = min(spending.look_s(look.config) for look in others)
+
+    assert first.late
+    assert others
+    assert all(look.waits for look in others)
+    assert spending.look_s(first.config) > 100 > MARGIN * cheapest_s
+    assert spending.next_turn(seen, 500) is None
+    late = spending.next_turn(seen, 0)
+    assert late is not None
+    assert late.config == first.config
+
+
+def test_an_outlook_passes_over_what_the_sweep_would():
+    spending, seen = few(170)
+    first, *others = _expected(spending, spending.wanted(seen), seen)
+
+    assert (first.look.late, first.within) == (True, False)
+    assert min(one.seconds for one in others) < 60
+    assert not any(one.within for one in others)
+
+
+def test_an_outlook_keeps_the_margin_that_the_sweep_does():
+    spending, seen = few(600)
+    look = spending.wanted(seen)[0]
+    kept_s = spending.reserve_s(look, finalists(seen, spending.rule), len(seen.looks))
+    for margin, within in ((MARGIN + 0.01, True), (MARGIN - 0.01, False)):
+        spending.seconds = margin * spending.look_s(look.config) + kept_s
+        assert _expected(spending, [look], seen)[0].within is within
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 8])

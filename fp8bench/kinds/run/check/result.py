@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
-from fp8bench.records.select import Key, Measurement, execution, mode, requested, session, sharded, system, variants
+from fp8bench.records.select import Key, Measurement, execution, planned, session, system, variants
 from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant
@@ -173,15 +173,9 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 
     groups: dict[Key, list[Side]] = {}
     for one in theirs:
-        variant = (_planned(one.latest), execution(one.latest), one.latest.attention)
+        variant = (planned(one.latest), execution(one.latest), one.latest.attention)
         groups.setdefault(variant, []).append(one)
     return [max(together, key=nearness) for together in groups.values()]
-
-
-def _planned(record: Record) -> Key:
-    config, what = record.config, record.what
-    sizes = (what.workload, what.batch_size, what.world_size)
-    return (*mode(record), *sizes, *requested(config), sharded(config))
 
 
 def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
@@ -189,8 +183,8 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
     that no other variant of the reference has. What did not run stands for each variant that it might have become.
     """
     ran_as = execution(one.latest)
-    planned = [each for each in mine if _planned(each.latest) == _planned(one.latest)]
-    fits = [each for each in planned if ran_as is None or ran_as in variants(each.latest)]
+    alike = [each for each in mine if planned(each.latest) == planned(one.latest)]
+    fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]
     same = [each for each in fits if each.ok and each.latest.attention == one.latest.attention]
     free = [each for each in fits if each.ok and not any(_same(each.latest, other.latest) for other in theirs)]
     stopped = [each for each in fits if not each.ok]
@@ -199,7 +193,7 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
 
 def _same(a: Record, b: Record) -> bool:
     """Return whether both are the same variant with the same attention."""
-    return (_planned(a), execution(a), a.attention) == (_planned(b), execution(b), b.attention)
+    return (planned(a), execution(a), a.attention) == (planned(b), execution(b), b.attention)
 
 
 def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
@@ -253,7 +247,7 @@ def _changed(mine: Side, one: Side) -> list[str]:
 
 def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
     """Return the row of a variant that was not measured, saying so if its mode was measured with another execution."""
-    like = [each.latest for each in mine if each.ok and _planned(each.latest) == _planned(one.latest)]
+    like = [each.latest for each in mine if each.ok and planned(each.latest) == planned(one.latest)]
     others = sorted({str(execution(record)) for record in like})
     instead = f"; its steps were executed as {', '.join(others)} instead" if others else ""
     return _row(one.latest, "missing", f"not measured now{instead}", None, one)
@@ -263,7 +257,7 @@ def _unmatched(mine: Side, theirs: Sequence[Side]) -> CheckedRow:
     """Return the row of a variant that the reference has no measurement of."""
     if mine.ok:
         return _row(mine.latest, "new", "not in the reference", mine, None)
-    before = any(not one.ok and _planned(one.latest) == _planned(mine.latest) for one in theirs)
+    before = any(not one.ok and planned(one.latest) == planned(mine.latest) for one in theirs)
     return _row(mine.latest, "failed before" if before else "failed", _why_stopped(mine.latest), None, None)
 
 
