@@ -31,6 +31,9 @@ weights, the float32 ones from where they are accumulated; the gate compares the
 what zero_grad does not. `divide(model, group)` shares the layers of a model among ranks by the library's own arguments
 (see `modes.te_parallel`), instead of DTensor plans. `joined_alone`: whether DDP also wraps a single rank.
 
+An fp8 mode has `rounds(model)`, called with the plain model: it returns what of it will be rounded to fp8. From that
+the gate derives how far the mode may be off (see `worker.rounding`); without it the mode's tolerance applies.
+
 A mode that keeps tensors from step to step in addition to weights and buffers (the scales of a delayed recipe) has one
 more method, `step_state(model)`, which returns them in a fixed order. Steps are compared from the same state, and the
 state after them is compared too.
@@ -55,6 +58,16 @@ class CompilePolicy:
     refusal: str | None = None
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """What a mode rounds to fp8. layers: the dotted names, in the plain model, of the linear layers whose GEMMs run in
+    fp8. gradient: the format of the gradients of their outputs; inputs and weights are e4m3.
+    """
+
+    layers: frozenset[str]
+    gradient: torch.dtype = torch.float8_e5m2
+
+
 BF16_TOLERANCE = Tolerance(logits=0.1, loss=0.02, input_gradient=0.1)
 """For two bf16 computations of the same function (see worker.parity). Transformer Engine's block in ViT-Huge, measured
 on an H200: 0.03 for the logits, 0.02 for the gradient.
@@ -62,7 +75,8 @@ on an H200: 0.03 for the logits, 0.02 for the gradient.
 
 FP8_TOLERANCE = Tolerance(logits=0.4, loss=0.05, input_gradient=0.45)
 """fp8 has 3 (e4m3) or 2 (e5m2) bits of mantissa and bf16 has 7, so fp8's rounding is 16 times coarser. ViT-Huge on an
-H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient.
+H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient. For the logits and the gradient
+these bounds serve modes that do not say what they round; those of others follow from the model.
 """
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
+from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, count_linears
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
@@ -106,6 +106,12 @@ class TorchAOFloat8:
                 "Use layers=all to time them all the same, or baseline-bf16",
             )
         return converted
+
+    def rounds(self, model: nn.Module) -> Rounding:
+        """Return the layers that `convert` takes. Only tensorwise casts gradients to e5m2."""
+        takes = self._module_filter(_float8())
+        names = frozenset(name for name, module in model.named_modules() if takes(module, name))
+        return Rounding(names, torch.float8_e5m2 if self.recipe == "tensorwise" else torch.float8_e4m3fn)
 
     def _module_filter(self, float8: Any) -> Callable[[nn.Module, str], bool]:
         """Return the function that decides whether a module is converted, given the module and its dotted name."""

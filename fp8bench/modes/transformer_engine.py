@@ -24,6 +24,7 @@ from fp8bench.modes.llama_block import has_llama_layers
 from fp8bench.modes.protocol import (
     BF16_TOLERANCE,
     FP8_TOLERANCE,
+    Rounding,
     compute_capability,
     count_linears,
 )
@@ -37,6 +38,7 @@ from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_re
 from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.te_switched import Switched
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
+from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 from fp8bench.schema.recipe import ALL_LAYERS, split_recipe
@@ -214,6 +216,15 @@ class TEFP8(TEBF16):
                 f"{torch.cuda.get_device_name(device)} cannot run te-fp8:{self.recipe}: {reason.rstrip('.')}",
                 "Use te-fp8:delayed on compute capability 8.9 or more, te-bf16 below it",
             )
+
+    def rounds(self, model: nn.Module) -> Rounding:
+        """Return the layers that were chosen, of those that fp8 can take. A fused module goes to fp8 as a whole, so it
+        may be a few more or fewer. fp8 attention rounds more, which is left to the bound's margin.
+        """
+        able = (name for name, module in model.named_modules() if convertible(module, name))
+        e4m3 = self._named.value("format") == "e4m3"
+        names = frozenset(filter(self._layers.takes, able))
+        return Rounding(names, torch.float8_e4m3fn if e4m3 else torch.float8_e5m2)
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Convert as te-bf16 does; modules of layers that were not chosen stay in bf16. Raises ModeUnavailable, also if

@@ -48,6 +48,10 @@ class Parity(Frozen):
     weight_gradient_error: float | None = Field(
         default=None, description="of the weight furthest off; null: they were not compared"
     )
+    rounding_logits_error: float | None = Field(
+        default=None, description="the same error if layers are rounded to fp8 and nothing else; null without fp8"
+    )
+    rounding_input_gradient_error: float | None = None
     tolerance: Tolerance
 
 

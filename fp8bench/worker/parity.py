@@ -22,6 +22,10 @@ five numbers, and more for some workloads, all of them relative and without unit
                         its second half, divided by that at the first half: 0 unless tokens see later tokens, and so
                         the targets that they must predict.
 
+How far an fp8 mode's logits and gradient may be off follows from what rounding alone does to the model: the gate looks
+at the plain model once more with its layers rounded (see `worker.rounding`), which gives two more numbers,
+rounding_logits_error and rounding_input_gradient_error.
+
 |.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives 0.17
 and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93 and
 more.
@@ -44,6 +48,7 @@ from fp8bench.schema.rank import Parity, Tolerance
 from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
+from fp8bench.worker.rounding import explained, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -231,6 +236,9 @@ def prove(
     model = workload.build(device)
     plain = look(model, workload, batch, of_weights=_gradients(None, workload))
     with agreement():
+        rounding = _rounding(mode, model)
+    alone = _rounding_alone(rounding, plain, model, workload, batch) if rounding is not None else None
+    with agreement():
         model = mode.convert(model)
         if divide is not None:
             divide(model)
@@ -243,7 +251,22 @@ def prove(
     converted = look_scaled(model, workload, batch, mode, _gradients(mode, workload))
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
-    return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels, plain.loss)
+    return Proof(model, compare(plain, converted, leaked, tolerance, alone), converted.sdpa_kernels, plain.loss)
+
+
+def _rounding(mode: modes.Mode, model: nn.Module) -> modes.Rounding | None:
+    rounds: Callable[[nn.Module], modes.Rounding] | None = getattr(mode, "rounds", None)
+    return rounds(model) if rounds is not None else None
+
+
+def _rounding_alone(
+    rounding: modes.Rounding, plain: View, model: nn.Module, workload: Workload, batch: Batch
+) -> tuple[float, float]:
+    """Return the errors of the logits and of the gradient at the input that rounding alone makes."""
+    with rounded(model, rounding):
+        found = look(model, workload, batch)
+    gradient = relative_error([plain.input_gradient], [found.input_gradient])
+    return logits_error(plain.logits, found.logits), gradient
 
 
 def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
@@ -276,8 +299,14 @@ def weight_gradient_error(plain: Mapping[str, Tensor], converted: Mapping[str, T
     )
 
 
-def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -> Parity:
-    """Measure and judge. A number that is not finite never passes."""
+def compare(
+    plain: View, converted: View, leaked: Leaks, tolerance: Tolerance, rounding: tuple[float, float] | None = None
+) -> Parity:
+    """Measure and judge. A number that is not finite never passes. rounding: the errors of logits and gradient that
+    rounding alone makes, from which the bounds on them follow; None if the tolerance is all.
+    """
+    if rounding is not None:
+        tolerance = explained(*rounding, modes.BF16_TOLERANCE, tolerance)
     own, others = centred(plain.logits), centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
@@ -296,6 +325,8 @@ def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -
         reason=reason,
         batch_size=plain.logits.shape[0],
         tolerance=tolerance,
+        rounding_logits_error=finite(rounding[0]) if rounding else None,
+        rounding_input_gradient_error=finite(rounding[1]) if rounding else None,
         **{name: finite(value) for name, value in measured.items()},
     )
 

@@ -3,6 +3,7 @@ reason.
 """
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import parity
-from fp8bench.workloads.llama import LLMMicro
+from fp8bench.worker.rounding import MOST
+from fp8bench.workloads import llama
+from fp8bench.workloads.llama import LLM1B, LLMMicro
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTMicro
 
@@ -245,6 +248,75 @@ class TestCausal:
 
     def test_a_workload_that_is_not_causal_is_not_asked(self):
         assert verdict(BaselineBF16(), Tokens).later_leakage is None
+
+
+class DeepLlama(LLM1B):
+    """As deep as llm-1b, and narrow. Its weights are scaled: each layer has the gain of one that is 2048 wide."""
+
+    architecture: ClassVar = dict(
+        hidden_size=128,
+        num_hidden_layers=18,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=512,
+        vocab_size=512,
+        rope_theta=500_000,
+    )
+    usual_length: ClassVar = 64
+
+
+def float8_with(fault):
+    """torchao's float8, but with a fault in every layer."""
+
+    class Faulty(TorchAOFloat8):
+        def convert(self, model):
+            with torch.no_grad():
+                fault(model)
+            return super().convert(model)
+
+    return Faulty()
+
+
+def other_angles(model):
+    model.model.rotary_emb.inv_freq **= math.log(1e4) / math.log(5e5)
+
+
+def other_heads(model):
+    for layer in model.model.layers:
+        layer.self_attn.k_proj.weight.copy_(layer.self_attn.k_proj.weight.roll(32, 0))
+
+
+def gate_for_up(model):
+    for layer in model.model.layers:
+        layer.mlp.gate_proj, layer.mlp.up_proj = layer.mlp.up_proj, layer.mlp.gate_proj
+
+
+@pytest.mark.usefixtures("process_group")
+class TestDeep:
+    """After many layers rounding adds up, so that bounds follow from what rounding alone does to the model."""
+
+    @pytest.fixture(autouse=True)
+    def gains_of_2048_wide(self, monkeypatch):
+        monkeypatch.setattr(llama, "INITIAL_STD", 0.02 * math.sqrt(2048 / 128))
+
+    def test_emulated_float8_is_as_far_off_as_rounding_alone(self):
+        found = verdict(TorchAOFloat8("tensorwise"), DeepLlama)
+        assert found.passed, found.reason
+        assert found.input_gradient_error == pytest.approx(found.rounding_input_gradient_error, rel=0.2)
+        assert found.logits_error == pytest.approx(found.rounding_logits_error, rel=0.2)
+        assert found.rounding_input_gradient_error < found.tolerance.input_gradient < MOST
+
+    @pytest.mark.parametrize("fault", [other_angles, other_heads, gate_for_up])
+    def test_a_fault_shows_beside_that_rounding(self, fault):
+        found = verdict(float8_with(fault), DeepLlama)
+        assert not found.passed
+        assert "its logits differ by" in found.reason
+        assert "its input gradient differs by" in found.reason
+
+    def test_without_fp8_there_is_no_rounding_to_allow_for(self):
+        found = verdict(BaselineBF16(), LLMMicro)
+        assert found.rounding_logits_error is found.rounding_input_gradient_error is None
+        assert found.tolerance == BF16_TOLERANCE
 
 
 @pytest.mark.usefixtures("process_group")

@@ -143,6 +143,7 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             gate("logits", lambda p: _bounded(p.logits_error, p.tolerance.logits)),
             gate("loss", lambda p: _bounded(p.loss_error, p.tolerance.loss)),
             gate("input gradient", lambda p: _bounded(p.input_gradient_error, p.tolerance.input_gradient)),
+            gate("of that, rounding to fp8", lambda p: _error(p.rounding_input_gradient_error)),
             gate("separation", lambda p: number(p.separation, ".2f")),
             gate("leakage", lambda p: _error(p.leakage)),
             gate("from later tokens", lambda p: _error(p.later_leakage)),
