@@ -3,16 +3,19 @@
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
 Starting processes takes most of a minute on a GPU, so few sizes are tried. The memory of a step is close to linear in
 its batch (weights, gradients and optimizer state, plus activations per sample). Two sizes give the line, the largest
-size below the limit is tried (a multiple of STEP, from COARSE_FROM on of COARSE_STEP), and if that does not fit, the
-next one below. One size gives a line too, through it and the origin: weights take memory at batch 0 already, so the
-true line is below this one at every larger size, and what it promises fits. A size is doubled only if no limit or peak
-is known, or if the line does not rise. Records of earlier runs count as sizes that were tried.
+size below the limit is tried (a multiple of step_of(), from COARSE_FROM on of COARSE_STEP), and if that does not fit,
+the next one below. One size gives a line too, through it and the origin: weights take memory at batch 0 already, so the
+true line is below this one at every larger size, and what it promises fits. Of that the second size is the first times
+a power of two, because it need not be the largest, and sizes that divide evenly may be faster than larger ones. A size
+is doubled otherwise only if no limit or peak is known, or if the line does not rise. Records of earlier runs count as
+sizes that were tried.
 
 There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
 search with its reason. A size that ran, but whose steps were launched differently from those of smaller sizes, does not
 fit either: with `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -24,7 +27,7 @@ from fp8bench.schema.option import BATCH_SIZE
 from fp8bench.schema.record import Record
 
 STEP = 16
-"""Sizes are multiples of STEP: GEMMs in fp8 need every dimension to be a multiple of 16."""
+"""Sizes of images are multiples of STEP: GEMMs in fp8 need every dimension to be a multiple of 16, rows too."""
 
 COARSE_STEP = 64
 COARSE_FROM = 256
@@ -53,21 +56,35 @@ TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 
-def next_size(search: BatchSearch, start: int, most: int = BATCH_SIZE.most) -> int | None:
-    """Return the size to try next, or None if the search has ended. start: the first size. Pure."""
+def step_of(config: RunConfig) -> int:
+    """Return the number of which all sizes are multiples. config: with the workload's usual size.
+
+    A sample of text is thousands of rows, so few of them are usual, and any number suits fp8's GEMMs if the length is a
+    multiple of 16; steps of 16 would pass over most sizes that fit. Micro-batches are equal.
+    """
+    if config.sequence_length is not None:
+        step = STEP // math.gcd(STEP, config.sequence_length)
+    else:
+        step = STEP if config.batch_size % STEP == 0 else 1
+    return math.lcm(step, config.grad_accumulation)
+
+
+def next_size(search: BatchSearch, config: RunConfig, most: int = BATCH_SIZE.most) -> int | None:
+    """Return the size to try next, or None if the search has ended. config: with the first size. Pure."""
     tried = {one.batch_size for one in search.tries}
     if len(tried) >= MOST_TRIES:
         return None
     if not tried:
-        return start
+        return config.batch_size
     low, high = _between(search.tries, most)
-    if high <= STEP:
+    step = step_of(config)
+    if high <= step:
         return None
     if not low:
-        size = min(max(STEP, _down(high / 2)), high - 1)
+        size = min(max(step, _down(high / 2, step)), high - 1)
         return size if size not in tried else None
-    size = _expected(search, low, high)
-    return size if low < size < high and size - low >= max(STEP, WORTH_A_START * low) else None
+    size = _expected(search, low, high, step)
+    return size if low < size < high and size - low >= max(step, WORTH_A_START * low) else None
 
 
 def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
@@ -79,25 +96,30 @@ def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
     return max((size for size in fitting if size < high), default=0), high
 
 
-def _expected(search: BatchSearch, low: int, high: int) -> int:
+def _expected(search: BatchSearch, low: int, high: int, step: int) -> int:
     """Return the size that the line promises. If that did not fit, take a size a little below it; if that does not fit
     either, go halfway between the largest that fits and the smallest that does not.
     """
     limit = search.limit_bytes
     refuted = sum(one.batch_size >= high for one in search.tries)
     line = line_through(search.tries) or (None if refuted else _from_origin(search.tries))
-    halfway = _down((low + high) / 2)
+    halfway = _down((low + high) / 2, step)
     if line is None or limit is None:
-        return halfway if refuted else min(2 * low, _down(high - 1))
+        return halfway if refuted else min(2 * low, _down(high - 1, step))
     at_zero, a_sample = line
-    promised = _down((limit - at_zero) / a_sample)
+    promised = _down((limit - at_zero) / a_sample, step)
     if len(search.tries) == 1:
         # The true line may allow more: try at least as much as is worth a start, whatever this line says.
-        promised = max(promised, _up(low + max(STEP, WORTH_A_START * low)))
-    size = min(promised, FARTHEST * low, _down(high - 1))
+        promised = max(_power_of_two(promised, low), _up(low + max(step, WORTH_A_START * low), step))
+    size = min(promised, FARTHEST * low, _down(high - 1, step))
     if not refuted:
         return size
-    return min(size, max(_down(high * STEP_BACK), halfway) if refuted == 1 else halfway)
+    return min(size, max(_down(high * STEP_BACK, step), halfway) if refuted == 1 else halfway)
+
+
+def _power_of_two(most: int, low: int) -> int:
+    """Return the largest size up to `most` that is `low` times a power of two; `low` if there is no larger one."""
+    return low << int(math.log2(most / low)) if most >= low else low
 
 
 def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
@@ -121,13 +143,13 @@ def _from_origin(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
     return None if others or not peak else (0.0, peak / size)
 
 
-def _down(size: float) -> int:
-    step = STEP if abs(size) < COARSE_FROM else COARSE_STEP
-    return int(size // step) * step
+def _down(size: float, step: int) -> int:
+    multiple = step if abs(size) < COARSE_FROM else COARSE_STEP
+    return int(size // multiple) * multiple
 
 
-def _up(size: float) -> int:
-    return -_down(-size)
+def _up(size: float, step: int) -> int:
+    return -_down(-size, step)
 
 
 def peak_bytes(record: Record) -> int | None:
@@ -177,6 +199,7 @@ def known_tries(
     records: of this machine and its software. Records that ran out of memory count; others that stopped do not. tried:
     likewise, of searches that did not finish.
     """
+    step = step_of(config)
     latest: dict[int, tuple[Record, bool]] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
     for record, named in sorted(found, key=lambda one: one[0].created_utc):
@@ -185,7 +208,7 @@ def known_tries(
     for _, (record, named) in sorted(latest.items()):
         one = judged(record, search, named)
         # Sizes between the multiples say how the line goes, but none of them is an answer.
-        if one is not None and one.batch_size % STEP == 0:
+        if one is not None and one.batch_size % step == 0:
             search = with_try(search, one)
     return search
 
@@ -217,7 +240,7 @@ def search(
     memory. say: takes a line about each try.
     """
     record, found = None, known
-    while (tried := next_size(found, config.batch_size)) is not None:
+    while (tried := next_size(found, config)) is not None:
         candidate = config.model_copy(update={"batch_size": tried, **TRY})
         record = run(candidate)
         one = judged(record, found)

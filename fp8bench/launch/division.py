@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fp8bench.launch.batch_size import STEP
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.errors import UsageError
 
@@ -31,10 +30,10 @@ def _require_groups(size: int, parallel: str, world_size: int, per_node: int) ->
 
 
 def _require_pieces(pieces: int, batch_size: int, batch_is_auto: bool) -> None:
-    if batch_is_auto and STEP % pieces:
+    if batch_is_auto and batch_size % pieces:
         raise UsageError(
-            f"--grad-accumulation {pieces} does not divide what --batch-size {AUTO} tries, multiples of {STEP}",
-            f"Use a divisor of {STEP}, or give a --batch-size",
+            f"--grad-accumulation {pieces} does not divide the {batch_size} samples --batch-size {AUTO} starts with",
+            f"Use a divisor of {batch_size}, or give a --batch-size",
         )
     if batch_size % pieces:
         raise UsageError(

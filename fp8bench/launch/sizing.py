@@ -54,7 +54,7 @@ def find_sizes(
         mine = [entry for entry in rounds.entries if entry.config == config]
         blank = blank_search(config)
         known = batch_size.known_tries(config, [one.record for one in kept], blank, _unfinished(config, kept, tried))
-        if batch_size.next_size(known, config.batch_size) is None and all(one.fit != "fits" for one in known.tries):
+        if batch_size.next_size(known, config) is None and all(one.fit != "fits" for one in known.tries):
             # Sizes that never fitted are tried again, so that each call says why there is no size.
             known = blank
         try:

@@ -25,14 +25,17 @@ def tried(batch: int, fit: Fit = "fits", **line: float) -> BatchTry:
     return BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else takes(batch, **line))
 
 
-def after(*tries: BatchTry, memory_bytes: int | None = 100 * GIB) -> int | None:
-    return next_size(BatchSearch(memory_bytes=memory_bytes, headroom=0.1, tries=tries), START)
+BEGUN = config(batch_size=START)
+
+
+def after(*tries: BatchTry, memory_bytes: int | None = 100 * GIB, begun: RunConfig = BEGUN) -> int | None:
+    return next_size(BatchSearch(memory_bytes=memory_bytes, headroom=0.1, tries=tries), begun)
 
 
 def searched(fits: Callable[[int], Fit], peak: Callable[[int], int] = takes) -> list[BatchTry]:
     """All tries of a search on a machine that answers so."""
     search = ROOM
-    while (batch := next_size(search, START)) is not None:
+    while (batch := next_size(search, BEGUN)) is not None:
         fit = fits(batch)
         one = BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else peak(batch))
         search = search.model_copy(update={"tries": (*search.tries, one)})
@@ -45,6 +48,33 @@ class TestNext:
         # 22 GiB of 90: at most 0.344 a sample, 261 samples.
         assert after(tried(64)) == 256
         assert after(tried(64), tried(256)) == 320
+
+    def test_the_second_is_the_first_times_a_power_of_two_and_the_third_the_largest(self) -> None:
+        # 14 GiB of 90 promise 411 samples, and the true line allows 672.
+        line = {"at_zero": 6.0, "a_sample": 0.125}
+        assert after(tried(64, **line)) == 256
+        assert after(tried(64, **line), tried(256, **line)) == 640
+
+    def test_any_number_of_samples_of_text_may_be_tried_and_fewer_than_the_usual_ones(self) -> None:
+        text, line = config(batch_size=4), {"a_sample": 4.0}
+        assert after(tried(4, **line), begun=text) == 16
+        assert after(tried(4, **line), tried(16, **line), begun=text) == 21
+        assert after(tried(4, **line), tried(16, **line), tried(21, **line), begun=text) is None
+        assert after(tried(4, "too large"), begun=text) == 2
+        assert after(tried(4, "too large"), tried(2, "too large"), begun=text) == 1
+        assert after(tried(1, a_sample=7.0), begun=config(batch_size=1)) == 4
+        assert after(tried(1, a_sample=7.0), tried(4, a_sample=7.0), begun=config(batch_size=1)) == 12
+
+    def test_an_uneven_length_needs_a_multiple_of_samples_whose_tokens_fp8_can_take(self) -> None:
+        text = config(batch_size=4, sequence_length=2040)
+        assert after(tried(4, a_sample=4.0), tried(16, a_sample=4.0), begun=text) == 20
+        assert after(tried(4, "too large"), tried(2, "too large"), begun=text) is None
+
+    def test_micro_batches_are_equal(self) -> None:
+        text = config(batch_size=6, grad_accumulation=3)
+        assert after(tried(6, a_sample=4.0), begun=text) == 12
+        assert after(tried(6, a_sample=4.0), tried(12, a_sample=4.0), begun=text) == 21
+        assert after(tried(64), tried(256), begun=config(batch_size=64, grad_accumulation=4)) == 320
 
     @pytest.mark.parametrize("at_zero", [0.0, 0.5, 3.0, 6.0, 20.0, 60.0])
     def test_what_the_line_through_the_origin_promises_fits_whatever_batch_0_takes(self, at_zero: float) -> None:
@@ -98,7 +128,7 @@ class TestNext:
         assert after(tried(16, a_sample=0.001), tried(32, a_sample=0.001)) == 8 * 32
 
     def test_the_bound_of_batch_sizes_holds(self) -> None:
-        assert next_size(ROOM.model_copy(update={"tries": (tried(1024, a_sample=1e-6),)}), START, most=1500) == 1472
+        assert next_size(ROOM.model_copy(update={"tries": (tried(1024, a_sample=1e-6),)}), BEGUN, most=1500) == 1472
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_a_price_per_gpu_of_a_machine_without_one_is_refused():
         ({"grad_accumulation": 3}, "--grad-accumulation 3 does not divide the 64 samples of a step"),
         (
             {"grad_accumulation": 3, "batch_size": "auto"},
-            "does not divide what --batch-size auto tries",
+            "does not divide the 64 samples --batch-size auto starts with",
         ),
     ],
 )

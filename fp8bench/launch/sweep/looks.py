@@ -124,7 +124,7 @@ def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule)
     if len(search.tries) < len(family(config, seen)):
         # One of its sizes failed for a reason other than memory.
         return []
-    size = next_size(search, config.batch_size)
+    size = next_size(search, config)
     found = None if size is None else config.model_copy(update={"batch_size": size})
     return [found] if found is not None and found not in seen.looks else []
 

@@ -67,8 +67,8 @@ def test_the_order_of_a_small_budget(calls):
         ("look", "te-bf16", 64),
         ("look", "te-fp8:delayed", 64),
         ("look", "baseline-bf16", 64),
-        # What a line through the origin promises, and what that through two sizes does.
-        ("look", "te-fp8:delayed", 224),
+        # Of what a line through the origin promises, 224, the first times a power of two; then the largest.
+        ("look", "te-fp8:delayed", 128),
         ("look", "te-fp8:delayed", 256),
         ("round", "te-fp8:delayed", 256),
         ("round", "baseline-bf16", 64),
@@ -77,16 +77,16 @@ def test_the_order_of_a_small_budget(calls):
     ]
 
 
-def test_with_five_minutes_two_modes_are_told_apart_at_their_usual_batch(calls):
-    assert [(config.mode_label, config.batch_size) for config in measured(calls[5])] == [
-        ("te-fp8:delayed", 64),
-        ("te-bf16", 64),
+def test_with_five_minutes_a_larger_batch_of_the_leader_has_an_interval(calls):
+    assert [(config.mode_label, config.batch_size) for config in measured(calls[5])] == [("te-fp8:delayed", 128)]
+    assert {config.mode for config in calls[5].seen.looks} == {"te-bf16", "te-fp8"}
+
+
+def test_with_eight_minutes_it_is_told_apart_from_the_second_best(calls):
+    assert [(config.mode_label, config.batch_size) for config in measured(calls[8])] == [
+        ("te-fp8:delayed", 128),
+        ("baseline-bf16", 64),
     ]
-
-
-def test_with_eight_minutes_a_larger_batch_of_the_leader_has_an_interval(calls):
-    [winner, *_] = measured(calls[8])
-    assert (winner.mode_label, winner.batch_size) == ("te-fp8:delayed", 224)
 
 
 def test_two_are_compared_however_small_the_budget(calls):
@@ -97,8 +97,9 @@ def test_two_are_compared_however_small_the_budget(calls):
 def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(calls):
     looked = {(config.mode, config.batch_size) for config in calls[20].seen.looks}
 
-    assert [(config.mode, config.batch_size) for config in measured(calls[20])] == [
-        ("te-fp8", 256),
+    assert [(config.mode_label, config.batch_size) for config in measured(calls[20])] == [
+        ("te-fp8:delayed", 256),
+        ("te-fp8:current", 128),
         ("baseline-bf16", 224),
     ]
     # The same batch of both was looked at.
@@ -114,7 +115,7 @@ def test_what_would_take_too_much_is_not_tried_and_says_so_and_sizes_come_first(
         "come first, and too little was left"
     )
     of_five = not_looked_at(calls[5].spending, calls[5].seen, "5min")
-    assert in_words(of_five[0].config) == "te-fp8:delayed, batch 224, compile auto, graphs auto, attention te"
+    assert in_words(of_five[0].config) == "te-fp8:delayed, batch 256, compile auto, graphs auto, attention te"
 
 
 def few(seconds: float) -> tuple[Spending, Seen]:
@@ -182,7 +183,7 @@ def test_resumed_in_the_middle_it_repeats_nothing(cut):
 def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_measured(calls):
     first = call(8)
     before = standings(first.seen, first.spending.rule).leaders[0]
-    assert before.batch_size == 224
+    assert before.batch_size == 128
     second = call(10, first.seen, machine=first.machine)
     now = standings(second.seen, second.spending.rule)
 
