@@ -5,13 +5,14 @@ from types import TracebackType
 from fp8bench import registry
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.processes.ahead import Ahead
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.schema.config import Device, RunConfig
 
 
-def spawning(device: Device, timeout_s: float | None) -> SpawnExecutor:
+def spawning(device: Device, timeout_s: float | None, work: Work = MEASURES_A_RUN) -> SpawnExecutor:
     """Starts ranks ahead on GPUs. On a CPU they would take the cores of the run before them, whose warm-up is short."""
-    return SpawnExecutor(timeout_s, ahead=Ahead() if device == "cuda" else None)
+    return SpawnExecutor(timeout_s, work, Ahead() if device == "cuda" else None)
 
 
 class Following:

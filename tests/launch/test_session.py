@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import config, invalid, measured, rank_report, rank_samples, steps_about, unsupported
+from launch.expectation import Ahead
 
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
@@ -288,20 +289,6 @@ def test_the_exit_code_tells_the_worst_that_happened(records, code):
 )
 def test_a_mode_that_was_named_and_could_not_run_counts_beside_others_that_did(records, code):
     assert exit_code(records, named=True) == code
-
-
-class Ahead:
-    """Writes down which ranks were expected before each run, and whether it was closed."""
-
-    def __init__(self) -> None:
-        self.expected: list[tuple[range | None, list[str]]] = []
-        self.closed = False
-
-    def expect(self, ranks: range | None, modules: list[str] = ()) -> None:
-        self.expected.append((ranks, list(modules)))
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def test_ranks_of_the_next_run_are_expected_before_every_run_but_the_last(tmp_path):

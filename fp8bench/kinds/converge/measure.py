@@ -5,6 +5,7 @@ affect the next mode, and a process that is slow throughout is one among several
 forwards and backwards from seed to seed. A mode that could not train under one seed is not tried under the next.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -53,12 +54,12 @@ def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
 
     Raises Interrupted after a signal, when every worker has ended.
     """
+    from fp8bench.launch.following import spawning
     from fp8bench.launch.processes.rank import Work
-    from fp8bench.launch.processes.spawn import SpawnExecutor
 
     job = prepared.config
-    executor = SpawnExecutor(job.timeout_s, Work(target=WORKER, given={"plan": plan_of(job).model_dump(mode="json")}))
-    return train_all(prepared, executor, datetime.now(UTC), log)
+    work = Work(target=WORKER, given={"plan": plan_of(job).model_dump(mode="json")})
+    return train_all(prepared, spawning(job.config.device, job.timeout_s, work), datetime.now(UTC), log)
 
 
 def plan_of(job: Job) -> TextPlan:
@@ -94,28 +95,32 @@ def _train_missing(
 ) -> tuple[list[Trained], list[str]]:
     """Return what could not be trained, and the logs of its ranks; finished trainings are stored."""
     from fp8bench.launch.assemble import log_of
+    from fp8bench.launch.following import Following
 
     turns = list(in_turns(config))
     if unfinished.done:
         log(f"resumed: {len(unfinished.done)} of {len(turns)} trainings were done before")
     stopped: dict[str, Trained] = {}
     logs: list[str] = []
-    for number, (mode, seed) in enumerate(turns, start=1):
-        if (mode, seed) in unfinished.done or mode in stopped:
-            continue
-        log(f"{number} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
-        try:
-            reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
-        except KeyboardInterrupt as interrupt:
-            raise _interrupted(interrupt, mode, seed, len(unfinished.done), len(turns)) from interrupt
-        trained = to_trained(mode, seed, reports)
-        if trained.curve is None:
+    left = deque(turn for turn in turns if turn not in unfinished.done)
+    with Following(executor) as following:
+        while left:
+            mode, seed = left.popleft()
+            log(f"{turns.index((mode, seed)) + 1} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
+            following.expect(run_config(config, *left[0]) if left else None)
+            try:
+                reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
+            except KeyboardInterrupt as interrupt:
+                raise _interrupted(interrupt, mode, seed, len(unfinished.done), len(turns)) from interrupt
+            trained = to_trained(mode, seed, reports)
+            if trained.curve is not None:
+                log(f"{mode}, seed {seed}: {_in_words(trained.curve)}")
+                unfinished.keep(_done(trained, reports))
+                continue
             stopped[mode] = trained
             log(f"{mode}: {trained.reason}. {trained.remedy}.")
             logs += [text for text in [log_of(reports)] if text]
-            continue
-        log(f"{mode}, seed {seed}: {_in_words(trained.curve)}")
-        unfinished.keep(_done(trained, reports))
+            left = deque(turn for turn in left if turn[0] != mode)
     return list(stopped.values()), logs
 
 
