@@ -28,7 +28,7 @@ from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
 from fp8bench.worker.execution.copies import place_for
-from fp8bench.worker.execution.reference import NotProved, reference_of, whole_bytes
+from fp8bench.worker.execution.reference import NotProved, reference_of, require_reference, whole_bytes
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
 from fp8bench.worker.parallel import agreement
@@ -79,7 +79,10 @@ def decide(
     requested and is impossible.
     """
     decided = Execution(PythonLaunch(parts), choice.graph, parts.strategy.word, parallel_evidence(parts))
-    if needs_proof(choice, parts):
+    unproved = _nothing_to_compare(config, parts, choice)
+    if unproved is not None:
+        decided = _without_proof(decided, unproved)
+    elif needs_proof(choice, parts):
         taken = [next(batches) for _ in range(PROOF_STEPS)]
         stage("capturing" if choice.graph.enabled else "comparing")
         place = place_for(proof.copies_size(parts) + whole_bytes(parts, config.optimizer), parts.device)
@@ -89,6 +92,23 @@ def decide(
     # The copies are gone; what is timed begins with fresh peaks.
     reset_peaks(parts.device)
     return decided
+
+
+def _nothing_to_compare(config: RunConfig, parts: Parts, choice: Choice) -> NotProved | None:
+    """Return why steps cannot be proved, if that is known before anything is copied: 40 GB on each of two GPUs for a
+    model of 7 billion parameters.
+    """
+    try:
+        require_reference(parts, config.optimizer, choice.compile.enabled)
+    except NotProved as refusal:
+        if config.cuda_graphs == "on":
+            raise
+        return refusal
+    return None
+
+
+def _without_proof(plain: Execution, refusal: NotProved) -> Execution:
+    return replace(plain, graph=_refused(plain.graph, refusal), warning=refusal.what)
 
 
 def needs_proof(choice: Choice, parts: Parts) -> bool:
@@ -115,7 +135,7 @@ def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], 
         if trial.config.cuda_graphs == "on":
             raise
         trial.begin_again()
-        return replace(plain, graph=_refused(plain.graph, refusal), warning=refusal.what)
+        return _without_proof(plain, refusal)
     if not plain.graph.enabled:
         trial.begin_again()
         return _launched(plain, trial, expected)

@@ -39,16 +39,29 @@ def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: 
     """
     if not parts.strategy.sharded:
         return parts, "whole model"
-    refusal: str | None = stated(parts.mode, "twin_refusal") or _no_room(parts, optimizer)
-    if refusal is None:
+    require_reference(parts, optimizer, compiled)
+    if _no_twin(parts, optimizer) is None:
         return _twin(parts, optimizer, batch), "whole model"
-    if compiled or parts.accumulation > 1 or parts.checkpoints.blocks:
-        return parts, "sharded model"
-    raise NotProved(
-        f"the sharded steps have nothing to be compared with: {refusal}",
-        "Compare a smaller workload under the same options",
-        "oom",
-    )
+    return parts, "sharded model"
+
+
+def require_reference(parts: Parts, optimizer: OptimizerName, compiled: bool) -> None:
+    """Raise NotProved on every rank if there is nothing to compare steps with. Every rank calls it."""
+    if not parts.strategy.sharded:
+        return
+    refusal = _no_twin(parts, optimizer)
+    if refusal is not None and not (compiled or parts.accumulation > 1 or parts.checkpoints.blocks):
+        raise NotProved(
+            f"the sharded steps have nothing to be compared with: {refusal}",
+            "Compare a smaller workload under the same options",
+            "oom",
+        )
+
+
+def _no_twin(parts: Parts, optimizer: OptimizerName) -> str | None:
+    """Return why there can be no second model, or None."""
+    refusal: str | None = stated(parts.mode, "twin_refusal") or _no_room(parts, optimizer)
+    return refusal
 
 
 def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:

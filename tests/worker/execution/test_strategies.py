@@ -17,6 +17,7 @@ from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
+from fp8bench.worker.execution.step import Snapshot
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.workloads.vit import ViTMicro
 
@@ -137,6 +138,8 @@ def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch
 
 def test_too_little_memory_for_a_second_model_leaves_the_sharded_one(monkeypatch):
     monkeypatch.setattr(reference, "_no_room", lambda *_: "the whole model does not fit beside it")
+    copied, snapshot = [], Snapshot.of
+    monkeypatch.setattr(Snapshot, "of", lambda *given: copied.append(given) or snapshot(*given))
     choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
     for accumulation in (1, 2):
         values = {"optimizer": "adamw", "grad_accumulation": accumulation}
@@ -145,9 +148,11 @@ def test_too_little_memory_for_a_second_model_leaves_the_sharded_one(monkeypatch
         if accumulation == 1:
             assert found.executed is None
             assert found.warning.endswith("nothing to be compared with: the whole model does not fit beside it")
+            assert copied == [], "nothing is copied in vain"
         else:
             assert (found.executed.reference, found.executed.unshared) == ("sharded model", None)
             assert found.executed.update_error < 0.1
+            assert len(copied) == 1
 
 
 def test_a_model_without_a_plan_cannot_share_layers():
