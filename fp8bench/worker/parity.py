@@ -354,12 +354,10 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
     for name, label in (("logits", "logits"), ("loss", "loss"), ("input_gradient", "input gradient")):
         error, bound = measured[f"{name}_error"], getattr(tolerance, name)
         if not error <= bound:
-            faults.append(f"its {label} differ{'s' if name != 'logits' else ''} by {error:.3g} (at most {bound:g})")
-    bound = OF_ONE_WEIGHT * tolerance.input_gradient
-    if not measured.get("weight_gradient_error", 0.0) <= bound:
-        faults.append(
-            f"the gradient of one of its weights differs by {measured['weight_gradient_error']:.3g} (at most {bound:g})"
-        )
+            faults.append(f"its {label} differ{'s' if name != 'logits' else ''} by {error:.3g} (at most {bound:.3g})")
+    error, bound = measured.get("weight_gradient_error", 0.0), OF_ONE_WEIGHT * tolerance.input_gradient
+    if not error <= bound:
+        faults.append(f"the gradient of one of its weights differs by {error:.3g} (at most {bound:.3g})")
     if not faults:
         return None
     return "it does not compute what the plain model does: " + "; ".join(faults)

@@ -221,7 +221,7 @@ def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
         "unshared": ("its ranks keep gradients of their own, which differ from the mean", MAX_UNSHARED),
     }
     found = [(*limits[name], error) for name, error in errors.items() if error is not None]
-    faults = [f"{what} by {error:.3g} (at most {limit:g})" for what, limit, error in found if not error <= limit]
+    faults = [f"{what} by {error:.3g} (at most {limit:.3g})" for what, limit, error in found if not error <= limit]
     return "; ".join(faults) or None
 
 

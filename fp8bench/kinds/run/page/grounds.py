@@ -53,6 +53,7 @@ def evidence(shown: Sequence[Shown]) -> list[Part]:
             Note(
                 "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most "
                 "that the mode allows. Parity: one batch through the plain model and through the converted one. "
+                "Rounding alone: the input gradient's error if linear layers are rounded to fp8 and nothing else. "
                 "Proof: steps as they were timed against the same steps plainly eager."
             )
         )
@@ -143,7 +144,7 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             gate("logits", lambda p: _bounded(p.logits_error, p.tolerance.logits)),
             gate("loss", lambda p: _bounded(p.loss_error, p.tolerance.loss)),
             gate("input gradient", lambda p: _bounded(p.input_gradient_error, p.tolerance.input_gradient)),
-            gate("of that, rounding to fp8", lambda p: _error(p.rounding_input_gradient_error)),
+            gate("rounding alone", lambda p: _error(p.rounding_input_gradient_error)),
             gate("separation", lambda p: number(p.separation, ".2f")),
             gate("leakage", lambda p: _error(p.leakage)),
             gate("from later tokens", lambda p: _error(p.later_leakage)),
@@ -160,7 +161,7 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
 
 
 def _bounded(value: float | None, most: float) -> str:
-    return f"{_error(value)} ({most:g})"
+    return f"{_error(value)} ({most:.2g})"
 
 
 def _error(value: float | None) -> str:
