@@ -23,7 +23,9 @@ _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
 _LLM_SWITCHES = ("weight-cache",)
 
 _LAYER_DEFAULTS = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
-_LAYER_SWITCHES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights")
+_LAYER_SWITCHES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv")
+
+_VIT_SWITCHES = ("split-qkv",)
 
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
@@ -126,6 +128,7 @@ BUILTIN_WORKLOADS = (
         default_on=("cuda",),
         needs=_TIMM,
         head_dim=80,
+        te_switches=_VIT_SWITCHES,
     ),
     WorkloadEntry(
         "vit-huge-256",
@@ -133,6 +136,7 @@ BUILTIN_WORKLOADS = (
         "ViT-Huge/16, 256 px, no class token, 1024 classes",
         needs=_TIMM,
         head_dim=80,
+        te_switches=_VIT_SWITCHES,
     ),
     WorkloadEntry(
         "vit-micro",
@@ -141,6 +145,7 @@ BUILTIN_WORKLOADS = (
         default_on=("cpu",),
         needs=_TIMM,
         head_dim=16,
+        te_switches=_VIT_SWITCHES,
     ),
     WorkloadEntry(
         "llm-1b",

@@ -114,7 +114,7 @@ def _planned(
     from fp8bench.launch.sweep import budget as budgets
     from fp8bench.launch.sweep import search
     from fp8bench.launch.sweep.halving import Rule
-    from fp8bench.launch.sweep.space import Axes, space
+    from fp8bench.launch.sweep.space import Axes, space, switched_on
     from fp8bench.machine.gpus import this_machine
     from fp8bench.schema.batch import AUTO
 
@@ -134,7 +134,8 @@ def _planned(
     sizes = (base.batch_size,) if auto else values["batch_size"]
     axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
     catalog = load_catalog(prepared.results_dir)
-    found = space([entry.config for entry in prepared.entries], axes, lambda one: obstacle(one, machine, catalog))
+    bases = [switched_on(entry.config) for entry in prepared.entries]
+    found = space(bases, axes, lambda one: obstacle(one, machine, catalog))
     given = hourly_price(request, prepared.instance)
     price = price_today(prepared, catalog, given)
     rule = Rule(prepared.stop.rounds, blank_search(base) if auto else None)

@@ -8,6 +8,7 @@ of Transformer Engine's performance tutorial, each a switch:
                   weight; the first micro-batch of a step overwrites it (overwrite_main_grad), so nothing is zeroed
   weight-cache    is_first_microbatch: the first micro-batch of a step casts weights to fp8, and later ones reuse them
   fp8-weights     quantized_model_init: weights exist only in fp8, and nothing is cast
+  split-qkv       queries, keys and values split without copies of their gradient (see te_split.py)
 
 The arguments that make te.TransformerLayer compute the layer, because its defaults do not: attn_input_format="bshd"
 (the default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
@@ -36,6 +37,7 @@ from fp8bench.modes.te_parallel import (
     shares_of_layer,
     take_parts,
 )
+from fp8bench.modes.te_split import SWITCH, split_packed
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -171,7 +173,7 @@ class TEGPTLayer(nn.Module):
         return gradient if self.group is None else self.shares.get(name, WHOLE).whole(gradient, self.group)
 
     def _made(self, **options: Any) -> Any:
-        return self.te.TransformerLayer(
+        layer = self.te.TransformerLayer(
             **self.sizes,
             hidden_dropout=0.0,
             attention_dropout=0.0,
@@ -181,6 +183,9 @@ class TEGPTLayer(nn.Module):
             bias=True,
             **options,
         )
+        if SWITCH in self.options.switches:
+            split_packed(layer)
+        return layer
 
     def _weights(self) -> Iterator[tuple[str, list[Any]]]:
         """Yield each weight's name in the plain layer, with the weights here that form it, in the order of its rows."""

@@ -36,6 +36,7 @@ from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama
 from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_recipe, require_fp8_attention, versions
 from fp8bench.modes.te_selection import leave_out, placed
+from fp8bench.modes.te_split import SWITCH, split_packed
 from fp8bench.modes.te_switched import Switched
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.modes.torchao import convertible
@@ -132,7 +133,9 @@ class TEBF16(Switched):
         """Replace every timm Block, in place."""
         block_class = self.block_class()
         for name, block in timm_blocks(model):
-            converted = block_class(te, read_shape(block), block)
+            converted: Any = block_class(te, read_shape(block), block)
+            if SWITCH in self.te_switches:
+                split_packed(converted.layer)
             model.set_submodule(name, converted.train(block.training))
         return model
 

@@ -36,6 +36,7 @@ SWITCHES = (
     Switch("fused-wgrad", "weight gradients accumulated in float32 by their GEMMs (main_grad)", brings=("fused-qkv",)),
     Switch("weight-cache", "weights cast to fp8 once a step, by its first micro-batch", fp8=True),
     Switch("fp8-weights", "weights kept in fp8 alone", brings=("fused-qkv",), fp8=True),
+    Switch("split-qkv", "queries, keys and values split without copies of their gradient"),
 )
 """The switches, in the order in which a combination names them."""
 

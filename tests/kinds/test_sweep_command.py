@@ -21,4 +21,6 @@ def test_what_differs_from_them_is_said():
 def test_a_workload_without_tokens_has_no_length():
     assert "--sequence-length" not in command_line(config())
     assert "--optimizer" not in command_line(config())
+    assert "--te-switch" not in command_line(config("te-bf16"))
+    assert command_line(config("te-bf16", te_switches="split-qkv")).endswith(" --te-switch split-qkv")
     assert "--optimizer adamw" in command_line(config(optimizer="adamw"))

@@ -71,6 +71,7 @@ def test_a_turn_is_called_by_its_switches():
         ("fp8-weights+weight-cache", {"mode": ("te-fp8:current",)}, "nothing left to cast", "Omit weight-cache"),
         ("fused-qkv", {"workload": "llm-1b"}, "does not apply to 'llm-1b'", "llm-1b takes weight-cache"),
         ("fused-qkv", {"workload": "vit-huge"}, "does not apply to 'vit-huge'", "--workload gpt-layer"),
+        ("split-qkv", {"workload": "llm-1b"}, "does not apply to 'llm-1b'", "llm-1b takes weight-cache"),
         ("fused-qkv", {"te_attention": "sdpa"}, "Transformer Engine's own layer", "Omit --te-attention"),
         ("fused-qkv", {"mode": ("baseline-bf16",)}, "which no requested mode has", "Add --mode te-fp8"),
     ],
@@ -83,6 +84,10 @@ def test_what_cannot_be_says_why_and_what_can(requested, settings, what, remedy)
 
 def test_a_language_model_takes_the_cache():
     assert switches_of("weight-cache", workload="llm-1b", gpus=8) == ["weight-cache"]
+
+
+def test_a_vit_takes_the_split_of_its_queries_keys_and_values():
+    assert switches_of(NONE, "split-qkv", workload="vit-huge", mode=("te-bf16",), gpus=8) == [None, "split-qkv"]
 
 
 @pytest.mark.parametrize("requested", [(LADDER,), (NONE, "fused-qkv"), ()])

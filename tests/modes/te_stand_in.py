@@ -192,9 +192,32 @@ class LayerNormMLP(_Norm):
         return x if self.fc2_bias is None else x + self.fc2_bias.to(x.dtype)
 
 
-class _Attention(nn.Module):
-    def __init__(self, dim, heads, groups, width, eps, bias, fused, normalization):
+class DotProductAttention(nn.Module):
+    """Takes queries, keys and values, [batch, sequence, heads, width] or the sequence first; or, as from 2.20 on, one
+    tensor with all three along `qkv_interleave_dim`, of which it takes slices.
+    """
+
+    def __init__(self, batch_first, causal, dropout):
         super().__init__()
+        self.batch_first, self.causal, self.dropout = batch_first, causal, dropout
+
+    def forward(self, query_layer, key_layer, value_layer, qkv_layer=None, qkv_interleave_dim=-3):
+        parts = (query_layer, key_layer, value_layer)
+        if qkv_layer is not None:
+            assert parts == (None, None, None)
+            parts = [qkv_layer.select(qkv_interleave_dim, place) for place in range(3)]
+        q, k, v = ((part if self.batch_first else part.transpose(0, 1)).transpose(1, 2) for part in parts)
+        o = nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=self.causal, dropout_p=self.dropout, enable_gqa=True
+        )
+        o = o.transpose(1, 2).flatten(-2)
+        return o if self.batch_first else o.transpose(0, 1)
+
+
+class _Attention(nn.Module):
+    def __init__(self, dim, heads, groups, width, eps, bias, fused, normalization, core):
+        super().__init__()
+        self.core_attention = core
         self.width, self.rows = width, [heads * width, groups * width, groups * width]
         self.layernorm_qkv = LayerNormLinear(
             dim, sum(self.rows), eps=eps, bias=bias, split=not fused, normalization=normalization
@@ -248,6 +271,7 @@ class TransformerLayer(nn.Module):
             bias,
             fuse_qkv_params,
             normalization,
+            DotProductAttention(attn_input_format == "bshd", self_attn_mask_type == "causal", attention_dropout),
         )
         self.layernorm_mlp = LayerNormMLP(
             hidden_size, ffn_hidden_size // size, layernorm_epsilon, bias, activation, normalization=normalization
@@ -255,8 +279,7 @@ class TransformerLayer(nn.Module):
         for module in self.modules():
             if isinstance(module, _GEMMs):
                 module.fused = fuse_wgrad_accumulation
-        self.batch_first = attn_input_format == "bshd"
-        self.causal = self_attn_mask_type == "causal"
+        self.batch_first, self.causal = attn_input_format == "bshd", self_attn_mask_type == "causal"
         self.hidden_dropout, self.attention_dropout = hidden_dropout, attention_dropout
         self.to(params_dtype or torch.float32)
 
@@ -268,16 +291,17 @@ class TransformerLayer(nn.Module):
             gather, scatter = (lambda x: _Gather.apply(x, self.group)), (lambda x: _ScatterSum.apply(x, self.group))
         a, first = self.self_attention, is_first_microbatch
         qkv = a.layernorm_qkv(x, first, gather)
-        parts = (qkv if self.batch_first else qkv.transpose(0, 1)).split(a.rows, -1)
-        q, k, v = (part.unflatten(-1, (-1, a.width)).transpose(1, 2) for part in parts)
-        if rotary_pos_emb is not None:
-            q, k = _rotated(q, rotary_pos_emb), _rotated(k, rotary_pos_emb)
-        o = nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=self.causal, dropout_p=self.attention_dropout, enable_gqa=True
-        )
-        o = o.transpose(1, 2).flatten(-2)
+        if rotary_pos_emb is None and len(set(a.rows)) == 1:
+            packed = qkv.unflatten(-1, (3, -1, a.width))
+            o = a.core_attention(None, None, None, qkv_layer=packed, qkv_interleave_dim=-3)
+        else:
+            q, k, v = (part.unflatten(-1, (-1, a.width)) for part in qkv.split(a.rows, -1))
+            if rotary_pos_emb is not None:
+                sequence = 1 if self.batch_first else 0
+                q, k = (_rotated(part.movedim(sequence, 2), rotary_pos_emb).movedim(2, sequence) for part in (q, k))
+            o = a.core_attention(q, k, v)
         # The bias is added to whole sums, as below.
-        o = scatter(a.proj(o if self.batch_first else o.transpose(0, 1), first, with_bias=False))
+        o = scatter(a.proj(o, first, with_bias=False))
         if a.proj.bias is not None:
             o = o + a.proj.bias.to(o.dtype)
         x = x + nn.functional.dropout(o, self.hidden_dropout)
@@ -285,7 +309,7 @@ class TransformerLayer(nn.Module):
 
 
 def _rotated(x, angles):
-    """x: [batch, heads, sequence, width]. angles: [positions, 1, 1, width]; the halves of a head are the pairs."""
+    """x: [..., sequence, width]. angles: [positions, 1, 1, width]; the halves of a head are the pairs."""
     angles = angles[: x.shape[2], 0, 0]
     first, second = x.float().chunk(2, -1)
     return (x.float() * angles.cos() + torch.cat((-second, first), -1) * angles.sin()).to(x.dtype)

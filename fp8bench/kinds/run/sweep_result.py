@@ -119,7 +119,7 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
         last,
         config,
         place=place,
-        mode=config.mode_label,
+        mode=config.switched_label,
         execution=last.execution if last.status == "ok" else None,
         rounds=sum(record.status == "ok" for record in rounds),
         unit=measured.summary.unit if measured and measured.summary else None,
@@ -190,4 +190,6 @@ def command_line(config: RunConfig, program: Literal["fp8bench run"] = "fp8bench
         usual = default.on(config.device) if isinstance(default, ByDevice) else default
         if name == "batch_size" or (value != usual and name != "workers"):
             words += [flag_of(name), f"{value:g}" if isinstance(value, float) else str(value)]
+    if config.te_switches:
+        words += ["--te-switch", config.te_switches]
     return f"{program} {shlex.join(words)}"

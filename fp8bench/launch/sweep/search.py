@@ -37,7 +37,7 @@ SWEEPS = ".sweeps"
 NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 """Settings in which a look differs from a full round."""
 
-AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention")
+AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention", "te_switches")
 
 
 class Listener(Protocol):

@@ -2,7 +2,7 @@
 
 Settings that lead to the same execution are one configuration, and the first of them is run: `--compile auto` is `on`
 for a mode that gains by it and `off` for another, a CPU has no CUDA graphs and compiles nothing by itself, and only the
-te modes heed --te-attention.
+te modes heed --te-attention, whose switches need Transformer Engine's own attention.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +14,10 @@ from fp8bench import registry
 from fp8bench.entries import ModeEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
+from fp8bench.schema.switches import joined
+
+SWITCHES = ("split-qkv",)
+"""Options of Transformer Engine's layer that only gain, so that a sweep does not try without them."""
 
 AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
 """The settings that differ between configurations of one mode, the likeliest to matter first."""
@@ -67,6 +71,8 @@ def space(bases: Sequence[RunConfig], axes: Axes, obstacle: Callable[[RunConfig]
 
     for base, values in product(bases, product(*vars(axes).values())):
         config = base.model_copy(update=dict(zip(first, values, strict=True)))
+        if config.te_attention != "te":
+            config = config.model_copy(update={"te_switches": None})
         key, why = executed_as(config), obstacle(config)
         if why is None and key in found:
             why = f"cannot differ from {in_words(found[key].config)}"
@@ -89,7 +95,15 @@ def executed_as(config: RunConfig) -> tuple[Any, ...]:
         scope = "on" if entry.compiled_by_auto else "off"
     graphs = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     attention = config.te_attention if entry.heeds_te_attention is not False else None
-    return config.mode_label, config.batch_size, scope, graphs, attention
+    return config.mode_label, config.batch_size, scope, graphs, attention, config.te_switches
+
+
+def switched_on(config: RunConfig) -> RunConfig:
+    """Return the configuration with the SWITCHES that its mode and its workload take."""
+    if not _entry(config.mode).heeds_te_attention:
+        return config
+    taken = registry.find_workload(config.workload).te_switches or ()
+    return config.model_copy(update={"te_switches": joined(name for name in SWITCHES if name in taken)})
 
 
 def in_words(config: RunConfig) -> str:
@@ -99,6 +113,8 @@ def in_words(config: RunConfig) -> str:
         said.append(f"graphs {config.cuda_graphs}")
     if _entry(config.mode).heeds_te_attention is not False:
         said.append(f"attention {config.te_attention}")
+    if config.te_switches:
+        said.append(config.te_switches)
     return ", ".join(said)
 
 

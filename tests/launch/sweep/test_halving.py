@@ -9,7 +9,7 @@ from builders import config, evidence, invalid, measured, rank_samples, replayed
 from fp8bench.launch.sweep.expected import Forecaster
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, standings
 from fp8bench.launch.sweep.looks import skipped
-from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space
+from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space, switched_on
 from fp8bench.launch.sweep.spending import Spending
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -89,7 +89,18 @@ class TestSpace:
             for one in grid(on_cpu, Axes((16,), ("auto", "off"), ("auto", "off"), ("te",))).candidates
         }
 
-        assert keys == {("baseline-bf16", 16, "off", "off", None)}
+        assert keys == {("baseline-bf16", 16, "off", "off", None, None)}
+
+    def test_options_that_only_gain_are_on_where_the_layer_is_transformer_engines(self) -> None:
+        bases = [switched_on(base) for base in BASES]
+        assert [base.te_switches for base in bases] == [None, "split-qkv", "split-qkv", None]
+        assert switched_on(config("te-bf16", workload="llm-1b")).te_switches is None
+
+        both = grid(bases[1:2], Axes((64,), ("auto",), ("auto",), ("te", "sdpa")))
+        assert [in_words(one.config) for one in both.candidates] == [
+            "te-bf16, batch 64, compile auto, graphs auto, attention te, split-qkv",
+            "te-bf16, batch 64, compile auto, graphs auto, attention sdpa",
+        ]
 
     def test_the_usual_settings_of_every_mode_go_first_and_then_one_change_after_the_other(self) -> None:
         every = grid(axes=ALL).candidates

@@ -1,0 +1,107 @@
+"""The switch split-qkv: queries, keys and values are the same, and their gradient is the tensor that holds all three."""
+
+import pytest
+import torch
+
+from fp8bench.modes.te_split import Split, whole_of
+from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.worker.parity import look, prove
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+DIMS = pytest.mark.parametrize("dim", [-3, -2, 0])
+
+
+def packed_tensor(dim, **options):
+    shape = [2, 5, 4, 8]
+    shape.insert(dim % 5, 3)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).requires_grad_(**options)
+
+
+class Attention(torch.autograd.Function):
+    """Its backward writes the gradients of its inputs side by side, as cuDNN's kernels do, or each by itself."""
+
+    @staticmethod
+    def forward(ctx, dim, side_by_side, *parts):
+        ctx.dim, ctx.side_by_side = dim, side_by_side
+        ctx.save_for_backward(*parts)
+        return parts[0] * parts[1] * parts[2]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        q, k, v = ctx.saved_tensors
+        found = [gradient * k * v, gradient * q * v, gradient * q * k]
+        if ctx.side_by_side:
+            Attention.whole = torch.stack(found, ctx.dim)
+            found = Attention.whole.unbind(ctx.dim)
+        return None, None, *found
+
+
+@DIMS
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_the_gradient_is_that_of_slices(dim, side_by_side):
+    packed = packed_tensor(dim)
+    Attention.apply(dim, side_by_side, *(packed.select(dim, place) for place in range(3))).sum().backward()
+    expected, packed.grad = packed.grad, None
+    Attention.apply(dim, side_by_side, *Split.apply(packed, dim)).sum().backward()
+
+    assert torch.equal(packed.grad, expected)
+
+
+@DIMS
+def test_gradients_that_lie_side_by_side_are_not_copied(dim):
+    packed, seen = packed_tensor(dim), []
+    projected = packed * 1
+    projected.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+    Attention.apply(dim, True, *Split.apply(projected, dim)).sum().backward()
+
+    assert seen == [Attention.whole.data_ptr()]
+
+
+def test_only_the_parts_of_one_contiguous_tensor_in_their_order_are_a_whole():
+    whole = torch.randn(2, 3, 4)
+    first, second, third = whole.unbind(1)
+
+    found = whole_of((first, second, third), 1)
+    assert found is not None
+    assert (found.data_ptr(), found.shape, found.stride()) == (whole.data_ptr(), whole.shape, whole.stride())
+    assert whole_of((second, first, third), 1) is None
+    assert whole_of((first, second), 1) is None
+    assert whole_of((first, second, third.clone()), 1) is None
+    assert whole_of((first, second, third), 0) is None
+    assert whole_of(tuple(part.clone() for part in (first, second, third)), 1) is None
+    assert whole_of(tuple(torch.randn(4, 3, 2).transpose(0, 2).unbind(1)), 1) is None, "not contiguous"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("process_group", "stand_in")
+class TestConverted:
+    """Transformer Engine's stand-in takes slices of a packed tensor, as 2.20 does."""
+
+    @pytest.mark.parametrize("workload", [ViTMicro, GPTLayerMicro])
+    @pytest.mark.parametrize(("switches", "packed"), [(None, True), ("split-qkv", False)])
+    def test_attention_is_given_three_tensors_and_computes_the_same(self, workload, switches, packed, monkeypatch):
+        of, given = workload(data="device"), []
+        proof = prove(TEBF16(te_switches=switches), of, 0, CPU)
+        assert proof.parity.passed, proof.parity.reason
+        for module in proof.model.modules():
+            if type(module).__name__ == "DotProductAttention":
+                forward = module.forward
+                monkeypatch.setattr(
+                    module,
+                    "forward",
+                    lambda *args, f=forward, **named: given.append((args, named)) or f(*args, **named),
+                )
+        look(proof.model, of, next(of.batches(2, 0, CPU)))
+
+        assert given
+        assert all((named["qkv_layer"] is not None) is packed for _args, named in given)
+        assert all((args[0] is None) is packed for args, _named in given)
+
+    def test_gradients_are_the_same_to_the_last_bit(self):
+        workload, found = ViTMicro(data="device"), []
+        for switches in (None, "split-qkv"):
+            model = TEBF16(te_switches=switches).convert(workload.build(CPU))
+            found.append(look(model, workload, next(workload.batches(2, 0, CPU))).input_gradient)
+        assert torch.equal(*found)
