@@ -1,4 +1,4 @@
-"""The switch split-qkv: queries, keys and values are the same, and their gradient is the tensor that holds all three."""
+"""The switch split-qkv: queries, keys and values are the same, and their gradient is the tensor that holds them."""
 
 import pytest
 import torch
