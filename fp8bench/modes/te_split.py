@@ -8,7 +8,8 @@ slice's gradient is copied. Three of these are filled, and added up. In ViT-Huge
 the whole's gradient. Up to 2.19, a function of Transformer Engine returned that tensor; the function here does.
 
 A hook on attention replaces the packed tensor by its three parts; Transformer Engine then finds out from addresses that
-they are packed, and runs the same kernels. With a release that splits by itself, the hook has nothing to do.
+they are packed, and runs the same kernels. With a release that splits by itself, the hook has nothing to do. Under
+torch.compile it does nothing, because there Transformer Engine refuses to look at addresses.
 """
 
 from typing import Any
@@ -29,7 +30,7 @@ def split_packed(layer: Any) -> None:
 
 def _with_parts(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     packed = kwargs.get(PACKED)
-    if packed is None:
+    if packed is None or torch.compiler.is_compiling():
         return args, kwargs
     parts = Split.apply(packed, kwargs.get("qkv_interleave_dim", -3))
     # Queries, keys and values are the first three arguments, and None beside a packed tensor.

@@ -99,6 +99,17 @@ class TestConverted:
         assert all((named["qkv_layer"] is not None) is packed for _args, named in given)
         assert all((args[0] is None) is packed for args, _named in given)
 
+    def test_while_torch_compiles_the_packed_tensor_is_left(self, monkeypatch):
+        workload, given = ViTMicro(data="device"), []
+        model = TEBF16(te_switches="split-qkv").convert(workload.build(CPU))
+        core = model.blocks[0].layer.self_attention.core_attention
+        forward = core.forward
+        monkeypatch.setattr(core, "forward", lambda *args, **named: given.append(named) or forward(*args, **named))
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        look(model, workload, next(workload.batches(2, 0, CPU)))
+
+        assert given[0]["qkv_layer"] is not None
+
     def test_gradients_are_the_same_to_the_last_bit(self):
         workload, found = ViTMicro(data="device"), []
         for switches in (None, "split-qkv"):
