@@ -1,7 +1,7 @@
 """Records of every format since the first are read for ever, and may be written anew without losing anything.
 
 golden/VERSION/ holds records as programs of that format wrote them: runs and GEMMs, of some also numerics, collectives
-and trainings. Those of formats 3 to 6 are of a CPU; of format 2 two are of H200s. Format 1 is in tests/records/data.
+and trainings. Those of formats 3 to 7 are of a CPU; of format 2 two are of H200s. Format 1 is in tests/records/data.
 The files are never changed: a new format adds a folder.
 """
 
