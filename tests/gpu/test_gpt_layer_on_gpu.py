@@ -18,7 +18,7 @@ from fp8bench.workloads.gpt_layer import GPTLayerMicro
 
 pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(900)]
 
-SWITCHES = [None, "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad", "weight-cache"]
+SWITCHES = [None, "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad", "weight-cache", "split-qkv"]
 ALL = "fused-qkv+fused-wgrad+weight-cache"
 MICRO = {"workload": "gpt-layer-micro", "batch_size": 16, "optimizer": "none", "weight_dtype": "bfloat16"}
 
@@ -119,8 +119,8 @@ def test_the_ladder_is_measured_and_shown(tmp_path):
     flags = ["--config", "configs/presets/gpt-layer.yaml", "--results-dir", str(tmp_path), "--json", *short]
     done = subprocess.run([*command, "run", *flags], capture_output=True, text=True, check=False)
     records = json.loads(done.stdout)
-    assert [(record["status"], record["reason"]) for record in records] == [("ok", None)] * 6, done.stderr
+    assert [(record["status"], record["reason"]) for record in records] == [("ok", None)] * 7, done.stderr
     table = [*command, "switches", "--results-dir", str(tmp_path), "--format", "json"]
     rows = json.loads(subprocess.run(table, capture_output=True, text=True, check=True).stdout)
-    assert [row["micro_batches"] for row in rows] == [8] * 6
+    assert [row["micro_batches"] for row in rows] == [8] * 7
     assert sum(row["published_s"] is not None for row in rows) == 4
