@@ -79,7 +79,8 @@ class FamilyEntry(NamedTuple):
 
     names: a function that returns the members' names without importing torch. refuses: a function that raises
     UsageError for a name that is no member's if it has better advice than the nearest name. target: a class whose `of`
-    returns the class of a member. example: a member. defaults: the defaults of every member, as in WorkloadEntry.
+    returns the class of a member. example: a member. defaults, te_switches: of every member, as in WorkloadEntry; a
+    member may be refused a switch later, by its model.
     """
 
     prefix: str
@@ -90,6 +91,7 @@ class FamilyEntry(NamedTuple):
     summary: str
     defaults: Mapping[str, Any] = MappingProxyType({})
     needs: Needs = Needs()
+    te_switches: tuple[str, ...] = ()
 
     def members(self) -> list[str]:
         """Return the members' names without the prefix."""
@@ -104,7 +106,15 @@ class FamilyEntry(NamedTuple):
                 "workload", name, [f"{self.prefix}:{one}" for one in known], f"fp8bench workloads {self.prefix}"
             )
         summary = f"{member}, as {self.prefix} builds it"
-        return WorkloadEntry(name, self.target, summary, defaults=self.defaults, needs=self.needs, member=member)
+        return WorkloadEntry(
+            name,
+            self.target,
+            summary,
+            defaults=self.defaults,
+            needs=self.needs,
+            member=member,
+            te_switches=self.te_switches,
+        )
 
 
 class KindEntry(NamedTuple):

@@ -201,6 +201,7 @@ FAMILIES = {
         summary="any image model of timm, built without a download",
         defaults={"image_size": None, "classes": None},
         needs=_TIMM,
+        te_switches=_VIT_SWITCHES,
     )
 }
 """Families of workloads by their prefix."""

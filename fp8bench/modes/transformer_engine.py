@@ -110,6 +110,11 @@ class TEBF16(Switched):
             self._gemms = LLAMA_GEMMS
             return convert_llama(te, model, self.te_attention, lambda: self.options().is_first_microbatch)
         self._swaps = plan_swaps(model)
+        if SWITCH in self.te_switches and not self._swaps.blocks:
+            raise ModeUnavailable(
+                f"--te-switch {SWITCH} is about Transformer Engine's attention, and this model keeps its own",
+                "Omit it: the model's linear layers and norms are converted all the same",
+            )
         if self._swaps.blocks:
             self._listen()
             self.convert_timm(te, model)

@@ -87,7 +87,9 @@ def test_a_language_model_takes_the_cache():
 
 
 def test_a_vit_takes_the_split_of_its_queries_keys_and_values():
-    assert switches_of(NONE, "split-qkv", workload="vit-huge", mode=("te-bf16",), gpus=8) == [None, "split-qkv"]
+    for workload in ("vit-huge", "timm:vit_large_patch16_224"):
+        settings = {"workload": workload, "batch_size": 32, "gpus": 8}
+        assert switches_of(NONE, "split-qkv", mode=("te-bf16",), **settings) == [None, "split-qkv"]
 
 
 @pytest.mark.parametrize("requested", [(LADDER,), (NONE, "fused-qkv"), ()])

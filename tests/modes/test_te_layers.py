@@ -87,6 +87,12 @@ def test_the_mode_says_what_it_swapped_and_that_attention_is_the_models_own(monk
     assert "gelu" not in found
 
 
+@pytest.mark.usefixtures("stand_in")
+def test_a_switch_of_attention_is_refused_where_attention_is_the_models_own():
+    with pytest.raises(ModeUnavailable, match="split-qkv is about Transformer Engine's attention"):
+        TEBF16(te_switches="split-qkv").convert(Net())
+
+
 def linears_of_stand_in(model):
     return [part for part in model.modules() if type(part) is te_stand_in.Linear]
 

@@ -99,10 +99,13 @@ def executed_as(config: RunConfig) -> tuple[Any, ...]:
 
 
 def switched_on(config: RunConfig) -> RunConfig:
-    """Return the configuration with the SWITCHES that its mode and its workload take."""
-    if not _entry(config.mode).heeds_te_attention:
+    """Return the configuration with the SWITCHES that its mode and its workload take. Whether a member of a family does
+    is known only from its model.
+    """
+    workload = registry.find_workload(config.workload)
+    if not _entry(config.mode).heeds_te_attention or workload.member is not None:
         return config
-    taken = registry.find_workload(config.workload).te_switches or ()
+    taken = workload.te_switches or ()
     return config.model_copy(update={"te_switches": joined(name for name in SWITCHES if name in taken)})
 
 

@@ -94,7 +94,8 @@ class TestSpace:
     def test_options_that_only_gain_are_on_where_the_layer_is_transformer_engines(self) -> None:
         bases = [switched_on(base) for base in BASES]
         assert [base.te_switches for base in bases] == [None, "split-qkv", "split-qkv", None]
-        assert switched_on(config("te-bf16", workload="llm-1b")).te_switches is None
+        for workload in ("llm-1b", "timm:convnext_base"):
+            assert switched_on(config("te-bf16", workload=workload)).te_switches is None
 
         both = grid(bases[1:2], Axes((64,), ("auto",), ("auto",), ("te", "sdpa")))
         assert [in_words(one.config) for one in both.candidates] == [
