@@ -1,11 +1,11 @@
 """The switch split-qkv: splits the packed queries, keys and values of Transformer Engine's attention in such a way that
 their gradient is not copied.
 
-From 2.20 on, te.MultiheadAttention passes the output of its projection to attention as one tensor (`qkv_layer`), and
+From 2.19 on, te.MultiheadAttention passes the output of its projection to attention as one tensor (`qkv_layer`), and
 attention takes three slices of it. The gradient of a slice is a tensor of the whole's size: zeros, into which the
 slice's gradient is copied. Three of these are filled, and added up. In ViT-Huge at batch 256 on an H100 that is 50 of
 388 ms a step. Yet attention's backward pass writes the three gradients side by side into one tensor, which already is
-the whole's gradient. Up to 2.19, a function of Transformer Engine returned that tensor; the function here does.
+the whole's gradient. Up to 2.18, a function of Transformer Engine returned that tensor; the function here does.
 
 A hook on attention replaces the packed tensor by its three parts; Transformer Engine then finds out from addresses that
 they are packed, and runs the same kernels. With a release that splits by itself, the hook has nothing to do. Under

@@ -193,7 +193,7 @@ class LayerNormMLP(_Norm):
 
 
 class DotProductAttention(nn.Module):
-    """Takes queries, keys and values, [batch, sequence, heads, width] or the sequence first; or, as from 2.20 on, one
+    """Takes queries, keys and values, [batch, sequence, heads, width] or the sequence first; or, as from 2.19 on, one
     tensor with all three along `qkv_interleave_dim`, of which it takes slices.
     """
 
