@@ -12,11 +12,13 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -130,8 +132,9 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     sys.stdout, sys.stderr = never_failing(1), never_failing(2)
     teller = Teller(pipe)
     with ended_by_errors(teller):
-        # The run's own folder takes what multiprocessing leaves behind when it is killed (a loader's sockets).
+        # The run's own folder takes what a rank leaves behind when it or its loader is killed.
         _keep_sockets_in(folder)
+        _keep_named_files_in(folder)
         called(entry)(folder, rank, teller)
     _leave(0)
 
@@ -217,6 +220,16 @@ def _keep_sockets_in(folder: Path) -> None:
         where = f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
     # multiprocessing looks this up (`util.get_temp_dir`); it removes the folder only at an orderly exit.
     vars(process.current_process())["_config"]["tempdir"] = where
+
+
+def _keep_named_files_in(folder: Path) -> None:
+    """Let named temporary files lie in the folder unless another is given.
+
+    When a loader process dies, torch's DataLoader opens ten of them, to see whether descriptors have run out, and its
+    handler of SIGCHLD may raise before the last one is removed. All of `tempfile` cannot go there: torch's compile
+    cache is in its folder, and is used by later runs.
+    """
+    tempfile.__dict__["NamedTemporaryFile"] = partial(tempfile.NamedTemporaryFile, dir=folder)
 
 
 class RankError(Frozen):
