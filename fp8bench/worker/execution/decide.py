@@ -28,7 +28,7 @@ from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
 from fp8bench.worker.execution.copies import place_for
-from fp8bench.worker.execution.reference import NotProved, reference_of, require_reference, whole_bytes
+from fp8bench.worker.execution.reference import NotProved, can_have_twin, reference_of, whole_bytes
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
 from fp8bench.worker.parallel import agreement
@@ -99,7 +99,8 @@ def _nothing_to_compare(config: RunConfig, parts: Parts, choice: Choice) -> NotP
     model of 7 billion parameters.
     """
     try:
-        require_reference(parts, config.optimizer, choice.compile.enabled)
+        if parts.strategy.sharded:
+            can_have_twin(parts, config.optimizer, choice.compile.enabled)
     except NotProved as refusal:
         if config.cuda_graphs == "on":
             raise

@@ -39,29 +39,24 @@ def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: 
     """
     if not parts.strategy.sharded:
         return parts, "whole model"
-    require_reference(parts, optimizer, compiled)
-    if _no_twin(parts, optimizer) is None:
+    if can_have_twin(parts, optimizer, compiled):
         return _twin(parts, optimizer, batch), "whole model"
     return parts, "sharded model"
 
 
-def require_reference(parts: Parts, optimizer: OptimizerName, compiled: bool) -> None:
-    """Raise NotProved on every rank if there is nothing to compare steps with. Every rank calls it."""
-    if not parts.strategy.sharded:
-        return
-    refusal = _no_twin(parts, optimizer)
+def can_have_twin(parts: Parts, optimizer: OptimizerName, compiled: bool) -> bool:
+    """Return whether a sharded model can be compared with a second one. Every rank calls it.
+
+    Raises NotProved on every rank if it cannot, and there is nothing else to compare its steps with.
+    """
+    refusal: str | None = stated(parts.mode, "twin_refusal") or _no_room(parts, optimizer)
     if refusal is not None and not (compiled or parts.accumulation > 1 or parts.checkpoints.blocks):
         raise NotProved(
             f"the sharded steps have nothing to be compared with: {refusal}",
             "Compare a smaller workload under the same options",
             "oom",
         )
-
-
-def _no_twin(parts: Parts, optimizer: OptimizerName) -> str | None:
-    """Return why there can be no second model, or None."""
-    refusal: str | None = stated(parts.mode, "twin_refusal") or _no_room(parts, optimizer)
-    return refusal
+    return refusal is None
 
 
 def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
