@@ -144,7 +144,7 @@ def _from_origin(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
 
 
 def _down(size: float, step: int) -> int:
-    multiple = step if abs(size) < COARSE_FROM else COARSE_STEP
+    multiple = step if abs(size) < COARSE_FROM else math.lcm(step, COARSE_STEP)
     return int(size // multiple) * multiple
 
 

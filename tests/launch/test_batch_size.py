@@ -75,6 +75,8 @@ class TestNext:
         assert after(tried(6, a_sample=4.0), begun=text) == 12
         assert after(tried(6, a_sample=4.0), tried(12, a_sample=4.0), begun=text) == 21
         assert after(tried(64), tried(256), begun=config(batch_size=64, grad_accumulation=4)) == 320
+        flat = {"a_sample": 0.125}
+        assert after(tried(48, **flat), tried(192, **flat), begun=config(batch_size=48, grad_accumulation=3)) == 576
 
     @pytest.mark.parametrize("at_zero", [0.0, 0.5, 3.0, 6.0, 20.0, 60.0])
     def test_what_the_line_through_the_origin_promises_fits_whatever_batch_0_takes(self, at_zero: float) -> None:
