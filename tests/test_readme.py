@@ -1,5 +1,5 @@
-"""The README, and the pages about comparing, claims and formats, show what the program prints: their tables are made
-again from the committed records and held against them.
+"""The README, and the pages about comparing, claims, formats and language models, show what the program prints: their
+tables are made again from the committed records and held against them.
 """
 
 import json
@@ -22,7 +22,7 @@ TABLES = MADE.findall(README)
 
 PAGES = [
     shown
-    for name in ("compare", "claims", "formats")
+    for name in ("compare", "claims", "formats", "language-models")
     for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())
 ]
 
