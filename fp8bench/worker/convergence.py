@@ -80,7 +80,7 @@ def _stages(
         rate = Rate(parts)
         start = Start.of(parts)
         warm = _Warm(config, parts, choice, progress)
-        execution = warm.up(batches, Gate(proof.parity.tolerance, proof.plain_loss))
+        execution = warm.up(batches, Gate(proof.of_steps, proof.plain_loss))
         start.again(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)

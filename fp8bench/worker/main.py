@@ -87,7 +87,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
-        gate = Gate(proof.parity.tolerance, proof.plain_loss)
+        gate = Gate(proof.of_steps, proof.plain_loss)
 
         def as_decided(warm: Training) -> Training:
             decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))

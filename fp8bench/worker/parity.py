@@ -48,7 +48,7 @@ from fp8bench.schema.rank import Parity, Tolerance
 from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import explained, rounded
+from fp8bench.worker.rounding import explained, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -212,12 +212,15 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Proof:
-    """The converted model, the verdict on it, torch's attention kernels in its pass, and the plain model's loss."""
+    """The converted model, the verdict on it, torch's attention kernels in its pass, the plain model's loss, and the
+    bounds on its steps as they will be executed.
+    """
 
     model: nn.Module
     parity: Parity
     kernels: frozenset[str]
     plain_loss: float
+    of_steps: Tolerance
 
 
 def prove(
@@ -251,7 +254,8 @@ def prove(
     converted = look_scaled(model, workload, batch, mode, _gradients(mode, workload))
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
-    return Proof(model, compare(plain, converted, leaked, tolerance, alone), converted.sdpa_kernels, plain.loss)
+    parity = compare(plain, converted, leaked, tolerance, alone)
+    return Proof(model, parity, converted.sdpa_kernels, plain.loss, of_steps(parity.tolerance, tolerance))
 
 
 def _rounding(mode: modes.Mode, model: nn.Module) -> modes.Rounding | None:

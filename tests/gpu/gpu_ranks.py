@@ -124,7 +124,7 @@ def _settled(run, rank, device, capture, changed):
                 parts,
                 choice,
                 batches,
-                Gate(proof.parity.tolerance, proof.plain_loss),
+                Gate(proof.of_steps, proof.plain_loss),
                 lambda _stage: None,
                 capture,
             )

@@ -313,6 +313,13 @@ class TestDeep:
         assert "its logits differ by" in found.reason
         assert "its input gradient differs by" in found.reason
 
+    @pytest.mark.parametrize("model", [LLMMicro, DeepLlama])
+    def test_steps_are_held_to_what_the_mode_states_where_less_rounding_is_explained(self, model):
+        proof = parity.prove(TorchAOFloat8("tensorwise"), model(data="device"), rank=0, device=CPU)
+        explained = proof.parity.tolerance.input_gradient
+        assert (explained < FP8_TOLERANCE.input_gradient) == (model is LLMMicro)
+        assert proof.of_steps.input_gradient == max(explained, FP8_TOLERANCE.input_gradient)
+
     def test_without_fp8_there_is_no_rounding_to_allow_for(self):
         found = verdict(BaselineBF16(), LLMMicro)
         assert found.rounding_logits_error is found.rounding_input_gradient_error is None

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding
-from fp8bench.worker.rounding import MOST, OVER_ROUNDING, explained, round_to, rounded
+from fp8bench.worker.rounding import MOST, OVER_ROUNDING, explained, of_steps, round_to, rounded
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 GENERATOR = torch.Generator().manual_seed(3)
@@ -79,3 +79,13 @@ def test_bounds_follow_from_what_rounding_does_and_keep_the_rest_of_what_the_mod
 def test_no_bound_exceeds_what_a_fault_gives_and_none_follows_from_a_number_that_is_not_finite():
     found = explained(5.0, math.nan, BF16_TOLERANCE, FP8_TOLERANCE)
     assert (found.logits, found.input_gradient) == (MOST, FP8_TOLERANCE.input_gradient)
+
+
+@pytest.mark.parametrize(("gate", "steps"), [(0.29, 0.45), (0.75, 0.75)])
+def test_steps_may_be_as_far_off_as_the_mode_states_or_as_rounding_explains(gate, steps):
+    derived = FP8_TOLERANCE.model_copy(update={"input_gradient": gate, "logits": 0.2})
+    assert of_steps(derived, FP8_TOLERANCE) == derived.model_copy(update={"input_gradient": steps})
+
+
+def test_without_fp8_the_bounds_on_steps_are_the_gates():
+    assert of_steps(BF16_TOLERANCE, BF16_TOLERANCE) == BF16_TOLERANCE

@@ -53,7 +53,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Gate:
-    """What the parity gate passes to this proof. tolerance: the mode's. fresh_loss: of the plain model, untrained."""
+    """What the parity gate passes to this proof. tolerance: for steps. fresh_loss: of the plain model, untrained."""
 
     tolerance: Tolerance
     fresh_loss: float

@@ -18,10 +18,11 @@ are measured, all relative and without unit:
                   the mean g of all: 0 if gradients were shared, 1 if each rank kept its own. Rounding has no such
                   direction, so this is seen even if fp8's rounding is as large as d
 
-The first four must be within the mode's tolerance (the loss's; the gradient's for the others). That is wide for fp8,
-whose rounding depends on the last bit, and narrow compared with the faults it must find: a step that never came has an
-update, or a change of scales, of 0, and so an error of 1; a batch that was never copied in has a completely different
-gradient. Ranks that share their gradients stay equal to the last bit; ranks that failed to share them do not.
+The first four must be within the bounds on steps (`rounding.of_steps`: the loss's; the gradient's for the others). They
+are wide for fp8, whose rounding depends on the last bit, and narrow compared with the faults that they must find: a
+step that never came has an update, or a change of scales, of 0, and so an error of 1; a batch that was never copied in
+has a completely different gradient. Ranks that share their gradients stay equal to the last bit; ranks that failed to
+share them do not.
 
 With a compiled model, or one that is sharded, checkpointed or takes its batch in micro-batches, the plain steps take
 their batches in pieces, because they may need far more memory; the gate has shown that samples do not see each other,
