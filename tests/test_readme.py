@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cli.calling import call
 
+from fp8bench.profiling.unused import ADVICE
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -162,6 +163,24 @@ def by_machine(folder, instance, batch_size):
 def speedups(rows):
     said = sorted(f"{row['speedup_vs_reference']:.2f}x" for row in rows if row["mode"] == "te-fp8")
     return f"{', '.join(said[:-1])} and {said[-1]}"
+
+
+@pytest.mark.slow
+def test_what_split_qkv_gains_is_what_its_records_say(committed):
+    done = call(committed, "compare", "h200-1x", "--results-dir", str(ROOT / "evidence/split-qkv"), "--format", "json")
+    rows = {(row["mode"], row["te_switches"]): row for row in json.loads(done.stdout)}
+    pages = [(ROOT / "docs" / "gpt-layer.md").read_text(), EVIDENCE]
+    for mode in ("te-fp8", "te-bf16"):
+        without, with_it = rows[mode, None], rows[mode, "split-qkv"]
+        gain = f"{without['step_time_s'] / with_it['step_time_s']:.2f}x"
+        cells = "[^|]*\\| ".join(f"{row['step_time_s'] * 1e3:.1f} " for row in (without, with_it))
+        faster = [f"{row['speedup_vs_reference']:.2f}x" for row in (without, with_it)]
+        for page in pages:
+            assert re.search(rf"`{mode}[^|]*\| {cells}[^|]*\| {gain} \|", page)
+        assert f"| {faster[0]}, with it {faster[1]} |" in pages[0]
+    with_it, without = (f"{rows['te-fp8', name]['step_time_s'] * 1e3:.1f}" for name in ("split-qkv", None))
+    assert f"{with_it} ms a step with it and {without} without" in ADVICE["split-qkv"]
+    assert f"({with_it} ms a step)" in README
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from typing import Literal
 
 from fp8bench.profiling.breakdown import breakdown
 from fp8bench.profiling.trace import Trace
+from fp8bench.profiling.unused import unused_switches
 from fp8bench.schema.execution import Variant, is_replayed
 from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile
 from fp8bench.schema.record import Record
@@ -16,7 +17,8 @@ class StepFacts:
 
     step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
     worker.clock. flags: those of the record, e.g. for throttling. fp8: whether it is an fp8 mode. replayed: whether
-    each step was one CUDA graph. not_replayed: why not, if the run decided. executed: proof of execution.
+    each step was one CUDA graph. not_replayed: why not, if the run decided. executed: proof of execution. unused: the
+    switches that would only have gained (see `unused`).
     """
 
     label: str
@@ -33,6 +35,7 @@ class StepFacts:
     replayed: bool | None = None
     not_replayed: str | None = None
     executed: ExecutedEvidence | None = None
+    unused: tuple[str, ...] = ()
     emulated: bool = False
     host_lead_s: float | None = None
     data_wait_s: float | None = None
@@ -104,6 +107,7 @@ def facts_of(record: Record) -> StepFacts:
         replayed=None if record.execution is None else is_replayed(record.execution),
         not_replayed=record.not_replayed,
         executed=evidence.executed if evidence else None,
+        unused=unused_switches(record),
         emulated=bool(evidence and evidence.emulated),
         host_lead_s=summary.host_lead_s,
         data_wait_s=data_wait_s,

@@ -42,6 +42,9 @@ SWITCHES = (
 
 NAMES = tuple(one.name for one in SWITCHES)
 
+ONLY_GAIN = ("split-qkv",)
+"""Switches that cost nothing anywhere, so that a sweep does not try without them."""
+
 Switches = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(NAMES)})(\+({'|'.join(NAMES)}))*$")]
 """One or several switches, in the form that `joined` writes."""
 

@@ -14,10 +14,7 @@ from fp8bench import registry
 from fp8bench.entries import ModeEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
-from fp8bench.schema.switches import joined
-
-SWITCHES = ("split-qkv",)
-"""Options of Transformer Engine's layer that only gain, so that a sweep does not try without them."""
+from fp8bench.schema.switches import ONLY_GAIN, joined
 
 AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
 """The settings that differ between configurations of one mode, the likeliest to matter first."""
@@ -99,14 +96,14 @@ def executed_as(config: RunConfig) -> tuple[Any, ...]:
 
 
 def switched_on(config: RunConfig) -> RunConfig:
-    """Return the configuration with the SWITCHES that its mode and its workload take. Whether a member of a family does
-    is known only from its model.
+    """Return the configuration with the switches that only gain, if its mode and its workload take them. Whether a
+    member of a family does is known only from its model.
     """
     workload = registry.find_workload(config.workload)
     if not _entry(config.mode).heeds_te_attention or workload.member is not None:
         return config
     taken = workload.te_switches or ()
-    return config.model_copy(update={"te_switches": joined(name for name in SWITCHES if name in taken)})
+    return config.model_copy(update={"te_switches": joined(name for name in ONLY_GAIN if name in taken)})
 
 
 def in_words(config: RunConfig) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fp8bench.kinds.run.explain.across import across, other_machine, same_mode
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import StepFacts, milliseconds
+from fp8bench.profiling.unused import ADVICE
 from fp8bench.report.written import counted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
@@ -80,7 +81,7 @@ class StepBreakdown(Frozen):
 
 class Explained(Frozen):
     """The explanation. modes: the first is explained; the second, if any, is its reference. notes: how each was
-    executed, and how far that was proved.
+    executed, how far that was proved, and what it left unused.
     """
 
     modes: tuple[StepBreakdown, ...]
@@ -116,7 +117,7 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
         cause=explanation.cause,
         sentence=explanation.sentence,
         explained_s=explanation.explained_s,
-        notes=tuple(note for one in chosen if (note := _note(one))),
+        notes=(*(note for one in chosen if (note := _note(one))), *_advice(chosen)),
         warnings=tuple(_warnings(chosen)),
     )
 
@@ -184,6 +185,12 @@ def _note(facts: StepFacts) -> str:
     replayed = "each step was replayed as one CUDA graph, so that Python launched none of its kernels"
     said = [*([replayed] if facts.replayed else []), *([_proof(facts.executed)] if facts.executed else [])]
     return f"{facts.label}: {'; '.join(said)}" if said else ""
+
+
+def _advice(chosen: Sequence[StepFacts]) -> list[str]:
+    """Return a sentence for every switch that would only have gained, with the modes that left it off."""
+    left = {name: [one.label for one in chosen if name in one.unused] for name in ADVICE}
+    return [f"{' and '.join(labels)}: {ADVICE[name]}" for name, labels in left.items() if labels]
 
 
 def _proof(executed: ExecutedEvidence) -> str:
