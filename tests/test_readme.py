@@ -184,6 +184,25 @@ def test_what_split_qkv_gains_is_what_its_records_say(committed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("instance", "gpu"), [("h200-1x", "H200"), ("h100-1x", "H100")])
+def test_what_sweeps_found_is_what_their_records_say(instance, gpu, committed):
+    def per_usd(*words):
+        done = call(committed, "compare", instance, *words, "--workload", "vit-huge", "--format", "json")
+        rows = [row for row in json.loads(done.stdout) if row["status"] == "ok"]
+        return {(row["mode"], row["execution"], row["batch_size"]): row["units_per_usd"] for row in rows}
+
+    swept = per_usd("--results-dir", str(ROOT / "evidence" / "sweeps"))
+    (_, _, batch_size), most = max(swept.items(), key=lambda row: row[1])
+    usual = per_usd("--batch-size", "64")
+    said, sweeps = (" ".join(page.split()) for page in (README, (ROOT / "docs" / "sweep.md").read_text()))
+    assert re.search(rf"{most:,.0f} (images for a dollar )?on an {gpu} \(batch {batch_size}", said)
+    assert re.search(rf"Compiled bf16 .*{usual['baseline-bf16', 'compiled+graphed', 64]:,.0f}", said)
+    eager = usual["baseline-bf16", "eager", 64]
+    assert f"{most:,.0f} images/USD" in sweeps
+    assert re.search(rf"{most / eager:.2f} times (the images per USD|as many)", sweeps)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", ["64", "256"])
 def test_what_is_said_of_other_machines_is_what_their_records_say(batch_size, committed):
     rows = by_machine(committed, "h200-1x", batch_size)
