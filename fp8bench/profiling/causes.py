@@ -156,7 +156,9 @@ def replay_would_save(facts: StepFacts) -> str:
         return ""
     saved = f"{ms(at_most)} ms a step at most"
     if facts.not_replayed is not None:
-        return f" Replaying the step as one CUDA graph could save {saved}, but was not possible: {facts.not_replayed}."
+        tried = f"but was not possible: {facts.not_replayed}"
+        larger = "A larger --batch-size gives the GPU more work for each launch."
+        return f" Replaying the step as one CUDA graph could save {saved}, {tried}. {larger}"
     return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) could save {saved}."
 
 

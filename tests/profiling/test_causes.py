@@ -71,11 +71,11 @@ def test_a_replayed_step_does_not_wait_for_python_to_launch():
     )
 
 
-def test_where_capture_failed_the_reason_takes_the_place_of_the_remedy():
+def test_where_capture_failed_the_reason_and_another_remedy_are_given():
     facts = replace(made("fp8", gemm_fp8=40, elementwise=20), replayed=False, not_replayed="an event was queried")
     assert explain(facts, None).sentence.endswith(
         "Replaying the step as one CUDA graph could save 40.0 ms a step at most, but was not possible: an event was "
-        "queried."
+        "queried. A larger --batch-size gives the GPU more work for each launch."
     )
 
 
