@@ -16,8 +16,8 @@ from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record, Sessi
 from fp8bench.stats.straggler import straggler
 from fp8bench.stats.summary import summarize
 
-EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "unshared")
-"""Fields of `ExecutedEvidence` that each rank measures for itself."""
+EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "unshared", "bound")
+"""Fields of `ExecutedEvidence` that each rank finds for itself. What rounding explains, each sees on its own batch."""
 
 
 def new_run_id(label: str, now: datetime) -> str:
@@ -163,7 +163,9 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
 
 
 def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
-    """Return the worst errors of all ranks; None if a rank has none. An error is None if it is unknown for any rank."""
+    """Return the worst errors of all ranks, and the widest bound; None if a rank has none. An error is None if it is
+    unknown for any rank.
+    """
     each = [one.executed for one in found if one.executed is not None]
     if len(each) < len(found):
         return None

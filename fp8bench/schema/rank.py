@@ -122,6 +122,9 @@ class ExecutedEvidence(Frozen):
         "1 its own; null: every rank has all of them, or only the sharded model could be compared with",
     )
     reference: Reference = Field(default="whole model", description="plainly eager, what was compared with")
+    bound: float | None = Field(
+        default=None, description="how far off gradients, update and scales might be; null in older records"
+    )
 
 
 class Evidence(Frozen):

@@ -22,7 +22,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
       error of the weight gradient that is furthest off (parity.weight_gradient_error). For a GEMM, the formats of its
       operands and of its output, and a bias, if these were named (products of the kind `gemm`).
   8  the errors that rounding to fp8 alone makes in the model (parity.rounding_logits_error,
-      parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow.
+      parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
+      (evidence.executed.bound).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the

@@ -6,11 +6,13 @@ import pytest
 from builders import (
     emulated,
     environment,
+    evidence,
     invalid,
     machine_called,
     measured,
     measured_on_cpu,
     profile,
+    proof,
     published,
     rounds,
     unsupported,
@@ -201,6 +203,15 @@ def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
     (stack,) = chart.stacks
     assert sum(length for _, length in stack.parts) == pytest.approx(100 / 64)
     assert dict(stack.parts)["GEMMs, 16 bit"] == pytest.approx(60 / 64)
+
+
+@pytest.mark.parametrize(("bound", "shown"), [(0.45, "0.021 (0.45)"), (None, "0.021")])
+def test_an_error_of_the_proof_has_its_bound_if_that_is_on_record(bound, shown):
+    executed = proof(gradient_error=0.021, update_error=0.021, state_error=0.021, bound=bound)
+    made_page, _ = made(measured(evidence=evidence(executed=executed)))
+    table = next(one for one in tables(made_page, "evidence") if any(c.heading == "steps proved" for c in one.columns))
+    for heading in ("gradients", "weights' update", "scales"):
+        assert cells(table, heading) == (shown,)
 
 
 def test_rows_of_unlike_environments_have_a_column_each():

@@ -209,7 +209,7 @@ def test_ranks_that_ran_something_else_than_rank_0_are_warned_about():
 
 def executed(error, *warnings):
     """What a rank found of its steps as executed; None: nothing."""
-    names = ("loss_error", "gradient_error", "update_error", "state_error", "spread")
+    names = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "bound")
     found = None if error is None else proof(**dict.fromkeys(names, error))
     graph = replayed(capture_s=error or 0.0, pool_bytes=1024 + len(warnings))
     return evidence(executed=found, graph=graph, warnings=warnings)
@@ -221,6 +221,7 @@ def test_of_the_ranks_executed_steps_the_worst_errors_are_kept_and_are_no_differ
     assert record.evidence is not None
     found = record.evidence.executed
     assert {found.loss_error, found.gradient_error, found.update_error, found.state_error, found.spread} == {0.02}
+    assert found.bound == 0.02
     assert record.evidence.warnings == ()
 
 

@@ -231,4 +231,4 @@ class _Trial:
                     "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
                     "execution",
                 )
-        return proof.to_evidence(errors, expected)
+        return proof.to_evidence(errors, expected, self.gate.tolerance)

@@ -226,10 +226,12 @@ def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
     return "; ".join(faults) or None
 
 
-def to_evidence(errors: Errors, plain: Expected) -> ExecutedEvidence:
-    """Return the evidence for the record."""
+def to_evidence(errors: Errors, plain: Expected, tolerance: Tolerance) -> ExecutedEvidence:
+    """Return the evidence for the record. tolerance: as in `complaint`."""
     found = {name: None if error is None else finite(error) for name, error in errors.items()}
-    return ExecutedEvidence(steps=PROOF_STEPS, batch_size=plain.piece, reference=plain.of, **found)
+    return ExecutedEvidence(
+        steps=PROOF_STEPS, batch_size=plain.piece, reference=plain.of, bound=tolerance.input_gradient, **found
+    )
 
 
 def _forward_and_backward_all(parts: Parts, batch: Batch, piece: int) -> Tensor:

@@ -68,6 +68,7 @@ def test_a_right_replay_is_proved_and_told():
     errors = [found.executed.loss_error, found.executed.gradient_error, found.executed.update_error]
     assert max(errors) < 1e-3
     assert (found.executed.state_error, found.executed.spread) == (None, 0)
+    assert found.executed.bound == BF16_TOLERANCE.input_gradient
 
 
 def test_training_goes_on_from_the_steps_that_were_proved():

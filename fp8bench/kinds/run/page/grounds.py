@@ -150,9 +150,9 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             gate("from later tokens", lambda p: _error(p.later_leakage)),
             proof("steps proved", lambda e: str(e.steps)),
             proof("loss of steps", lambda e: _error(e.loss_error)),
-            proof("gradients", lambda e: _error(e.gradient_error)),
-            proof("weights' update", lambda e: _error(e.update_error)),
-            proof("scales", lambda e: _error(e.state_error)),
+            proof("gradients", lambda e: _bounded(e.gradient_error, e.bound)),
+            proof("weights' update", lambda e: _bounded(e.update_error, e.bound)),
+            proof("scales", lambda e: NOTHING if e.state_error is None else _bounded(e.state_error, e.bound)),
             proof("spread of ranks", lambda e: _error(e.spread)),
             proof("gradients unshared", lambda e: _error(e.unshared)),
             proof("compared with", lambda e: NOTHING if e.unshared is None and _whole(e) else e.reference),
@@ -160,8 +160,8 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
     )
 
 
-def _bounded(value: float | None, most: float) -> str:
-    return f"{_error(value)} ({most:.2g})"
+def _bounded(value: float | None, most: float | None) -> str:
+    return _error(value) if most is None else f"{_error(value)} ({most:.2g})"
 
 
 def _error(value: float | None) -> str:
