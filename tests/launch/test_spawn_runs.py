@@ -78,7 +78,6 @@ def test_all_ranks_time_as_many_steps_as_a_least_time_asks_for(run):
 
 
 @pytest.mark.thorough
-@pytest.mark.thorough
 def test_compiled_steps_of_float8_are_held_to_their_own_bound_and_not_to_the_gates(run):
     """Compiled and plain, vit-micro's gradients differ by 0.26 after warm-up, and rounding explains 0.20 before it."""
     code, [record], errors = run("--mode", "torchao-float8", "--compile", "blocks", "--warmup", "2", "--steps", "5")
@@ -88,6 +87,7 @@ def test_compiled_steps_of_float8_are_held_to_their_own_bound_and_not_to_the_gat
     assert 0 < executed["gradient_error"] < executed["bound"]
 
 
+@pytest.mark.thorough
 def test_loader_processes_end_with_their_rank(run):
     code, [record], errors = run(
         *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "0", "--steps", "3")
