@@ -134,7 +134,7 @@ def _planned(
     sizes = (base.batch_size,) if auto else values["batch_size"]
     axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
     catalog = load_catalog(prepared.results_dir)
-    bases = [switched_on(entry.config) for entry in prepared.entries]
+    bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     found = space(bases, axes, lambda one: obstacle(one, machine, catalog))
     given = hourly_price(request, prepared.instance)
     price = price_today(prepared, catalog, given)

@@ -232,6 +232,23 @@ class TestDryRun:
         # 15 s each; the third leaves two rounds of two, which take 60 s.
         assert [one["within_budget"] for one in plan] == [True, True, False, False, False, False]
 
+    @pytest.mark.parametrize(
+        ("settings", "tried"),
+        [
+            ("", "attention te, split-qkv"),
+            ("te_switch: [fused-qkv]", "attention te, fused-qkv"),
+            ("te_switch: [none]", "attention te"),
+        ],
+    )
+    def test_switches_that_only_gain_are_on_unless_the_user_chose(self, settings, tried, fp8bench, capsys, tmp_path):
+        asked = f"mode: te-bf16\nworkload: gpt-layer-micro\nbatch_size: 16\n{settings}\n"
+        (tmp_path / "mine.yaml").write_text(asked)
+        fp8bench(Machine(), *self.SWEEP, "--config", str(tmp_path / "mine.yaml"), "--dry-run")
+        [said] = re.findall(
+            r"shows none: te-bf16, batch 16, compile auto, (attention .+?)(?:;|$)", capsys.readouterr().out
+        )
+        assert said == tried
+
     def test_it_says_how_many_looks_the_budget_allows(self, fp8bench, capsys):
         fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run")
         assert "At most 2 of these looks fit beside 2 rounds of the best two." in capsys.readouterr().out
