@@ -277,6 +277,13 @@ def find_workload(name: str) -> WorkloadEntry:
     return known[name]
 
 
+def switches_of(workload: str) -> tuple[str, ...]:
+    """Return the switches of Transformer Engine's layer that a built-in workload takes; none of any other, because what
+    a member of a family takes is known only from its model.
+    """
+    return next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == workload), None) or ()
+
+
 def find_kind(name: str) -> KindEntry:
     """Return the entry of that name. Raises KeyError if there is no such kind."""
     return {entry.name: entry for entry in KINDS}[name]

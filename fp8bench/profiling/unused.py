@@ -1,9 +1,8 @@
 """The switches that would only have gained, and that a run of Transformer Engine's attention left off."""
 
-import re
-
-from fp8bench.registry import BUILTIN_WORKLOADS
+from fp8bench.registry import switches_of
 from fp8bench.schema.execution import is_compiled
+from fp8bench.schema.machine import release
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import ONLY_GAIN, split
 
@@ -18,20 +17,13 @@ ADVICE = {
 
 
 def unused_switches(record: Record) -> tuple[str, ...]:
-    """Return those of ONLY_GAIN that the run could have had on. None of a family's members, whose models decide; none
-    of a compiled run, in which they do nothing.
-    """
+    """Return those of ONLY_GAIN that the run could have had on; none of a compiled run, in which they do nothing."""
     config, evidence, environment = record.config, record.evidence, record.environment
     if config is None or evidence is None or environment is None or not (evidence.attention or "").startswith("te:"):
         return ()
     if record.execution is None or is_compiled(record.execution):
         return ()
-    if _release(environment.versions.get("transformer-engine")) < PACKED_SINCE:
+    if release(environment.versions.get("transformer-engine") or "") < PACKED_SINCE:
         return ()
-    taken = next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == config.workload), None) or ()
+    taken = switches_of(config.workload)
     return tuple(name for name in ONLY_GAIN if name in taken and name not in split(config.te_switches))
-
-
-def _release(version: str | None) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", version or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)

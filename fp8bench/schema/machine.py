@@ -5,6 +5,7 @@ This module is pure. Old records have software too, because it is derived from t
 equals another unknown value and nothing else.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -106,6 +107,12 @@ def software_of(environment: Environment | None) -> Software | None:
 def minor(version: str) -> str:
     """Return the minor version, e.g. `3.12` of `3.12.3`."""
     return ".".join(version.split(".")[:2])
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return a release's numbers: 2.11.0a0+cu130, as in NVIDIA's containers, is (2, 11, 0) and not before it."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, numbers[0].split("."))) if numbers else ()
 
 
 def differing(a: Software | None, b: Software | None) -> list[str]:

@@ -26,6 +26,7 @@ from fp8bench.doctor.facts import AttentionResult, CompileResult, ImportResult, 
 from fp8bench.doctor.judge import software
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.run_probes import Failure
+from fp8bench.schema.machine import release
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 LATE = Failure(kind="timeout", message="no answer within 50 s")
@@ -48,7 +49,7 @@ def test_the_ranges_are_those_of_pyproject():
     [("2.15.0+cu132", (2, 15, 0)), ("2.11.0a0+eb65", (2, 11, 0)), ("1.0.20", (1, 0, 20)), ("dev", ())],
 )
 def test_a_version_is_its_releases_numbers(version, numbers):
-    assert software.parsed(version) == numbers
+    assert release(version) == numbers
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from fp8bench.doctor.finding import Check, Finding
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.run_probes import Failure
 from fp8bench.machine.driver import Version
+from fp8bench.schema.machine import release
 
 BF16 = Check("bf16", "gpu", "bf16")
 FP8 = Check("fp8", "gpu", "fp8")
@@ -168,10 +169,10 @@ def package(
     if version is None:
         return check.problem("not installed", install)
     text = f"{version}, imports" if result is not None else version
-    least, *below = map(parsed, re.findall(r"[\d.]+", supported))
-    if parsed(version) < least:
+    least, *below = map(release, re.findall(r"[\d.]+", supported))
+    if release(version) < least:
         return check.problem(f"{text}; older than the supported {supported}", install)
-    if below and parsed(version) >= below[0]:
+    if below and release(version) >= below[0]:
         return check.warning(f"{text}; newer than the supported {supported}", install)
     return check.ok(text)
 
@@ -184,12 +185,6 @@ def transformer_engine(facts: MachineFacts) -> Finding:
     if facts.installed[TE.name] is None and not isinstance(result, TransformerEngineResult):
         return TE.warning("not installed: te-bf16 and te-fp8 do not run here", INSTALL_TE)
     return package(TE, facts.installed[TE.name], result)
-
-
-def parsed(version: str) -> Version:
-    """Return a release's numbers: 2.11.0a0+cu130, as in NVIDIA's containers, is (2, 11, 0) and not before it."""
-    release = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, release[0].split("."))) if release else ()
 
 
 def seen(facts: MachineFacts) -> tuple[Copy, ...]:

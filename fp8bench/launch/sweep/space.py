@@ -96,13 +96,10 @@ def executed_as(config: RunConfig) -> tuple[Any, ...]:
 
 
 def switched_on(config: RunConfig) -> RunConfig:
-    """Return the configuration with the switches that only gain, if its mode and its workload take them. Whether a
-    member of a family does is known only from its model.
-    """
-    workload = registry.find_workload(config.workload)
-    if not _entry(config.mode).heeds_te_attention or workload.member is not None:
+    """Return the configuration with the switches that only gain, if its mode and its workload take them."""
+    if not _entry(config.mode).heeds_te_attention:
         return config
-    taken = workload.te_switches or ()
+    taken = registry.switches_of(config.workload)
     return config.model_copy(update={"te_switches": joined(name for name in ONLY_GAIN if name in taken)})
 
 
