@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from fp8bench.modes.te_block import copy_weight
 from fp8bench.modes.te_layers import swap_linears
 from fp8bench.modes.te_parallel import (
-    WHOLE,
     Group,
     Share,
     gathered,
@@ -139,7 +138,7 @@ class TEGPTLayer(nn.Module):
         require_divisible("attention heads", self.sizes["num_attention_heads"], size)
         require_divisible("MLP columns", ffn, size)
         fused = "fused-qkv" in self.options.switches
-        self.shares = shares_of_layer((hidden, hidden, hidden), (ffn,), fused, size)
+        self.shares = shares_of_layer(self.layer, (hidden, hidden, hidden), (ffn,), fused, size)
         own = {**self.options.of_layer(), "set_parallel_mode": True, "sequence_parallel": True, "tp_group": group}
         whole, self.group = self.layer, group
         self.layer = self._made(attn_input_format="sbhd", **own).train(whole.training)
@@ -170,7 +169,7 @@ class TEGPTLayer(nn.Module):
         gradient = getattr(weight, "main_grad", None) if weight.grad is None else weight.grad
         if gradient is None:
             return None
-        return gradient if self.group is None else self.shares.get(name, WHOLE).whole(gradient, self.group)
+        return gradient if self.group is None else self.shares[name].whole(gradient, self.group)
 
     def _made(self, **options: Any) -> Any:
         layer = self.te.TransformerLayer(

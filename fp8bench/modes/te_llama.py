@@ -29,6 +29,7 @@ from fp8bench.modes.llama_block import Layer, LayerShape, llama_models, read_sha
 from fp8bench.modes.te_block import copy_weight
 from fp8bench.modes.te_layers import swap_linears
 from fp8bench.modes.te_parallel import (
+    SUMMED,
     Group,
     Share,
     gathered,
@@ -36,7 +37,6 @@ from fp8bench.modes.te_parallel import (
     require_divisible,
     scattered,
     shares_of_layer,
-    summed_over,
     take_parts,
 )
 from fp8bench.schema.config import TEAttention
@@ -108,7 +108,7 @@ class TELlamaLayer(nn.Module):
         require_divisible("MLP columns", shape.mlp_dim, size)
         rows = shape.groups * shape.head_dim
         qkv = (shape.heads * shape.head_dim, rows, rows)
-        self.shares = shares_of_layer(qkv, (shape.mlp_dim, shape.mlp_dim), True, size)
+        self.shares = shares_of_layer(self.layer, qkv, (shape.mlp_dim, shape.mlp_dim), True, size)
         whole = self.layer
         self.layer = self._made(
             attn_input_format="sbhd", set_parallel_mode=True, sequence_parallel=True, tp_group=group
@@ -164,9 +164,10 @@ class TELlamaLayer(nn.Module):
         copy_weight(mlp.fc2_weight, layer.mlp.down_proj.weight)
 
 
-def divide_llama(model: nn.Module, group: Group) -> None:
+def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
     """Share every converted layer of the LlamaModel among the ranks of a group, in place. Embeddings are scattered over
-    the sequence, and the norm after the last layer and the head process this rank's tokens.
+    the sequence, and the norm after the last layer and the head process this rank's tokens. Returns, by name, the
+    shares of the weights outside of the layers.
 
     Raises ModeUnavailable for a model whose head does not compute the loss itself (see workloads.head), and for sizes
     that cannot be divided.
@@ -182,9 +183,9 @@ def divide_llama(model: nn.Module, group: Group) -> None:
     for layer in llama.layers:
         layer.divide(group)
     llama.embed_tokens.register_forward_hook(lambda _module, _inputs, output: scattered(output, group))
-    for weight in (llama.norm.weight, head.weight):
-        weight.register_hook(summed_over(group))
     head.forward = _of_own_tokens(head.forward, group)
+    of_own_tokens = (llama.norm.weight, head.weight)
+    return {name: SUMMED for name, weight in model.named_parameters() if any(weight is one for one in of_own_tokens)}
 
 
 def _of_own_tokens(plain: Callable[..., torch.Tensor], group: Group) -> Callable[..., torch.Tensor]:

@@ -8,10 +8,10 @@ as the first dimension (`attn_input_format="sbhd"`). So the input of the first l
 last one is gathered, or used as it is.
 
 Parameters that every rank has in full (norms, biases added after the scattering) see only a part of the sequence on
-each rank, so each rank computes a summand of their gradient. These are summed on arrival, before accumulation.
+each rank, so each rank computes a summand of their gradient. A mode says so (`SUMMED`); the sum is up to what joins the
+ranks.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,12 @@ Group = Any
 class Share:
     """A rank's share of a weight. dim: the dimension that is divided into equal parts; None if every rank has the
     complete weight. order: for rows that are rearranged before the division, the index of each row in the plain weight.
+    summed: whether each rank computes a summand of the gradient of a weight that it has in full.
     """
 
     dim: int | None = None
     order: Tensor | None = None
+    summed: bool = False
 
     def part(self, full: Tensor, rank: int, size: int) -> Tensor:
         """Return the part of rank `rank` of `size`."""
@@ -50,7 +52,7 @@ class Share:
         return full if self.order is None else full[torch.argsort(self.order.to(full.device))]
 
 
-WHOLE = Share()
+WHOLE, SUMMED = Share(), Share(summed=True)
 
 
 def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
@@ -66,10 +68,17 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
     return torch.cat(parts)
 
 
-def shares_of_layer(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: bool, size: int) -> dict[str, Share]:
-    """Return the shares by the weights' names in a te.TransformerLayer. qkv, fc1: rows of each section. fused_qkv:
+def shares_of_layer(
+    layer: nn.Module, qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: bool, size: int
+) -> dict[str, Share]:
+    """Return the share of each weight of a te.TransformerLayer by its name. qkv, fc1: rows of each section. fused_qkv:
     whether queries, keys and values are one weight.
     """
+    divided = _divided(qkv, fc1, fused_qkv, size)
+    return {name: divided.get(name, SUMMED) for name, _ in layer.named_parameters()}
+
+
+def _divided(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: bool, size: int) -> dict[str, Share]:
     attention, mlp = "self_attention.layernorm_qkv", "layernorm_mlp"
     together = Share(0, rows_together(qkv, size))
     of_qkv = (
@@ -91,33 +100,17 @@ def shares_of_layer(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: 
 
 @torch.no_grad()
 def take_parts(layer: nn.Module, whole: nn.Module, shares: dict[str, Share], group: Group) -> None:
-    """Copy this rank's part of the weights of `whole` to `layer`, which replaces it, and register hooks that sum the
-    gradients of the parameters that every rank has in full.
-    """
+    """Copy this rank's part of the weights of `whole` to `layer`, which replaces it."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     weights = dict(whole.named_parameters())
     for name, weight in layer.named_parameters():
-        share = shares.get(name, WHOLE)
-        part = share.part(weights[name], rank, size)
+        part = shares[name].part(weights[name], rank, size)
         if part.shape != weight.shape:
             raise ModeUnavailable(
                 f"this Transformer Engine gives a rank {list(weight.shape)} of {name}, and not {list(part.shape)}",
                 "Use the Transformer Engine version in constraints.txt",
             )
         weight.copy_(part)
-        if share.dim is None:
-            weight.register_hook(summed_over(group))
-
-
-def summed_over(group: Group) -> Callable[[Tensor], Tensor]:
-    """Return a hook that replaces a weight's gradient by the sum over the group."""
-
-    def hook(gradient: Tensor) -> Tensor:
-        total = gradient.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total
-
-    return hook
 
 
 def require_divisible(what: str, number: int, size: int) -> None:

@@ -77,22 +77,23 @@ class Switched:
 
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
         """Share the converted layers among the ranks of a group, in place. Returns, by name, this rank's share of each
-        weight that is divided.
+        weight that is divided, or whose gradient must be summed over the group.
 
         Raises ModeUnavailable for a model whose layers cannot be shared.
         """
+        found: dict[str, Share] = {}
         layers = _named(model, TEGPTLayer)
         if layers:
             for _, layer in layers:
                 layer.divide(group)
         elif layers := _named(model, TELlamaLayer):
-            divide_llama(model, group)
+            found = divide_llama(model, group)
         else:
             raise ModeUnavailable(
                 "Transformer Engine's layers are shared in gpt-layer and in language models, and this is neither",
                 "Omit --tensor-parallel, or use baseline-bf16",
             )
-        return {f"{name}.layer.{of}": share for name, layer in layers for of, share in layer.shares.items()}
+        return found | {f"{name}.layer.{of}": share for name, layer in layers for of, share in layer.shares.items()}
 
 
 def _named(model: nn.Module, kind: type) -> list[tuple[str, Any]]:

@@ -103,10 +103,11 @@ def test_two_gpus_share_the_layer_by_its_own_arguments(label, switches, settled)
 @needs_two_gpus
 @needs_fp8
 @pytest.mark.parametrize("label", ["te-bf16", "te-fp8:current"])
-def test_two_gpus_share_a_language_model_by_its_layers_own_arguments(label, settled):
+@pytest.mark.parametrize(("parallel", "join"), [("auto", "tp2"), ("fsdp", "fsdp+tp2")])
+def test_two_gpus_share_a_language_model_by_its_layers_own_arguments(label, parallel, join, settled):
     values = {"workload": "llm-micro", "batch_size": 8, "sequence_length": 64, "optimizer": "adamw"}
-    for found in settled(label, gpus=2, tensor_parallel=2, cuda_graphs="auto", **values):
-        assert (found["join"], found["reference"]) == ("tp2", "whole model"), found
+    for found in settled(label, gpus=2, tensor_parallel=2, parallel=parallel, cuda_graphs="auto", **values):
+        assert (found["join"], found["reference"]) == (join, "whole model"), found
         assert found["gate"]["later_leakage"] <= 1e-6
         assert found["update_error"] < 0.45
 

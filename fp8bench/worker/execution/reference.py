@@ -63,7 +63,7 @@ def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
     """Return the bytes of a second model with its gradients and optimizer state; 0 if there will be none."""
     if not parts.strategy.sharded:
         return 0
-    return kept_bytes(sum(weight.numel() for weight in trained(parts).values()), optimizer)
+    return kept_bytes(sum(parts.strategy.elements(*named) for named in trained(parts).items()), optimizer)
 
 
 def _no_room(parts: Parts, optimizer: OptimizerName) -> str | None:

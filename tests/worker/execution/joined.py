@@ -1,7 +1,7 @@
-"""Two ranks that settle how steps of a sharded model are executed: rightly, and wrongly in each way. One pair of
-processes for all of it, since each takes seconds to begin.
+"""Two ranks, or four, that settle how steps of a sharded model are executed: rightly, and wrongly in each way. One
+set of processes for all of it, since each takes seconds to begin.
 
-python -m worker.execution.joined FOLDER
+python -m worker.execution.joined FOLDER RANKS
 """
 
 import json
@@ -13,23 +13,26 @@ from unittest import mock
 
 import torch.distributed as dist
 from modes import te_stand_in
+from outside.outside_plugins import Polite
 from torch import multiprocessing
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.tensor import DTensor
 from worker.execution import executing
 from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
 
-from fp8bench.modes import te_parallel
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.registry import find_workload, load, workloads
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.parallel import own_layers
+from fp8bench.worker.execution.parallel.choose import choose_strategy
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
 from fp8bench.worker.execution.parallel.strategy import grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.worker.execution.reference import whole_bytes
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.llama import LLMMicro
@@ -48,9 +51,8 @@ class OwnGradients(Replayed):
     """Each rank takes its part of its own gradient for the mean of all."""
 
     def __call__(self, batch, marks):
-        size, rank = dist.get_world_size(), dist.get_rank()
-
-        def own(_comm, output_tensor, input_tensor, op, **_):
+        def own(_comm, output_tensor, input_tensor, group, op, **_):
+            size, rank = dist.get_world_size(group), dist.get_rank(group)
             summed = op == dist.ReduceOp.SUM
             output_tensor.copy_(input_tensor.view(size, -1)[rank] * (size if summed else 1))
 
@@ -68,10 +70,17 @@ def tensor(choice=PLAIN, groups=False):
 
 
 def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, optimizer="adamw", **values):
-    rank = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1)
+    rank, size = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1), dist.get_world_size()
     try:
         parts, batches = executing.some_parts(
-            mode, workload, choice, warm=1, rank=rank, optimizer=optimizer, world_size=2, **{"batch_size": 8, **values}
+            mode,
+            workload,
+            choice,
+            warm=1,
+            rank=rank,
+            optimizer=optimizer,
+            world_size=size,
+            **{"batch_size": 8, **values},
         )
         run = executing.settings(cuda_graphs="on", optimizer=optimizer, **values)
         found = decide(run, parts, choice, batches, Gate(tolerance, 0.0), lambda _stage: None, launch)
@@ -83,6 +92,7 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, worklo
         "join": found.join,
         "warning": found.warning,
         "parallel": found.parallel.model_dump(),
+        "whole_bytes": whole_bytes(parts, optimizer),
         "scaled_weights": sum(getattr(weight, "_precomputed_scale", None) is not None for weight in held),
         **executed,
     }
@@ -100,26 +110,28 @@ def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
     return settled(choice, mode=mode, tolerance=tolerance, workload=workload, batch_size=4)
 
 
-def own_layers(workload, switches=None, **values):
+def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=BF16_TOLERANCE, **values):
     """Transformer Engine's layers, of a stand-in, shared by their own arguments: the gate, and the steps."""
 
     def choice_of(mode):
-        return replace(PLAIN, strategy=OwnTensorParallel(grid(2).mesh(CPU), "test", mode))
+        own = OwnTensorParallel(grid(2).mesh(CPU), "test", mode)
+        return replace(CAPTURED if groups else PLAIN, strategy=FSDP("test", own) if groups else own)
 
     with mock.patch.dict(sys.modules, {"transformer_engine": te_stand_in, "transformer_engine.pytorch": te_stand_in}):
         te_stand_in.pytorch = te_stand_in
         mode = TEBF16(te_switches=switches)
         try:
-            gate = prove(mode, workload, 0, CPU, choice_of(mode).strategy.divide).parity
+            gate = prove(mode, workload, dist.get_rank() // 2, CPU, choice_of(mode).strategy.divide).parity
         except Fp8benchError as refusal:
             return {"refused": refusal.what}
-        return {**settled(choice_of(mode), mode=mode, workload=workload, **values), "gate": gate.model_dump()}
+        found = settled(choice_of(mode), launch, mode, tolerance, workload, **values)
+        return {**found, "gate": gate.model_dump()}
 
 
-def not_summed():
-    """As if the gradients of norms and biases were each rank's own."""
-    with mock.patch.object(te_parallel, "summed_over", return_value=lambda gradient: gradient):
-        return own_layers(GPTLayerMicro(weight_dtype="float32"), optimizer="sgd")
+def not_summed(hook, **values):
+    """As if the gradients of norms and biases were each rank's own. hook: what sums them."""
+    with mock.patch.object(own_layers, hook, return_value=lambda gradient: gradient):
+        return te_layers(GPTLayerMicro(weight_dtype="float32"), optimizer="sgd", **values)
 
 
 SCENES = {
@@ -136,24 +148,47 @@ SCENES = {
     "llama, tp2": lambda: llama(tensor(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
     "llama, fsdp+tp2": lambda: llama(tensor(groups=True)),
     "llama, 33 tokens": lambda: llama(tensor(), length=33),
-    "te layer": lambda: own_layers(GPTLayerMicro(weight_dtype="float32")),
-    "te layer, fused": lambda: own_layers(
+    "te layer": lambda: te_layers(GPTLayerMicro(weight_dtype="float32")),
+    "te layer, fused": lambda: te_layers(
         GPTLayerMicro(), "fused-qkv+fused-wgrad", optimizer="none", grad_accumulation=2
     ),
-    "te layer, not summed": not_summed,
-    "te layer, 33 tokens": lambda: own_layers(GPTLayerMicro(sequence_length=33)),
-    "te llama": lambda: own_layers(LLMMicro(data="device"), batch_size=4),
+    "te layer, not summed": lambda: not_summed("summed_over"),
+    "te layer, 33 tokens": lambda: te_layers(GPTLayerMicro(sequence_length=33)),
+    "te llama": lambda: te_layers(LLMMicro(data="device"), batch_size=4),
     "layer": lambda: settled(tensor(), workload=GPTLayerMicro(weight_dtype="float32"), batch_size=4),
 }
 
 
-def ranks(rank, folder, names):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    found = {name: SCENES[name]() for name in names or SCENES}
+def chosen(mode):
+    """How the ranks of two groups are joined in a mode."""
+    run = executing.settings(world_size=4, tensor_parallel=2)
+    strategy = choose_strategy(run, mode, GPTLayerMicro(), CPU)
+    return [strategy.word, strategy.divides_early, strategy.evidence().reason]
+
+
+OF_GROUPS = {
+    "chosen": lambda: [chosen(TEBF16()), chosen(Polite())],
+    "tp2": lambda: settled(tensor(groups=True), batch_size=16),
+    "llama": lambda: llama(tensor(groups=True)),
+    "te layer": lambda: te_layers(
+        GPTLayerMicro(weight_dtype="float32"), "fused-qkv", groups=True, grad_accumulation=2, optimizer="none"
+    ),
+    "te llama": lambda: te_layers(LLMMicro(data="device"), groups=True, batch_size=4),
+    "te layer, not summed": lambda: not_summed("sum_of_part_over", groups=True),
+    "te layer, own gradients": lambda: te_layers(
+        GPTLayerMicro(weight_dtype="float32"), groups=True, launch=OwnGradients, optimizer="none"
+    ),
+}
+"""Scenes of four ranks: two groups, whose ranks share layers."""
+
+
+def ranks(rank, folder, size):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
+    found = {name: scene() for name, scene in (SCENES if size == 2 else OF_GROUPS).items()}
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    folder, *names = sys.argv[1:]
-    multiprocessing.start_processes(ranks, args=(folder, names), nprocs=2, start_method="fork")
+    folder, size = sys.argv[1], int(sys.argv[2])
+    multiprocessing.start_processes(ranks, args=(folder, size), nprocs=size, start_method="fork")

@@ -1,6 +1,6 @@
-"""Two ranks whose model is sharded: steps are proved against a whole model's, and each fault is found.
+"""Ranks whose model is sharded: steps are proved against a whole model's, and each fault is found.
 
-All scenes run in one pair of processes (see `joined`); a test looks at what both ranks wrote down of one.
+All scenes run in two processes, or in four (see `joined`); a test looks at what the ranks wrote down of one.
 """
 
 import json
@@ -8,21 +8,32 @@ from pathlib import Path
 
 import fork_server
 import pytest
+import torch
 from cli.calling import environment
 
 from fp8bench.registry import workloads
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
 
 pytestmark = pytest.mark.thorough
 
 
+def of_ranks(size, folder):
+    """What came of each scene, by rank."""
+    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    code, _, errors = fork_server.called([str(folder), str(size)], folder, here, 280, ("-m", "worker.execution.joined"))
+    assert code == 0, errors
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
+
+
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    """What came of each scene, by rank."""
-    folder = tmp_path_factory.mktemp("joined")
-    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
-    code, _, errors = fork_server.called([str(folder)], folder, here, 280, ("-m", "worker.execution.joined"))
-    assert code == 0, errors
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return of_ranks(2, tmp_path_factory.mktemp("joined"))
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Of two groups, whose two ranks share layers."""
+    return of_ranks(4, tmp_path_factory.mktemp("groups"))
 
 
 def of(scenes, name):
@@ -110,6 +121,14 @@ def test_a_library_s_own_arguments_and_a_plan_both_share_a_layer_as_proved(scene
         assert found["spread"] == 0, "what every rank has all of stays alike"
 
 
+def test_a_second_model_takes_the_same_memory_however_the_first_is_shared(scenes, groups):
+    weights = sum(weight.numel() for weight in GPTLayerMicro().build(torch.device("cpu")).parameters())
+    for found in (*of(scenes, "layer"), *of(scenes, "te layer")):
+        assert found["whole_bytes"] == 16 * weights, "AdamW: weights, gradients and two moments"
+    for found in of(groups, "te layer"):
+        assert found["whole_bytes"] == 8 * weights, "no optimizer"
+
+
 def test_a_layer_that_its_library_shares_is_shared_before_the_gate(scenes):
     for found in of(scenes, "te layer"):
         assert found["gate"]["passed"], found["gate"]["reason"]
@@ -132,3 +151,39 @@ def test_gradients_of_norms_that_are_not_added_up_are_found_twice(scenes):
 
 def test_a_sequence_that_ranks_of_a_layer_cannot_share_is_refused(scenes):
     assert "does not divide the model's 33 tokens of a sequence" in of(scenes, "te layer, 33 tokens")[0]["refused"]
+
+
+def test_groups_that_share_layers_are_joined_by_fsdp_in_every_mode(groups):
+    reason = "requested with --tensor-parallel 2; auto: FSDP2 joins groups that share layers"
+    for found in of(groups, "chosen"):
+        assert found == [["fsdp+tp2", True, reason], ["fsdp+tp2", False, reason]]
+
+
+@needs_llama
+@pytest.mark.parametrize("name", ["tp2", "llama", "te layer", "te llama"])
+def test_groups_that_share_layers_are_joined_by_fsdp_and_do_what_one_rank_does(groups, name):
+    for found in of(groups, name):
+        assert (found["join"], found["reference"], found["warning"]) == ("fsdp+tp2", "whole model", None)
+        assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.2
+        assert found["unshared"] < 0.01
+        assert found["spread"] == 0, "what every rank of a group has all of stays alike"
+
+
+def test_a_layer_that_its_library_shares_is_proved_by_each_group_with_its_own_samples(groups):
+    found = of(groups, "te layer")
+    assert all(one["gate"]["passed"] for one in found)
+    first, second, third, fourth = (one["gate"]["input_gradient_error"] for one in found)
+    assert (first, third) == (second, fourth)
+    assert first != third
+    assert "te-bf16's own arguments" in found[0]["parallel"]["notes"][0]
+
+
+def test_summands_of_sharded_gradients_that_are_not_added_up_are_found(groups):
+    for found in of(groups, "te layer, not summed"):
+        assert found["gate"]["passed"], "the gate runs before weights are sharded"
+        assert "its gradients differ by" in found["refused"]
+
+
+def test_groups_that_keep_their_own_gradients_are_found(groups):
+    for found in of(groups, "te layer, own gradients"):
+        assert "its ranks keep gradients of their own, which differ from the mean by" in found["refused"]

@@ -78,8 +78,6 @@ def test_what_was_requested_is_done_and_why_is_said(asked, device, word, reason)
 def test_transformer_engines_layers_are_shared_whole_and_by_their_own_arguments_alone():
     with pytest.raises(ModeUnavailable, match="with --te-attention sdpa there is none"):
         chosen(mode=TEBF16(te_attention="sdpa"), tensor_parallel=2)
-    with pytest.raises(ModeUnavailable, match="not sharded by FSDP2"):
-        chosen(mode=TEBF16(), tensor_parallel=2, parallel="fsdp")
     with pytest.raises(ModeUnavailable, match="in gpt-layer and in language models, and this is neither"):
         TEBF16().divide(ViTMicro().build(CPU), None)
 

@@ -3,7 +3,7 @@
 `auto` takes DDP while weights, gradients and the optimizer's state, all float32, take at most half of each GPU's
 memory: activations, the bf16 copies that autocast makes of all weights, and DDP's own buckets need the rest. Otherwise
 it takes FSDP, whose ranks each hold a part of them. If all ranks share layers in one group (tensor parallel), that
-alone joins them; several such groups are joined by FSDP, because DDP does not take sharded weights.
+alone joins them; several such groups are joined by FSDP in every mode, because DDP does not take DTensors.
 """
 
 from collections.abc import Callable
@@ -56,19 +56,13 @@ def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Stra
         raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
     reason = f"requested with --tensor-parallel {config.tensor_parallel}"
     place = grid(config.tensor_parallel)
-    if hasattr(mode, "divide"):
-        if place.groups > 1 or config.parallel == "fsdp":
-            raise ModeUnavailable(
-                f"layers that {mode.name} shares by its own arguments are not sharded by FSDP2, nor averaged by DDP",
-                "Use --tensor-parallel with as many GPUs (--gpus), or --parallel fsdp without it",
-            )
-        return OwnTensorParallel(place.mesh(device), reason, mode)
-    tensor = TensorParallel(place.mesh(device), reason)
+    mesh = place.mesh(device)
+    tensor = OwnTensorParallel(mesh, reason, mode) if hasattr(mode, "divide") else TensorParallel(mesh, reason)
     if place.groups == 1 and config.parallel != "fsdp":
         return tensor
     if config.parallel == "fsdp":
         return FSDP(f"{reason} and --parallel fsdp", tensor)
-    return FSDP(f"{reason}; auto: DDP does not take weights that ranks share", tensor)
+    return FSDP(f"{reason}; auto: FSDP2 joins groups that share layers", tensor)
 
 
 def by_memory(kept: int, memory: int) -> Strategy:

@@ -80,6 +80,10 @@ class DDP:
         """Return all of the tensor."""
         return full
 
+    def elements(self, name: str, weight: Tensor) -> int:
+        """Return the weight's number of elements."""
+        return weight.numel()
+
     def evidence(self) -> ParallelEvidence:
         """Return the evidence: nothing is cast or sharded."""
         return ParallelEvidence(reason=self._reason)

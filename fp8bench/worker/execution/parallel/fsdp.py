@@ -27,8 +27,8 @@ from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.worker.execution.blocks import repeated_blocks
-from fp8bench.worker.execution.parallel.shards import in_plain_order, part_of, rearranged, whole
-from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR, Grid, grid
+from fp8bench.worker.execution.parallel.shards import part_of, whole
+from fp8bench.worker.execution.parallel.strategy import DATA, Grid, grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 
 
@@ -36,7 +36,6 @@ class FSDP:
     """Joins ranks with FSDP2. reason: why, for the record. tensor: what is below it, if ranks share layers."""
 
     sharded = True
-    divides_early = False
     capture_refusal = (
         "FSDP2 gathers weights on streams of its own and frees them after each block, and steps that do so are not "
         "known to be captured right"
@@ -54,6 +53,11 @@ class FSDP:
         """The word for the record: `fsdp`, `fsdp+tp2`."""
         return join_of("fsdp", self._tensor.size if self._tensor else 1)
 
+    @property
+    def divides_early(self) -> bool:
+        """Whether ranks share layers before the parity gate."""
+        return self._tensor is not None and self._tensor.divides_early
+
     def divide(self, model: nn.Module) -> None:
         """Share layers among the ranks of a group, if requested."""
         if self._tensor is not None:
@@ -66,7 +70,7 @@ class FSDP:
         self._mesh = whole[DATA]
         _send_from_first(model, self.group())
         before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
-        if before is not None and self._tensor is not None:
+        if before is not None and self._tensor is not None and not self._tensor.prepares_sharding:
             before, notes = None, (*notes, "weights of layers that ranks share are not gathered in float8")
         float8 = before is not None and bool(before(model))
         gathered: str | None = stated(mode, "gathered_dtype")
@@ -78,6 +82,8 @@ class FSDP:
         for block in blocks:
             fully_shard(block, mesh=self._mesh, mp_policy=policy, reshard_after_forward=True)
         fully_shard(model, mesh=self._mesh, mp_policy=policy)
+        if self._tensor is not None:
+            self._tensor.was_sharded(model)
         self._evidence = ParallelEvidence(
             reason=self._reason,
             sharded_blocks=len(blocks),
@@ -102,22 +108,20 @@ class FSDP:
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
         """Return the group of ranks that share layers, for a weight that they do not share."""
-        if self._tensor is None or not isinstance(weight, DTensor):
-            return None
-        shared = TENSOR in (weight.device_mesh.mesh_dim_names or ()) and weight.placements[-1].is_shard()
-        return None if shared else self._tensor.mesh[TENSOR].get_group()
-
-    def order(self, name: str) -> Tensor | None:
-        """Return the order of rows, rearranged for ranks that share layers."""
-        return None if self._tensor is None else self._tensor.order(name)
+        return None if self._tensor is None else self._tensor.replicas(weight)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
         """Return the complete tensor in the plain model's order."""
-        return in_plain_order(whole(tensor), self.order(name))
+        found = whole(tensor)
+        return found if self._tensor is None else self._tensor.whole(name, found)
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """Return this rank's part, in the order of ranks that share layers."""
-        return part_of(rearranged(full, self.order(name)), like)
+        """Return this rank's part, of what it has of layers that ranks share."""
+        return part_of(full, like) if self._tensor is None else self._tensor.part(name, full, like)
+
+    def elements(self, name: str, weight: Tensor) -> int:
+        """Return the number of elements that all ranks have together."""
+        return weight.numel() if self._tensor is None else self._tensor.elements(name, weight)
 
     def evidence(self) -> ParallelEvidence:
         """Return what was sharded, and the precision in which it is sent."""

@@ -97,5 +97,8 @@ class Strategy(Protocol):
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
         """Return what this rank holds of such a tensor of the plain model. like: the sharded weight of that name."""
 
+    def elements(self, name: str, weight: Tensor) -> int:
+        """Return the number of elements of the complete weight. weight: as this rank has it."""
+
     def evidence(self) -> ParallelEvidence:
         """Return the evidence for the record."""

@@ -32,6 +32,8 @@ class TensorParallel:
 
     sharded = True
     divides_early = False
+    prepares_sharding = False
+    """Whether a mode's `before_sharding` applies: it prepares layers of its library, and these are DTensors."""
     capture_refusal = None
     whole_refusal = "torch.compile takes the layers that ranks share block by block"
 
@@ -64,6 +66,9 @@ class TensorParallel:
         """Return the model as it is."""
         return joined
 
+    def was_sharded(self, model: nn.Module) -> None:
+        """Do nothing after FSDP2 has sharded the model's weights: a DTensor knows all of its dimensions."""
+
     def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
         """Do nothing: every micro-batch needs its collectives."""
         return nullcontext()
@@ -75,20 +80,22 @@ class TensorParallel:
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
         """Return the ranks of the group, for a weight that they do not share."""
-        shared = isinstance(weight, DTensor) and weight.placements[-1].is_shard()
+        # What FSDP2 alone has sharded has no such dimension.
+        placed = isinstance(weight, DTensor) and TENSOR in (weight.device_mesh.mesh_dim_names or ())
+        shared = placed and weight.placements[-1].is_shard()  # type: ignore[attr-defined]
         return None if shared else self.mesh[TENSOR].get_group()
 
-    def order(self, name: str) -> Tensor | None:
-        """Return the order of rows, as the plan rearranged them."""
-        return self._orders.get(name)
-
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the complete tensor in the plain model's order."""
-        return in_plain_order(whole(tensor), self.order(name))
+        """Return the complete tensor, with rows in the plain model's order and not as the plan arranged them."""
+        return in_plain_order(whole(tensor), self._orders.get(name))
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
         """Return this rank's part, in the plan's order."""
-        return part_of(rearranged(full, self.order(name)), like)
+        return part_of(rearranged(full, self._orders.get(name)), like)
+
+    def elements(self, name: str, weight: Tensor) -> int:
+        """Return the weight's number of elements, which a DTensor knows."""
+        return weight.numel()
 
     def evidence(self) -> ParallelEvidence:
         """Return the evidence, which names the plan."""
