@@ -94,16 +94,14 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | N
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
-    from fp8bench.launch.nodes.job import follow, lead
-
-    prepared = group.meet(request, lambda: kind.prepare(request, os.environ))
-    agent, over = group.agent, kind.over_nodes
+    prepared = group.meet(request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
+    agent = group.agent
     if not agent.leads:
-        raise typer.Exit(follow(agent, over.job(prepared, lambda _line: None)))
+        raise typer.Exit(kind.over_nodes.follow(prepared, agent))
     register(prepared, None, date.today(), log)
     marks = (*prepared.warnings, *agent.verdict.marks)
     prepared = replace(prepared, warnings=marks, machines=agent.verdict.machines)
-    return over.made(prepared, lead(agent, over.job(prepared, log)))
+    return kind.over_nodes.lead(prepared, agent, log)
 
 
 def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:

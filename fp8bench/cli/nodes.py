@@ -36,9 +36,15 @@ class Group:
         self.agent = agent
         self.met = False
 
-    def meet(self, request: "Asked", prepare: "Callable[[], PreparedT]") -> "PreparedT":
+    def meet(
+        self,
+        request: "Asked",
+        prepare: "Callable[[], PreparedT]",
+        alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
+    ) -> "PreparedT":
         """Let the nodes check whether they are equal, and return what `prepare` does. prepare: raises what keeps this
-        node from running, before any node begins. Raises the error that keeps the nodes from running together.
+        node from running, before any node begins. alike: what must be the same on all nodes besides the options, by
+        name. Raises the error that keeps the nodes from running together.
         """
         from fp8bench.launch.nodes.alike import hello
         from fp8bench.machine.gpus import this_machine
@@ -47,7 +53,7 @@ class Group:
         mine = hello(agent.place, request, this_machine(os.environ), os.environ)
         prepared = prepare()
         self.met = True
-        verdict = agent.meet(mine)
+        verdict = agent.meet(mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}}))
         if agent.leads:
             hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
             each = agent.place.local_world_size

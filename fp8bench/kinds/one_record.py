@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import ValidationInfo, field_validator
 
@@ -14,8 +14,8 @@ from fp8bench.config.request import OPTIONS, RunRequest, kind_of, option_of, wor
 from fp8bench.config.words import above_zero, machine_label, whole
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
-from fp8bench.launch.processes.group import Job
 from fp8bench.machine.gpus import Machine
+from fp8bench.machine.identity import together
 from fp8bench.records import results
 from fp8bench.records.select import in_order, latest_alike
 from fp8bench.report.document import Document
@@ -27,6 +27,9 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.option import ByDevice, Option, flag_of
 from fp8bench.schema.record import RecordHead
+
+if TYPE_CHECKING:
+    from fp8bench.launch.nodes.agent import Agent
 
 NameT = TypeVar("NameT", bound=str)
 
@@ -116,13 +119,22 @@ RecordT = TypeVar("RecordT", bound=RecordHead)
 
 @dataclass(frozen=True)
 class Prepared(Place, Generic[ConfigT]):
-    """What will be measured, and where it is stored. warnings: about the circumstances, for the record. machines: if
-    there are several nodes, the machine of each.
+    """What will be measured, and where it is stored. warnings: about the circumstances, for the record. alike: what
+    must be the same on all nodes besides the options, by name. machines: if there are several nodes, the machine of
+    each.
     """
 
     config: ConfigT
     warnings: tuple[str, ...] = ()
+    alike: Mapping[str, str] = field(default_factory=dict)
     machines: tuple[MachineIdentity | None, ...] = ()
+
+    @property
+    def machine(self) -> MachineIdentity | None:
+        """The identity of this machine, or of all nodes together."""
+        if self.machines:
+            return together(self.machines)
+        return self.here.machine if self.here else None
 
 
 def place_of(request: Request, machine: Machine) -> Place:
@@ -130,23 +142,22 @@ def place_of(request: Request, machine: Machine) -> Place:
     return place_on(machine, request.instance, request.results_dir, machine_label(request.name))
 
 
-def head(place: Place, label: str, now: datetime) -> dict[str, Any]:
+def head(prepared: Prepared[Any], label: str, now: datetime) -> dict[str, Any]:
     """Return the first fields of the record. label: a part of its id."""
     # Imported here because it imports numpy, which help does not need.
     from fp8bench.launch.assemble import measured_head, new_run_id
 
-    machine = place.here.machine if place.here else None
-    return measured_head(new_run_id(label, now), now, place.instance.key, machine)
+    return measured_head(new_run_id(label, now), now, prepared.instance.key, prepared.machine)
 
 
 @dataclass(frozen=True)
 class OverNodes(Generic[ConfigT, RecordT]):
-    """How a kind is measured on several nodes. job: returns what the ranks of all nodes do. made: returns the record,
-    from the results of all ranks, by rank.
+    """How a kind is measured on several nodes. lead: measures, on node 0, and returns the record. follow: does another
+    node's part, and returns its exit code. Both raise the error that ended a node, and Interrupt for a signal.
     """
 
-    job: Callable[[Prepared[ConfigT], Log], Job]
-    made: Callable[[Prepared[ConfigT], Sequence[str]], RecordT]
+    lead: Callable[[Prepared[ConfigT], "Agent", Log], RecordT]
+    follow: Callable[[Prepared[ConfigT], "Agent"], int]
 
 
 @dataclass(frozen=True, kw_only=True)

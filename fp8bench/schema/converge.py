@@ -37,6 +37,7 @@ class ConvergeConfig(Frozen):
     workload: str
     sizes: dict[str, int] = Field(description="other sizes of the workload than its own, by name")
     world_size: PositiveInt
+    nodes: PositiveInt = Field(default=1, description="machines that the GPUs are spread over")
     batch_size: PositiveInt = Field(description="sequences a GPU and step")
     sequence_length: PositiveInt
     steps: PositiveInt

@@ -1,9 +1,11 @@
 """What `fp8bench converge` prepares, which processes it starts, and the record that comes of it."""
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from builders import machine_called, workload_facts
 from launch.expectation import Ahead
 from report.made_converge import BASELINE, Ranks
 
@@ -13,11 +15,17 @@ from fp8bench.kinds.converge.request import ConvergeRequest, prepare
 from fp8bench.launch.place import register
 from fp8bench.launch.processes.rank import Work
 from fp8bench.launch.signals import Interrupt
+from fp8bench.machine.identity import together
 from fp8bench.records import results
-from fp8bench.schema.errors import Interrupted, UsageError
+from fp8bench.schema.errors import Interrupted, RunFailed, UsageError
 
 NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+TORCHRUN = {
+    **NO_GPU,
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
+    **{"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
+}
 MODES = (BASELINE, "baseline-fp32")
 WORDS = {"workload": "outside-language", "batch_size": "2", "sequence_length": "16", "steps": "100"}
 
@@ -35,9 +43,9 @@ def text(tmp_path):
 def prepared(tmp_path, text):
     """Of two modes, without a GPU."""
 
-    def made(*modes, **words):
+    def made(*modes, environ=NO_GPU, **words):
         values = {**WORDS, "text": text, "results_dir": tmp_path / "results", "modes": modes or MODES, **words}
-        return prepare(ConvergeRequest(**values), NO_GPU)
+        return prepare(ConvergeRequest(**values), environ)
 
     return made
 
@@ -118,14 +126,20 @@ class TestPrepare:
         with pytest.raises(UsageError, match=told):
             prepared(**words)
 
-    def test_under_torchrun_it_is_refused(self, tmp_path):
-        sizes, ranks = (
-            dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
-            dict.fromkeys(("RANK", "LOCAL_RANK"), "0"),
-        )
-        environ = {**NO_GPU, **sizes, **ranks, "MASTER_ADDR": "x", "MASTER_PORT": "1"}
-        with pytest.raises(UsageError, match="torchrun makes one group of processes"):
-            prepare(ConvergeRequest(modes=MODES, results_dir=tmp_path), environ)
+    def test_under_torchrun_the_ranks_of_all_nodes_train(self, prepared):
+        config = prepared(environ=TORCHRUN).config.config
+        assert (config.world_size, config.nodes) == (4, 2)
+        run = run_config(config, BASELINE, 0)
+        assert (run.world_size, run.nodes) == (4, 2)
+        with pytest.raises(UsageError, match="--gpus 2 disagrees with torchrun, which made 4 processes"):
+            prepared(environ=TORCHRUN, gpus="2")
+
+    def test_nodes_must_have_the_same_text(self, prepared, text):
+        alike = prepared().alike
+        with open(text, "ab") as file:
+            file.write(b"!")
+        assert prepared().alike.keys() == alike.keys()
+        assert prepared().alike != alike
 
     def test_nothing_is_written(self, prepared, tmp_path):
         prepared()
@@ -180,6 +194,32 @@ class TestTraining:
         path = results.write(record, tmp_path / "results")
         assert results.read_record(path, KIND.record) == record
         assert exit_code(record, ConvergeRequest(modes=MODES)) == 0
+
+    def test_of_several_nodes_each_is_on_record_and_all_together_are_one_machine(self, prepared):
+        machines = (machine_called("a"), machine_called("b"))
+        marks = ("unlike nodes: CPU cores",)
+        job = replace(prepared(environ=TORCHRUN), machines=machines)
+        record = trained(job, Ranks(machines=machines, marks=marks))
+        assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [
+            (0, (0, 1), machines[0]),
+            (1, (2, 3), machines[1]),
+        ]
+        assert record.machine == together(machines)
+        assert record.warnings == (*job.warnings, *marks)
+        assert record.work.tokens_per_step == 4 * workload_facts().units_per_step
+
+    def test_a_node_that_is_gone_ends_the_call_and_is_no_finding_about_a_mode(self, prepared):
+        def gone():
+            if len(ranks.ran) == 2:
+                raise RunFailed("node 1 is gone", "Start all nodes again")
+
+        ranks = Ranks({(MODES[1], 0): BROKEN})
+        with pytest.raises(RunFailed, match="node 1 is gone"):
+            train_all(prepared(), ranks, NOW, lambda _line: None, gone)
+        lines = []
+        record = trained(prepared(), Ranks(), lines)
+        assert lines[0] == "resumed: 1 of 6 trainings were done before"
+        assert {one.status for one in record.trainings} == {"ok"}
 
     def test_a_step_of_all_ranks_counts_and_not_how_many_there_are(self, prepared):
         one = trained(prepared(batch_size="4"), Ranks())

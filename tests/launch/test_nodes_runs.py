@@ -259,3 +259,40 @@ class TestCollectives:
         for node in nodes:
             assert "the nodes differ: sizes is 64K on node 0" in node.errors()
             assert node.records() == []
+
+
+class TestConverge:
+    MODES = ("--mode", "baseline-bf16", "--mode", "baseline-fp32")
+    SMALL = ("--workload", "outside-language", "--batch-size", "2", "--sequence-length", "16", "--seeds", "2")
+
+    def test_both_nodes_train_every_mode_and_seed_and_node_0_keeps_the_record(self, started):
+        words = (*self.MODES, *self.SMALL, "--steps", "8")
+        first, second = started(words, words, command=("converge",))
+
+        assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors() + second.errors()
+        [record] = first.records()
+        assert (record["kind"], record["status"], len(record["trainings"])) == ("converge", "ok", 4)
+        assert (record["config"]["world_size"], record["config"]["nodes"]) == (2, 2)
+        assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 0], [1, 1]]
+        assert [one["rank"] for one in record["trainings"][0]["memory"]] == [0, 1]
+        assert record["work"]["tokens_per_step"] == 2 * 2 * 16
+        assert "on 2 nodes of cpu (CPU)" in first.stdout()
+        assert (second.records(), second.stdout()) == ([], "")
+
+    @pytest.mark.serial
+    def test_a_node_that_is_killed_ends_the_other_and_what_was_trained_is_kept(self, started, tmp_path, slowness):
+        words = (*self.MODES, *self.SMALL, "--steps", "60")
+        first, second = started(words, words, command=("converge",))
+        until(lambda: "2 of 4: " in first.errors())
+        ranks = [*first.below(), *second.below()]
+        for pid in (second.torchrun.pid, *second.below()):
+            os.kill(pid, signal.SIGKILL)
+
+        assert first.torchrun.wait(60 * slowness) == 1
+        until(lambda: ended(ranks), 10)
+        assert "exitcode  : 5" in first.errors()
+        assert "node 1 (" in first.errors()
+        assert first.records() == []
+        [kept] = (tmp_path / "node-0" / "results" / "cpu").glob(".converge-*.jsonl")
+        done = [json.loads(line) for line in kept.read_text().splitlines() if line]
+        assert [one["trained"]["status"] for one in done] in (["ok"], ["ok"] * 2)

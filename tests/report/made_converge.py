@@ -107,13 +107,15 @@ def record(*trainings, instance="p5", minutes=0, settings=None, **changes):
 
 class Ranks:
     """Reports as ranks give them. stops: by mode and seed, what a training reports instead; interrupt: at which one a
-    signal comes.
+    signal comes; machines: of several nodes, each with its ranks; marks: of the circumstances.
     """
 
-    def __init__(self, stops=None, interrupt=None):
+    def __init__(self, stops=None, interrupt=None, machines=(), marks=()):
         self.ran = []
         self.stops = stops or {}
         self.interrupt = interrupt
+        self.machines = machines
+        self.marks = marks
 
     def run(self, config, watch, trace=None, marks=()):
         turn = (config.mode_label, config.seed)
@@ -122,14 +124,20 @@ class Ranks:
         self.ran.append(turn)
         if turn in self.stops:
             return [RankReport(rank=0, **self.stops[turn])]
-        return [
-            RankReport(
-                rank=0,
-                environment=environment(device_name=None),
-                facts=workload_facts(),
-                evidence=evidence(),
-                parity=parity(),
-                memory=RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=1),
-                found=curve(*turn).model_dump(mode="json"),
-            )
-        ]
+        if not self.machines:
+            return [self._report(turn, 0, None)]
+        a_node = config.world_size // config.nodes
+        return [self._report(turn, rank, self.machines[rank // a_node]) for rank in range(config.world_size)]
+
+    def _report(self, turn, rank, machine):
+        return RankReport(
+            rank=rank,
+            machine=machine,
+            marks=self.marks,
+            environment=environment(device_name=None),
+            facts=workload_facts(),
+            evidence=evidence(),
+            parity=parity(),
+            memory=RankMemory(rank=rank, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=1),
+            found=curve(*turn).model_dump(mode="json") if rank == 0 else None,
+        )

@@ -12,7 +12,7 @@ KIND = OneRecord(
     prepare=measure.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
-    over_nodes=OverNodes(measure.job, measure.record_of),
+    over_nodes=OverNodes(measure.lead, measure.follow),
     document=document.document,
     figures={"plot": (document.PICTURE, "bandwidth over size")},
 )

@@ -38,6 +38,7 @@ from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 if TYPE_CHECKING:
+    from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.place import Elastic
 
 LARGEST = Limit(2**36, "no GPU holds two arrays of more than 64 GiB")
@@ -148,6 +149,20 @@ def parse_size(text: str) -> int:
 def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecord:
     """Time every case on a group of ranks. Raises RunFailed if a rank dies, hangs or runs out of memory."""
     return record_of(prepared, group.run(job(prepared, log)))
+
+
+def lead(prepared: Prepared[CollectivesConfig], agent: "Agent", log: Log) -> CollectivesRecord:
+    """Time every case on the ranks of all nodes, from node 0. Raises as `nodes.job.lead`."""
+    from fp8bench.launch.nodes import job as over_nodes
+
+    return record_of(prepared, over_nodes.lead(agent, job(prepared, log)))
+
+
+def follow(prepared: Prepared[CollectivesConfig], agent: "Agent") -> int:
+    """Run the ranks of another node, and return its exit code. Raises as `nodes.job.follow`."""
+    from fp8bench.launch.nodes import job as over_nodes
+
+    return over_nodes.follow(agent, job(prepared, lambda _line: None))
 
 
 def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:

@@ -8,7 +8,7 @@ from fp8bench.kinds.converge import document, measure, request
 from fp8bench.kinds.converge.measure import ConvergeRecord
 from fp8bench.kinds.converge.request import ConvergeRequest, Job
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.one_record import OneRecord
+from fp8bench.kinds.one_record import OneRecord, OverNodes
 from fp8bench.pricing.choose import require_region
 from fp8bench.report.document import Document
 from fp8bench.schema.instance import Catalog
@@ -33,6 +33,7 @@ KIND = Converge(
     prepare=request.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
+    over_nodes=OverNodes(measure.lead, measure.follow),
     document=document.document,
     figures={"plot": (document.CURVES, "the losses and the gaps")},
     compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),

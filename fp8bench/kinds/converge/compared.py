@@ -152,7 +152,7 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
 
 
 def _used(record: ConvergeRecord) -> Used:
-    return Used(record.config.world_size, 1, record.config.device == "cuda")
+    return Used(record.config.world_size, record.config.nodes, record.config.device == "cuda")
 
 
 def _line(record: ConvergeRecord, mode: str, price: Priced) -> ModeCurves:

@@ -92,7 +92,10 @@ def _blocks(group: Group) -> tuple[tuple[doc.Part, ...], ...]:
 def title(group: Group) -> str:
     """What was trained, on what, and where."""
     config = group.records[0].config
-    where = ", ".join(f"{name} ({device(one)})" for name, one in zip(group.names, group.records, strict=True))
+    where = ", ".join(
+        f"{f'{one.config.nodes} nodes of ' if one.config.nodes > 1 else ''}{name} ({device(one)})"
+        for name, one in zip(group.names, group.records, strict=True)
+    )
     sequences = config.batch_size * config.world_size
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
     return (
@@ -115,7 +118,7 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
     steps = column("step", lambda row: doc.NOTHING if row.emulated else _ms(row), unit="ms")
     found = [
         _gaps("equal steps", "nats", rows, lambda row: row.equal_steps),
-        _gaps("equal time", "nats", rows, lambda row: row.equal_time, spare=_same_instance(rows)),
+        _gaps("equal time", "nats", rows, lambda row: row.equal_time, spare=_same_price(rows)),
         _gaps("equal money", "nats", rows, lambda row: row.equal_money),
         _gaps(SAME_LOSS, "% money", rows, lambda row: row.money_to_same_loss),
     ]
@@ -126,9 +129,9 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
     return doc.Table(columns, len(naming), tight=True)
 
 
-def _same_instance(rows: Sequence[Row]) -> bool:
+def _same_price(rows: Sequence[Row]) -> bool:
     """Return whether every gap at equal money is also one at equal time."""
-    return len({row.instance for row in rows}) == 1 and any(row.equal_money for row in rows)
+    return len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
 
 
 def _loss(gap: Gap | None) -> str:
@@ -247,7 +250,7 @@ def _notes(group: Group) -> Iterator[str]:
     yield from differences_line(differences(group.records), group.names)
     rows = group.rows
     yield METHOD.format(reference=group.name(group.reference))
-    if _same_instance(rows):
+    if _same_price(rows):
         yield SAME_INSTANCE
     if any(row.emulated for row in rows):
         yield EMULATED

@@ -17,24 +17,27 @@ from fp8bench.machine.identity import Here
 from fp8bench.schema.converge import ConvergeConfig, Trained, WorkFacts
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.files import Frozen, bytes_of
-from fp8bench.schema.machine import Environment
+from fp8bench.schema.machine import Environment, MachineIdentity
 
 
 class Done(Frozen):
-    """A finished training, and what its ranks reported about machine and workload."""
+    """A finished training, and what its ranks reported about machine and workload. marks: of their circumstances."""
 
     trained: Trained
     environment: Environment
     work: WorkFacts
+    marks: tuple[str, ...] = ()
 
 
 class Unfinished:
     """The finished trainings of a call. done: by mode and seed."""
 
-    def __init__(self, folder: Path, config: ConvergeConfig, here: Here | None) -> None:
-        machine = here.machine.id if here and here.machine else None
-        software = dict(here.software) if here else {}
-        text = json.dumps([config.model_dump(mode="json"), machine, software], sort_keys=True)
+    def __init__(
+        self, folder: Path, config: ConvergeConfig, machine: MachineIdentity | None, here: Here | None
+    ) -> None:
+        """machine: of all nodes together."""
+        identity, software = machine.id if machine else None, dict(here.software) if here else {}
+        text = json.dumps([config.model_dump(mode="json"), identity, software], sort_keys=True)
         self.path = folder / f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
         self.done = {(one.trained.mode, one.trained.seed): one for one in self._read()}
 

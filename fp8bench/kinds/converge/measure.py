@@ -6,9 +6,9 @@ forwards and backwards from seed to seed. A mode that could not train under one 
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fp8bench import registry
 from fp8bench.kinds.converge.kept import Done, Unfinished
@@ -22,6 +22,10 @@ from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, W
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
+
+if TYPE_CHECKING:
+    from fp8bench.launch.nodes.agent import Agent
+    from fp8bench.launch.processes.rank import Work
 
 WORKER = "fp8bench.worker.convergence:measure"
 BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
@@ -55,11 +59,37 @@ def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
     Raises Interrupted after a signal, when every worker has ended.
     """
     from fp8bench.launch.following import spawning
-    from fp8bench.launch.processes.rank import Work
 
     job = prepared.config
-    work = Work(target=WORKER, given={"plan": plan_of(job).model_dump(mode="json")})
-    return train_all(prepared, spawning(job.config.device, job.timeout_s, work), datetime.now(UTC), log)
+    return train_all(prepared, spawning(job.config.device, job.timeout_s, work_of(job)), datetime.now(UTC), log)
+
+
+def lead(prepared: Prepared[Job], agent: "Agent", log: Log) -> ConvergeRecord:
+    """Train as `measure` does, on all nodes, from node 0. Raises RunFailed also if a node is gone: what the others
+    found of that training is no finding about its mode.
+    """
+    from fp8bench.launch.nodes.leader import Leader
+
+    job = prepared.config
+    leader = Leader(agent, job.timeout_s, work_of(job))
+    return train_all(prepared, leader, datetime.now(UTC), log, leader.require_all)
+
+
+def follow(prepared: Prepared[Job], agent: "Agent") -> int:
+    """Train this node's part of what node 0 says, and return the exit code. Raises as `Follower.obey`. Nothing is kept
+    here: the trainings that are done lie on node 0.
+    """
+    from fp8bench.launch.nodes.follower import Follower
+
+    marks, timeout_s = prepared.warnings, prepared.config.timeout_s
+    return Follower(agent, lambda _config: marks, lambda _told, _reports: None, timeout_s).obey()
+
+
+def work_of(job: Job) -> "Work":
+    """Return what each rank does."""
+    from fp8bench.launch.processes.rank import Work
+
+    return Work(target=WORKER, given={"plan": plan_of(job).model_dump(mode="json")})
 
 
 def plan_of(job: Job) -> TextPlan:
@@ -76,13 +106,22 @@ def plan_of(job: Job) -> TextPlan:
     )
 
 
-def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: Log) -> ConvergeRecord:
-    """Train what is missing. executor: runs a configuration whose ranks do what `WORKER` does. now: for the record."""
+def train_all(
+    prepared: Prepared[Job],
+    executor: Executor,
+    now: datetime,
+    log: Log,
+    require_all: Callable[[], None] = lambda: None,
+) -> ConvergeRecord:
+    """Train what is missing. executor: runs a configuration whose ranks do what `WORKER` does. now: for the record.
+    require_all: raises the error that ended a node, if any.
+    """
     config = prepared.config.config
-    unfinished = Unfinished(prepared.results_dir / prepared.instance.key, config, prepared.here)
+    folder = prepared.results_dir / prepared.instance.key
+    unfinished = Unfinished(folder, config, prepared.machine, prepared.here)
     name, remedy = "this very comparison", "Wait until it ends, or give another --seed"
     with lock.held(unfinished.path.with_suffix(".lock"), name, remedy, log):
-        stopped, logs = _train_missing(config, unfinished, executor, log)
+        stopped, logs = _train_missing(config, unfinished, executor, log, require_all)
         record = assembled(prepared, list(unfinished.done.values()), stopped, now)
         if logs and (path := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
             log(f"tracebacks and stacks are in {path}")
@@ -91,7 +130,7 @@ def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: L
 
 
 def _train_missing(
-    config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log
+    config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log, require_all: Callable[[], None]
 ) -> tuple[list[Trained], list[str]]:
     """Return what could not be trained, and the logs of its ranks; finished trainings are stored."""
     from fp8bench.launch.assemble import log_of
@@ -112,10 +151,11 @@ def _train_missing(
                 reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
             except KeyboardInterrupt as interrupt:
                 raise _interrupted(interrupt, mode, seed, len(unfinished.done), len(turns)) from interrupt
+            require_all()
             trained = to_trained(mode, seed, reports)
             if trained.curve is not None:
                 log(f"{mode}, seed {seed}: {_in_words(trained.curve)}")
-                unfinished.keep(_done(trained, reports))
+                unfinished.keep(_done(trained, config.nodes, reports))
                 continue
             stopped[mode] = trained
             log(f"{mode}: {trained.reason}. {trained.remedy}.")
@@ -158,13 +198,16 @@ def to_trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
     )
 
 
-def _done(trained: Trained, reports: Sequence[RankReport]) -> Done:
-    first = reports[0]
-    if first.environment is None or first.facts is None:
+def _done(trained: Trained, nodes: int, reports: Sequence[RankReport]) -> Done:
+    from fp8bench.launch.assemble import environment_of
+
+    firsts, facts = reports[:: len(reports) // nodes], reports[0].facts
+    environment = environment_of([one.environment for one in firsts], [one.machine for one in firsts], len(reports))
+    if environment is None or facts is None:
         raise ValueError("a rank that is ok reports its environment and its workload")
-    facts = first.facts
     work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
-    return Done(trained=trained, environment=first.environment, work=work)
+    marks = tuple(dict.fromkeys(mark for one in reports for mark in one.marks))
+    return Done(trained=trained, environment=environment, work=work, marks=marks)
 
 
 def assembled(
@@ -187,7 +230,7 @@ def assembled(
         config=config,
         work=work,
         trainings=tuple(found),
-        warnings=prepared.warnings,
+        warnings=tuple(dict.fromkeys((*prepared.warnings, *(mark for one in done for mark in one.marks)))),
     )
 
 

@@ -40,6 +40,9 @@ EXECUTED: dict[str, Any] = {"warmup": 3, "min_time_s": 0.0, "data": "device"}
 
 MOST_SEEDS = Limit(100, "every mode is trained from its start for each of them")
 RATE = Limit(1, "no optimizer here trains at a higher rate")
+DIGITS = 16
+"""Of a text's digest, for a line that says which nodes have another text."""
+
 SIZE = Limit(2**24, "no language model has it")
 
 
@@ -109,13 +112,9 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     from fp8bench.launch.nodes.place import elastic_from
     from fp8bench.launch.plan import plan
 
-    if elastic_from(environ):
-        raise UsageError(
-            "torchrun makes one group of processes, and each mode and seed needs fresh ones",
-            "Call fp8bench without torchrun: it starts a process for each GPU of this machine",
-        )
-    machine = this_machine(environ)
-    runs = plan(_as_of_a_run(request, machine), machine)
+    machine, elastic = this_machine(environ), elastic_from(environ)
+    gpus = request.gpus if elastic else request.gpus or len(machine.gpus) or 1
+    runs = plan(_as_of_a_run(request, machine, gpus), machine, elastic)
     _require_two(runs)
     place = place_of(request, machine)
     sizes = _sizes(request)
@@ -126,17 +125,18 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     passes = config.steps * config.batch_size * config.world_size * config.sequence_length / len(text.train)
     if passes > 1:
         warnings = (*warnings, f"every byte of {text.name} is trained on {passes:.1f} times")
-    return Prepared(Job(config, request.text, request.timeout_s), warnings, **vars(place))
+    alike = {"the text's SHA-256": text.facts.sha256[:DIGITS]}
+    return Prepared(Job(config, request.text, request.timeout_s), warnings, alike, **vars(place))
 
 
-def _as_of_a_run(request: ConvergeRequest, machine: Machine) -> RunRequest:
+def _as_of_a_run(request: ConvergeRequest, machine: Machine, gpus: int | None) -> RunRequest:
     """Return the request as one of `run`, with the workload's own batch size by default. Raises UsageError."""
     device: Device = "cuda" if machine.has_gpu else "cpu"
     given: dict[str, Any] = {
         **EXECUTED,
         "workload": request.workload or WORKLOADS[device],
         "steps": request.on(device, "steps"),
-        "gpus": request.gpus or len(machine.gpus) or 1,
+        "gpus": gpus,
         "batch_size": request.batch_size,
         **{name: getattr(request, name) for name in OF_RUN},
     }
@@ -176,6 +176,7 @@ def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str
         workload=one.workload,
         sizes=sizes,
         world_size=one.world_size,
+        nodes=one.nodes,
         batch_size=one.batch_size,
         sequence_length=_sequence_length(one, sizes),
         steps=one.steps,

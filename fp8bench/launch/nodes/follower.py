@@ -79,7 +79,7 @@ class Follower:
                 return interrupted()
 
             try:
-                view = run_turn(agent, turn, told.config, _nobody, noticed, self.timeout_s, run=self.run_ranks)
+                view = run_turn(agent, turn, told, _nobody, noticed, self.timeout_s, run=self.run_ranks)
             except (NodeGone, StoreLost) as gone:
                 self._keep_failed(gone, told)
                 raise

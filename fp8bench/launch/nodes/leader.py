@@ -25,6 +25,7 @@ from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import RunRanks, run_turn
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
 from fp8bench.launch.processes.spawn import run_ranks
 from fp8bench.launch.processes.views import RankView, reports_of
 from fp8bench.launch.rounds import Entry
@@ -50,10 +51,17 @@ VIEW_S = 40.0
 class Leader:
     """Runs each configuration on all nodes."""
 
-    def __init__(self, agent: Agent, timeout_s: float | None = None, run: RunRanks = run_ranks) -> None:
-        """timeout_s: of each phase; None for each phase's own."""
+    def __init__(
+        self,
+        agent: Agent,
+        timeout_s: float | None = None,
+        work: Work = MEASURES_A_RUN,
+        run: RunRanks = run_ranks,
+    ) -> None:
+        """timeout_s: of each phase; None for each phase's own. work: what each rank does."""
         self.agent = agent
         self.timeout_s = timeout_s
+        self.work = work
         self.place: Session | None = None
         """The place of the next run's record, if it is kept: another node may have to keep it."""
         self._run_ranks = run
@@ -80,16 +88,16 @@ class Leader:
         turn, self._turns = self._turns, self._turns + 1
         store = self.agent.store
         place, self.place = self.place, None
-        told = Turn(config=config, place=place).model_dump_json()
-        store.put(turn_of(turn), told)
+        told = Turn(config=config, place=place, work=self.work)
+        store.put(turn_of(turn), told.model_dump_json())
         ready, lost = self._gathered(lambda node: self._ready(turn, node), config)
         for node, one in ready.items():
             if one.refusal is not None:
                 raise one.refusal.error(f"{self.agent.called(node)}: ")
         views: dict[int, NodeView] = {}
         if not lost:
-            store.put(go_of(turn), told)
-            views, lost = self._views(turn, config, watch, trace)
+            store.put(go_of(turn), told.model_dump_json())
+            views, lost = self._views(turn, told, watch, trace)
         overdue = next((view.overdue for _, view in sorted(views.items()) if view.overdue is not None), None)
         where = partial(where_of, config=config)
         reports = reports_of(all_ranks(config, views), overdue, lost, where)
@@ -104,21 +112,17 @@ class Leader:
         self.agent.store.drop(view_of(turn, node))
         return found
 
-    def _views(
-        self, turn: int, config: RunConfig, watch: Watch, trace: Path | None
-    ) -> tuple[dict[int, NodeView], list[Lost]]:
+    def _views(self, turn: int, told: Turn, watch: Watch, trace: Path | None) -> tuple[dict[int, NodeView], list[Lost]]:
         """Return what each node saw of its ranks, by node, and the nodes that are gone."""
         try:
             with held_back() as interrupted:
-                mine = run_turn(
-                    self.agent, turn, config, watch, interrupted, self.timeout_s, trace, run=self._run_ranks
-                )
+                mine = run_turn(self.agent, turn, told, watch, interrupted, self.timeout_s, trace, self._run_ranks)
         except (NodeGone, StoreLost) as gone:
-            return {}, [self._lost(gone, config)]
+            return {}, [self._lost(gone, told.config)]
         if mine is None:
             return {}, []
         deadline = time.monotonic() + VIEW_S
-        views, lost = self._gathered(lambda node: self._view(turn, node, deadline), config)
+        views, lost = self._gathered(lambda node: self._view(turn, node, deadline), told.config)
         return {0: mine, **views}, lost
 
     def _gathered(self, ask: Callable[[int], Answer], config: RunConfig) -> tuple[dict[int, Answer], list[Lost]]:

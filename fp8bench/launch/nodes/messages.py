@@ -3,6 +3,7 @@
 from pydantic import Field, JsonValue
 
 from fp8bench.launch.processes.blame import Overdue
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
 from fp8bench.launch.processes.views import RankView
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, RunFailed, UsageError
@@ -116,10 +117,13 @@ class Verdict(Frozen):
 
 
 class Turn(Frozen):
-    """What runs next. place: of its record in the session; None if it is not kept (the try of a batch size)."""
+    """What runs next. place: of its record in the session; None if it is not kept (the try of a batch size). work: what
+    each rank does.
+    """
 
     config: RunConfig
     place: Session | None = None
+    work: Work = MEASURES_A_RUN
 
 
 class Ready(Frozen):

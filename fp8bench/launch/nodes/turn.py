@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fp8bench.launch.nodes.agent import Agent
-from fp8bench.launch.nodes.messages import END, NodeView, Status, Stop, stop_of
+from fp8bench.launch.nodes.messages import END, NodeView, Status, Stop, Turn, stop_of
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.rank import Rendezvous, Task
 from fp8bench.launch.processes.spawn import Others, Outcome, run_ranks
-from fp8bench.schema.config import RunConfig
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LOOK_S = 0.5
@@ -22,7 +21,7 @@ RunRanks = Callable[[Task, float | None, Watch, Callable[[], bool], Others], Out
 def run_turn(
     agent: Agent,
     turn: int,
-    config: RunConfig,
+    told: Turn,
     watch: Watch,
     interrupted: Callable[[], bool],
     timeout_s: float | None,
@@ -34,7 +33,7 @@ def run_turn(
     """
     place = agent.place
     meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
-    task = Task(config=config, trace=trace, node=place.node, meet=meet)
+    task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
     done = run(task, timeout_s, watch, interrupted, Elsewhere(agent, turn))
     return None if done is None else NodeView(ranks=done.views, overdue=done.overdue)
 
