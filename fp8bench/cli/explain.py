@@ -171,7 +171,7 @@ def _require_profile(record: Record, name: str) -> None:
 
 def _of_mode(
     name: str,
-    kept: Sequence[Kept[Record]],
+    kept: Found[Kept[Record]],
     reference: Reference,
     wanted: Filter,
     like: StepFacts | None,
@@ -205,7 +205,7 @@ def _of_mode(
             )
         return found
 
-    found = read_on_demand(Found(tuple(of_mode(reference, kept))), unread, choices)
+    found = read_on_demand(Found(tuple(of_mode(reference, kept)), copies=kept.copies), unread, choices)
     if len(found) > 1:
         first = next(iter(found))
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")

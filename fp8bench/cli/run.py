@@ -180,7 +180,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> Non
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     catalog = load_catalog(prepared.results_dir)
     shown = results.read_on_demand(
-        results.Found(of_session, found.broken),
+        results.Found(of_session, found.broken, found.copies),
         unread,
         lambda records, whole: compare(records, catalog, options, whole),
     )

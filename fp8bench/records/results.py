@@ -14,8 +14,9 @@ it could not read, and continues. A search for runs leaves their sections unread
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
@@ -157,13 +158,19 @@ def _folder_of_temporary_files() -> tuple[str, ...]:
 
 
 class Found(tuple[_Item, ...]):
-    """What a search found. broken: the files that could not be read."""
+    """What a search found. broken: the files that could not be read. copies: other files of a record, by its id."""
 
     broken: tuple[Broken, ...]
+    copies: Mapping[str, Sequence[Path]]
 
-    def __new__(cls, items: Iterable[_Item], broken: Iterable[Broken] = ()) -> "Found[_Item]":
+    def __new__(
+        cls,
+        items: Iterable[_Item],
+        broken: Iterable[Broken] = (),
+        copies: Mapping[str, Sequence[Path]] = MappingProxyType({}),
+    ) -> "Found[_Item]":
         found = super().__new__(cls, items)
-        found.broken = tuple(broken)
+        found.broken, found.copies = tuple(broken), copies
         return found
 
 
@@ -233,7 +240,7 @@ def _search(
     """Return the records of one kind and of these instances, each run once, and the broken files that may be among
     them: a file that names no instance may be of any instance that other records in its folder name.
     """
-    found: dict[str, Kept[SomeRecord]] = {}
+    found: dict[str, list[Kept[SomeRecord]]] = {}
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
     for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
@@ -246,12 +253,22 @@ def _search(
                 continue
             record = read_one(one)
             if not isinstance(record, Broken):
-                found[record.run_id] = Kept(record, one.path)
+                found.setdefault(record.run_id, []).append(Kept(record, one.path))
                 continue
             one = record
         broken.append(one)
-    oldest_first = sorted(found.values(), key=lambda kept: kept.record.created_utc)
-    return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)))
+    # A record's own file is named after it.
+    each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
+    oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
+    copies = {own.record.run_id: [kept.path for kept in others] for own, *others in each if others}
+    return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)), copies)
+
+
+def instances_of(found: Found[Kept[Record]]) -> set[str]:
+    """Return the instances of the runs that a search found, also of those that it could not read."""
+    heads = (layout.head(broken.path) for broken in found.broken)
+    broken = {one.instance for one in heads if isinstance(one, Head) and one.kind == RUN}
+    return broken | {record.instance for record, _ in found}
 
 
 def read_whole(path: Path) -> Record | Broken:
@@ -283,7 +300,7 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
 class _Unreadable(Exception):
     """Raised for a record that is broken in its sections, where the search did not look."""
 
-    def __init__(self, run_id: str, broken: Broken) -> None:
+    def __init__(self, run_id: str, broken: Sequence[Broken]) -> None:
         super().__init__(run_id, broken)
         self.run_id, self.broken = run_id, broken
 
@@ -296,7 +313,8 @@ def read_on_demand(
     """Return what `answer` returns. It takes records, oldest first and without their sections, and a function that
     returns one of them with its sections. warn: called with what cannot be read, the search's own first.
 
-    If a record turns out to be broken, another may be the latest, so `answer` is called again without it.
+    If a record turns out to be broken, a copy is read in its place. If there is none, another record may be the latest,
+    so `answer` is called again without this one.
     """
     warn(found.broken)
     paths = {record.run_id: path for record, path in found}
@@ -305,15 +323,25 @@ def read_on_demand(
 
     def whole(record: Record) -> Record:
         if record.run_id not in read:
-            one = read_whole(paths[record.run_id])
-            if isinstance(one, Broken):
-                raise _Unreadable(record.run_id, one)
-            read[record.run_id] = one
+            files = [paths[record.run_id], *found.copies.get(record.run_id, ())]
+            read[record.run_id] = _first_whole(record.run_id, files, warn)
         return read[record.run_id]
 
     while True:
         try:
             return answer(list(left.values()), whole)
         except _Unreadable as unreadable:
-            warn([unreadable.broken])
+            warn(unreadable.broken)
             del left[unreadable.run_id]
+
+
+def _first_whole(run_id: str, files: Sequence[Path], warn: Callable[[Sequence[Broken]], None]) -> Record:
+    """Return the record from the first of its files that can be read. Raises _Unreadable if none can."""
+    broken: list[Broken] = []
+    for path in files:
+        one = read_whole(path)
+        if not isinstance(one, Broken):
+            warn(broken)
+            return one
+        broken.append(one)
+    raise _Unreadable(run_id, broken)

@@ -89,9 +89,9 @@ def test_nothing_but_broken_records_is_no_record(tmp_path, fp8bench_in):
     outcome = fp8bench_in("compare", "p6-b200")
 
     assert outcome.code == 2
-    assert [line.split(": ")[1] for line in outcome.stderr.splitlines()] == [
+    assert [line.split(": ")[1].partition(";")[0] for line in outcome.stderr.splitlines()] == [
         "warning",
-        "no record for instance 'p6-b200'",
+        "no record of p6-b200 can be read",
     ]
 
 
@@ -155,3 +155,19 @@ def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(
     assert outcome.stderr.count("warning: not read: ") == 3
     assert "baseline-bf16" in outcome.stdout
     assert len(list(place.glob("2*-baseline-bf16-*.json"))) == 1
+
+
+@pytest.mark.parametrize("breaking", [with_samples(-0.1), wrong_field], ids=["a sample", "a field"])
+def test_an_instance_of_which_no_record_can_be_read_is_omitted_and_named(breaking, results, fp8bench_in):
+    path = keep(measured("other", "te-bf16", minutes=9), results.parent)
+    path.write_text(breaking(path.read_text()))
+
+    both = fp8bench_in("compare", "other", "mine", "--format", "json")
+    assert (both.code, rows(both)) == (0, [("baseline-bf16", 3)])
+    assert f"warning: not read: {path.relative_to(results.parent.parent)} line " in both.stderr
+    page = fp8bench_in("report", "-o", "page.html")
+    assert page.code == 0, page.stderr
+    alone = fp8bench_in("compare", "other")
+    assert alone.code == 2
+    assert "no record of other can be read; the warnings name the files" in alone.stderr
+    assert fp8bench_in("compare", "other", "mine", "--strict").code == 4

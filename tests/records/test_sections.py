@@ -47,3 +47,24 @@ def test_a_file_is_read_once(kept, monkeypatch):
     read_on_demand(results.read(folder, ["mine"]), list, lambda found, whole: [whole(found[0]), whole(found[0])])
 
     assert read == paths[:1]
+
+
+def test_where_a_copy_of_a_record_is_broken_the_good_one_counts_whatever_their_names(kept):
+    folder, records, paths = kept
+    good = paths[-1].read_text()
+    bad = good.replace('"step_s": [', '"step_s": [-', 1)
+    for own, copy in ((good, bad), (bad, good)):
+        paths[-1].write_text(own)
+        (folder / "mine" / f"zz {paths[-1].name}").write_text(copy)
+        told = []
+        found = read_on_demand(results.read(folder, ["mine"]), told.extend, lambda found, whole: whole(found[-1]))
+        assert found == records[-1]
+    assert [broken.path for broken in told] == [paths[-1]]
+
+
+def test_an_instance_is_known_by_what_cannot_be_read_too(kept):
+    folder, _, paths = kept
+    for path in paths:
+        path.write_text(path.read_text().replace('"warmup":', '"warmth":', 1))
+    found = results.read(folder, ["mine"])
+    assert (len(found), results.instances_of(found)) == (0, {"mine"})

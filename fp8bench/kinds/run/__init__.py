@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from fp8bench.kinds.run.views import Whole, views
 from fp8bench.records import results
 from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.report.document import Document
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
@@ -29,24 +31,41 @@ class Gathered(NamedTuple):
 def gather(
     kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> Gathered:
-    """Return what one table and the page show of the records in `results_dir`. Raises UsageError if an instance has no
-    record, and as `compare` does.
+    """Return what one table and the page show of the records in `results_dir`, without instances of which no record can
+    be read. Raises UsageError if an instance has no record, and as `compare` does.
     """
 
     def gathered(records: list[Record], whole: Whole) -> Gathered:
-        _require_each(records, options, results_dir)
-        found = arranged(compare.compare(records, catalog, options, whole), options)
+        those = _readable(records, kept, options, results_dir)
+        found = arranged(compare.compare(records, catalog, those, whole), those)
         wanted = {run_id for row in found.rows for run_id in row.run_ids}
         return Gathered(found, {record.run_id: whole(record) for record in records if record.run_id in wanted})
 
     return results.read_on_demand(kept, unread, gathered)
 
 
-def _require_each(records: Sequence[Record], options: CompareOptions, results_dir: Folders) -> None:
-    for key in options.instances:
-        if not any(record.instance == key for record in records):
-            remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
-            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+def _readable(
+    records: Sequence[Record], kept: Found[Kept[Record]], options: CompareOptions, results_dir: Folders
+) -> CompareOptions:
+    """Return options for the instances of `records`. kept: what the search found, of which some may be broken. Raises
+    UsageError for an instance without a record, and if no record can be read.
+    """
+    there = {record.instance for record in records}
+    left = tuple(key for key in options.instances if key in there)
+    if left == options.instances:
+        return options
+    for key in set(options.instances) - results.instances_of(kept):
+        remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
+        raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+    if not left:
+        raise UsageError(
+            f"no record of {', '.join(options.instances)} can be read; the warnings name the files",
+            "Restore them, or measure again with `fp8bench run`",
+        )
+    reference = options.reference
+    if not reference.asked_for:
+        reference = replace(reference, instance=left[0])
+    return options._replace(instances=left, reference=reference)
 
 
 class Run(Kind):
@@ -55,14 +74,15 @@ class Run(Kind):
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], _log: Log, unread: Unread
     ) -> Document:
-        """Return rows ranked by what a dollar buys. Raises UsageError if an instance has no record."""
+        """Return rows ranked by what a dollar buys, without instances of which no record can be read. Raises UsageError
+        if an instance has no record.
+        """
         require_columns(options.view, options.job)
+        found = results.read(results_dirs, options.instances)
 
         def compared(records: list[Record], whole: Whole) -> list[Comparison]:
-            _require_each(records, options, results_dirs)
-            return views(records, catalog, options, whole)
+            return views(records, catalog, _readable(records, found, options, results_dirs), whole)
 
-        found = results.read(results_dirs, options.instances)
         return document.document(*results.read_on_demand(found, unread, compared), view=options.view)
 
 
