@@ -188,6 +188,19 @@ def _require_one_shape(batches: list[Batch]) -> None:
             )
 
 
+def plainer(choice: Choice, parts: Parts) -> str:
+    """Return the options that make the step a plain one, for a remedy: those by which it is not."""
+    options = {
+        "--compile off": choice.compile.enabled,
+        "--cuda-graphs off": choice.graph.enabled,
+        "--parallel ddp": parts.strategy.word == "fsdp",
+        "--tensor-parallel 1": "tp" in parts.strategy.word,
+        "--grad-accumulation 1": parts.accumulation > 1,
+        "--activation-checkpointing none": bool(parts.checkpoints.blocks),
+    }
+    return f"use {' and '.join(name for name, on in options.items() if on)}"
+
+
 @dataclass(frozen=True)
 class _Trial:
     """Steps that are run repeatedly from one start. place: where their results are kept."""
@@ -228,7 +241,7 @@ class _Trial:
             if wrong:
                 raise MeasurementInvalid(
                     f"{self.config.mode_label} as executed does not compute what it does plainly eager: {wrong}",
-                    "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
+                    f"Do not use its speed: {plainer(self.choice, self.parts)}, or try another torch",
                     "execution",
                 )
         return proof.to_evidence(errors, expected, self.gate.tolerance)

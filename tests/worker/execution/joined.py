@@ -85,7 +85,7 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, worklo
         run = executing.settings(cuda_graphs="on", optimizer=optimizer, **values)
         found = decide(run, parts, choice, batches, Gate(tolerance, 0.0), lambda _stage: None, launch)
     except Fp8benchError as refusal:
-        return {"refused": refusal.what}
+        return {"refused": refusal.what, "remedy": refusal.remedy}
     executed = found.executed.model_dump() if found.executed else {}
     held = [weight._local_tensor for weight in parts.plain.parameters() if isinstance(weight, DTensor)]
     return {
@@ -155,6 +155,7 @@ SCENES = {
     "te layer, not summed": lambda: not_summed("summed_over"),
     "te layer, 33 tokens": lambda: te_layers(GPTLayerMicro(sequence_length=33)),
     "te llama": lambda: te_layers(LLMMicro(data="device"), batch_size=4),
+    "16-bit layer": lambda: settled(tensor(), workload=GPTLayerMicro(), batch_size=16, optimizer="none"),
     "layer": lambda: settled(tensor(), workload=GPTLayerMicro(weight_dtype="float32"), batch_size=4),
 }
 

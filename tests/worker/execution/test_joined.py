@@ -129,6 +129,19 @@ def test_a_second_model_takes_the_same_memory_however_the_first_is_shared(scenes
         assert found["whole_bytes"] == 8 * weights, "no optimizer"
 
 
+def test_a_layer_of_16_bit_weights_rounds_as_the_model_that_it_is_compared_with(scenes):
+    for found in of(scenes, "16-bit layer"):
+        assert found["gradient_error"] < 0.02
+        assert found["batch_size"] == 16
+
+
+def test_what_is_wrong_about_a_shared_step_is_answered_by_the_options_that_share_it(scenes):
+    for found in of(scenes, "te layer, not summed"):
+        assert found["remedy"] == "Do not use its speed: use --tensor-parallel 1, or try another torch"
+    for found in of(scenes, "never reduced"):
+        assert "use --cuda-graphs off and --parallel ddp, or" in found["remedy"]
+
+
 def test_a_layer_that_its_library_shares_is_shared_before_the_gate(scenes):
     for found in of(scenes, "te layer"):
         assert found["gate"]["passed"], found["gate"]["reason"]
