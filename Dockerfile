@@ -6,7 +6,7 @@
 FROM nvcr.io/nvidia/pytorch:26.05-py3
 
 COPY . /opt/fp8bench
-RUN bash /opt/fp8bench/install/beside-torch.sh && python3 -c "import fp8bench, torch, transformer_engine.pytorch"
+RUN bash /opt/fp8bench/install/beside-torch.sh '/opt/fp8bench[llm,remote]' && python3 -c "import fp8bench, torch, transformer_engine.pytorch"
 
 WORKDIR /fp8bench
 ENTRYPOINT ["fp8bench"]

@@ -1,16 +1,19 @@
-"""Checks whether a GPU's memory can hold what training keeps, before anything is built.
+"""Checks whether the memory of a GPU, or of a host, can hold what training keeps, before anything is built.
 
 Weights, their gradients and the optimizer's state follow from the number of parameters, all in float32: 12 bytes each
 with SGD and its momentum, 16 with Adam. Activations are not known beforehand, so what passes here may still run out of
 memory; but a model that cannot fit with any batch is refused within seconds, with what is missing. Ranks that share a
 model's weights each keep a part of these, but the gate looks at the complete model, weights and gradients, before it is
-divided. A workload that does not say how many parameters it has is not examined.
+divided. A workload that does not say how many parameters it has is not examined. On a host an allocation does not fail:
+the kernel would end a process, after minutes without memory for anything else.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
+from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
@@ -28,23 +31,44 @@ def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
 
 
 def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
-    """Raise ModeUnavailable if the GPU cannot hold the model, with how much is missing and what helps. sharded: whether
-    ranks share its weights.
+    """Raise ModeUnavailable if there is no room for the model, with how much is missing and what helps. sharded:
+    whether ranks share its weights.
     """
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
-    if device.type != "cuda" or count is None:
+    room = room_on(device, config.world_size // config.nodes)
+    if room is None or count is None:
         return
-    free = torch.cuda.mem_get_info(device)[0]
     parts = 1
     if sharded:
         parts = config.tensor_parallel if config.parallel == "ddp" else config.world_size
-    refuse_too_large(config, count(), free, parts)
+    refuse_too_large(config, count(), room, parts)
 
 
-def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int, parts: int = 1) -> None:
-    """Raise ModeUnavailable if what is kept exceeds a GPU's free memory. parts: the number of ranks that share it."""
+@dataclass(frozen=True)
+class Room:
+    """The free bytes that a rank may use. place: where they are free; remedy: what has more."""
+
+    free_bytes: int
+    place: str = "of this GPU are free"
+    remedy: str = "--parallel fsdp on several GPUs, one with more memory"
+
+
+def room_on(device: torch.device, ranks: int) -> Room | None:
+    """Return the room that each rank of this machine has, or None if it is unknown. ranks: of this machine."""
+    if device.type == "cuda":
+        return Room(torch.cuda.mem_get_info(device)[0])
+    free = free_host_bytes()
+    if free is None:
+        return None
+    processes = "one process" if ranks == 1 else f"each of {ranks} processes"
+    return Room(free // ranks, f"are free for {processes} of this host", "a host with more memory, a GPU")
+
+
+def refuse_too_large(config: RunConfig, parameters: int, room: Room, parts: int = 1) -> None:
+    """Raise ModeUnavailable if what is kept exceeds a rank's room. parts: the number of ranks that share it."""
+    free_bytes = room.free_bytes
     if parts > 1:
-        _refuse_whole(config, parameters, free_bytes, parts)
+        _refuse_whole(config, parameters, room, parts)
         return
     needed = kept_bytes(parameters, config.optimizer)
     if needed <= free_bytes:
@@ -54,14 +78,15 @@ def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int, parts:
     helps = f"--optimizer {least} (it needs {_gib(smaller)}), " if smaller <= free_bytes else ""
     raise ModeUnavailable(
         f"{config.workload} needs {_gib(needed)} for weights, gradients and the state of {config.optimizer} "
-        f"({parameters / 1e9:.2f}e9 parameters), and {_gib(free_bytes)} of this GPU are free: "
+        f"({parameters / 1e9:.2f}e9 parameters), and {_gib(free_bytes)} {room.place}: "
         f"{_gib(needed - free_bytes)} are missing",
-        f"No batch size helps: use {helps}--parallel fsdp on several GPUs, one with more memory or a smaller workload",
+        f"No batch size helps: use {helps}{room.remedy} or a smaller workload",
     )
 
 
-def _refuse_whole(config: RunConfig, parameters: int, free_bytes: int, parts: int) -> None:
+def _refuse_whole(config: RunConfig, parameters: int, room: Room, parts: int) -> None:
     """Refuse a model that ranks share by each rank's part, and by the complete model that the gate sees before."""
+    free_bytes = room.free_bytes
     gate = 2 * parameters * FLOAT32_BYTES
     part = kept_bytes(parameters, config.optimizer) // parts
     needed = max(gate, part)
@@ -69,9 +94,9 @@ def _refuse_whole(config: RunConfig, parameters: int, free_bytes: int, parts: in
         return
     why = "weights and gradients of the whole model, which the gate looks at first" if gate >= part else "its part"
     raise ModeUnavailable(
-        f"{config.workload} needs {_gib(needed)} a GPU for {why} ({parameters / 1e9:.2f}e9 parameters, {parts} ranks), "
-        f"and {_gib(free_bytes)} of this one are free: {_gib(needed - free_bytes)} are missing",
-        "No batch size helps: use GPUs with more memory, more of them, or a smaller workload",
+        f"{config.workload} needs {_gib(needed)} a rank for {why} ({parameters / 1e9:.2f}e9 parameters, {parts} ranks), "
+        f"and {_gib(free_bytes)} {room.place}: {_gib(needed - free_bytes)} are missing",
+        "No batch size helps: use more memory a rank, more ranks on other hosts, or a smaller workload",
     )
 
 

@@ -27,8 +27,8 @@ share them do not.
 With a compiled model, or one that is sharded, checkpointed or takes its batch in micro-batches, the plain steps take
 their batches in pieces, because they may need far more memory; the gate has shown that samples do not see each other,
 so pieces give the same gradients. A mode that keeps scales from step to step must see in one piece what it sees in one
-piece as executed, the complete batch or each micro-batch, and does. On a CPU, which has the memory, the plain steps of a
-step that takes its batch at once take it at once too: torch's layer norm adds up 16-bit gradients of its bias in 16
+piece as executed, the complete batch or each micro-batch, and does. On a CPU, which has the memory, the plain steps of
+a step that takes its batch at once take it at once too: torch's layer norm adds up 16-bit gradients of its bias in 16
 bits there, and rounds more the more samples it takes (7 % of the gradient for 2,048 tokens).
 """
 
