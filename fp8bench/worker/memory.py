@@ -94,8 +94,8 @@ def _refuse_whole(config: RunConfig, parameters: int, room: Room, parts: int) ->
         return
     why = "weights and gradients of the whole model, which the gate looks at first" if gate >= part else "its part"
     raise ModeUnavailable(
-        f"{config.workload} needs {_gib(needed)} a rank for {why} ({parameters / 1e9:.2f}e9 parameters, {parts} ranks), "
-        f"and {_gib(free_bytes)} {room.place}: {_gib(needed - free_bytes)} are missing",
+        f"{config.workload} needs {_gib(needed)} a rank for {why} ({parameters / 1e9:.2f}e9 parameters, {parts} ranks)"
+        f", and {_gib(free_bytes)} {room.place}: {_gib(needed - free_bytes)} are missing",
         "No batch size helps: use more memory a rank, more ranks on other hosts, or a smaller workload",
     )
 
