@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
+from fp8bench.schema.broken_library import refusal_of
 from fp8bench.schema.errors import UsageError, unknown_name
 
 MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
+_BUILT_IN = "fp8bench."
 
 
 _LLM = Needs("transformers", extra="llm")
@@ -290,13 +292,16 @@ def find_kind(name: str) -> KindEntry:
 
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import the class or the kind that an entry points to. Raises UsageError if the import fails."""
+    """Import the class or the kind that an entry points to. Raises UsageError if the import of an outside package's
+    fails, and ModeUnavailable if a library that a built-in one needs cannot be imported.
+    """
     try:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)
         return found if member is None else found.of(member)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
+    except (ImportError, AttributeError, OSError) as error:
+        refusal = refusal_of(error) if entry.target.startswith(_BUILT_IN) else None
+        raise refusal or UsageError(
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
             "Fix or uninstall the package that registers it",
         ) from error

@@ -20,6 +20,7 @@ from fp8bench import __version__, registry
 from fp8bench.cli.command import Command, with_options
 from fp8bench.launch import signals
 from fp8bench.launch.streams import never_failing
+from fp8bench.schema.broken_library import refusal_of
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
 OWN = {
@@ -102,26 +103,32 @@ def main() -> None:
         sys.stderr = never_failing(errors.fileno(), errors.encoding)
     try:
         sys.exit(_answer(arguments))
-    except (Fp8benchError, OSError, RecursionError) as error:
-        interrupt = signals.interrupt_behind(error)
-        if interrupt is not None and not isinstance(error, Interrupted):
-            # Whoever sent the signal may also have closed the terminal.
-            _fail_interrupted(interrupt)
-        if isinstance(error, BrokenPipeError):
-            _silence_stdout()
-            sys.exit(READER_GONE)
-        if "--debug" in arguments and not isinstance(error, Interrupted):
-            raise
-        if isinstance(error, OSError) and error.filename is None:
-            _silence_stdout()
-        known = error if isinstance(error, Fp8benchError) else _in_words(error)
-        _fail(str(known), known.exit_code)
     except _ClickError as error:
         said: Any = error
         what = str(said.format_message())
         _fail(f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`.", UsageError.exit_code)
     except KeyboardInterrupt as interrupt:
         _fail_interrupted(interrupt)
+    except Exception as error:
+        _end(error, "--debug" in arguments)
+        raise
+
+
+def _end(error: Exception, debug: bool) -> None:
+    """Exit with the line of an error. Returns if it has none, or if its traceback is wanted."""
+    interrupt = signals.interrupt_behind(error)
+    if interrupt is not None and not isinstance(error, Interrupted):
+        # Whoever sent the signal may also have closed the terminal.
+        _fail_interrupted(interrupt)
+    if isinstance(error, BrokenPipeError):
+        _silence_stdout()
+        sys.exit(READER_GONE)
+    known = error if isinstance(error, Fp8benchError) else _in_words(error)
+    if known is None or (debug and not isinstance(error, Interrupted)):
+        return
+    if isinstance(error, OSError) and error.filename is None:
+        _silence_stdout()
+    _fail(str(known), known.exit_code)
 
 
 def _without_plugins_of_pydantic() -> None:
@@ -216,12 +223,21 @@ def _root(
     """Declare the options of every command."""
 
 
-def _in_words(error: OSError | RecursionError) -> Fp8benchError:
-    """Return an error of the operating system, or one of too deep nesting, in words, if it has none yet."""
+def _in_words(error: Exception) -> Fp8benchError | None:
+    """Return an error of a library's import, of the operating system, or of too deep nesting, in words. None for any
+    other, which is a mistake in this program.
+    """
+    refusal = refusal_of(error)
+    if refusal is not None:
+        return refusal
     if isinstance(error, RecursionError):
         return UsageError(
             "a file that was read is nested too deeply", "Move it away; `fp8bench --debug ...` shows where it is read"
         )
+    return _of_the_system(error) if isinstance(error, OSError) else None
+
+
+def _of_the_system(error: OSError) -> Fp8benchError:
     reason = error.strerror or str(error)
     if error.filename is not None and error.errno in _FULL:
         return RunFailed(f"cannot write {os.fspath(error.filename)}: {reason}", "Make room, and run the command again")
