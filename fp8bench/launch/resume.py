@@ -19,9 +19,10 @@ from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import made_of
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.option import flag_of
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, RequestedMode
 
 OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
 """Settings that differ between the records of one session."""
@@ -143,10 +144,11 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
                 f"Say which with {flag_of(name)}",
             )
         found[name] = values[0]
+    modes = _modes_of(kept)
     if "mode" not in given and not requested and not request.variants:
-        found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
+        found["mode"] = tuple(dict.fromkeys(mode.mode_label for mode in modes))
     if "te_switch" not in given and not requested:
-        found["te_switch"] = words_of(configs)
+        found["te_switch"] = words_of(modes)
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session
@@ -157,6 +159,15 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
 def variants_of(kept: Kept) -> tuple[VariantSettings, ...]:
     """Return the variants that the session was requested with; empty if it has modes with the same settings."""
     return next((record.session.variants for record in kept.records[::-1] if record.session is not None), ())
+
+
+def _modes_of(kept: Kept) -> list[RequestedMode]:
+    """Return the modes that any call of the session requested, then those that only a record of it has: older records
+    do not contain what was requested.
+    """
+    places = [record.session for record in kept.records if record.session is not None]
+    wanted = [mode for place in places for mode in place.modes]
+    return list(dict.fromkeys([*wanted, *requested_modes(record.config for record in kept.records if record.config)]))
 
 
 def _refuse_override(session_id: str, names: Iterable[str]) -> None:
@@ -263,6 +274,11 @@ def _arms(kept: Kept) -> bool:
 
 def _listed(values: Iterable[object]) -> str:
     return " and ".join(sorted(map(str, values)))
+
+
+def requested_modes(configs: Iterable[RunConfig]) -> tuple[RequestedMode, ...]:
+    """Return the modes of the configurations, each once, in the form in which a record's `Session` has them."""
+    return tuple(dict.fromkeys(made_of(RequestedMode, config) for config in configs))
 
 
 def asked_for(rounds: int, precision: float | None, max_rounds: int) -> Mapping[str, Any]:

@@ -117,7 +117,11 @@ def measure(
         return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
     stop = prepared.stop
-    asked = {**resume.asked_for(stop.rounds, stop.precision, stop.max_rounds), "variants": prepared.variants}
+    asked = {
+        **resume.asked_for(stop.rounds, stop.precision, stop.max_rounds),
+        "variants": prepared.variants,
+        "modes": () if prepared.variants else resume.requested_modes(entry.config for entry in prepared.entries),
+    }
     machine = prepared.here.machine if prepared.here else None
     where = Where(
         prepared.instance.key,
@@ -215,8 +219,8 @@ def _turn(
 
 
 def _how_to_resume(schedule: Schedule, where: Where) -> str:
-    """Return advice with the complete command. A session without kept records has no settings to resume with, and
-    without variants it cannot supply a mode that it has no record of.
+    """Return advice with the complete command. A session without kept records has no settings to resume with, and one
+    whose records are all of earlier calls may not know a mode that this call has added.
     """
     untried = schedule.untried
     if len(untried) == len(schedule.entries):

@@ -9,6 +9,7 @@ from fp8bench import registry
 from fp8bench.entries import WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import RequestedMode
 from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
 
 
@@ -82,7 +83,7 @@ def heeds_switches(mode: str) -> bool:
     return entry is not None and bool(entry.heeds_te_attention)
 
 
-def words_of(configs: Iterable[RunConfig]) -> tuple[str, ...]:
+def words_of(configs: Iterable[RunConfig | RequestedMode]) -> tuple[str, ...]:
     """Return the `--te-switch` words that measure these again; empty if no layer has a switch."""
     # Modes without Transformer Engine's layer have no switches, and are no rung.
     found = dict.fromkeys(config.te_switches or NONE for config in configs if heeds_switches(config.mode))

@@ -23,7 +23,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
       operands and of its output, and a bias, if these were named (products of the kind `gemm`).
   8  the errors that rounding to fp8 alone makes in the model (parity.rounding_logits_error,
       parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
-      (evidence.executed.bound).
+      (evidence.executed.bound). Which modes a session requested (session.modes).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -47,11 +47,25 @@ from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
+from fp8bench.schema.switches import Switches
 
 SCHEMA_VERSION = 8
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]
+
+
+class RequestedMode(Frozen):
+    """A mode that a session was requested with. te_switches: of Transformer Engine's layer, if the mode has it."""
+
+    mode: str
+    recipe: str | None = None
+    te_switches: Switches | None = None
+
+    @property
+    def mode_label(self) -> str:
+        """The label of the mode with its recipe."""
+        return mode_label(self.mode, self.recipe)
 
 
 class Session(Frozen):
@@ -69,6 +83,9 @@ class Session(Frozen):
     )
     variants: tuple[VariantSettings, ...] = Field(
         default=(), description="requested of the session, each whole; none: modes with the same settings"
+    )
+    modes: tuple[RequestedMode, ...] = Field(
+        default=(), description="requested by the call that made this record; none: variants, or not recorded"
     )
 
 

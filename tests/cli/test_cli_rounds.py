@@ -7,9 +7,11 @@ import pytest
 from builders import rank_report
 from cli.calling import call
 
+from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.machine import software_of
 from fp8bench.schema.rank import RankReport
 
 TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
@@ -19,6 +21,20 @@ def stored(tmp_path):
     """Records on disk, in order of time."""
     found = [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
     return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
+
+
+def test_latest_resumes_every_mode_that_was_requested_also_one_without_a_record(run_with, monkeypatch, tmp_path):
+    made_up = rank_report().environment
+    assert made_up is not None
+    monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(made_up))
+    wanted = ("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2")
+    run_with([0.1, KeyboardInterrupt()], *wanted, "--session", "monday")
+    assert run_with([0.1] * 3, "--session", "latest") == 0
+
+    found = [(record["session"]["round"], record["config"]["mode"]) for record in stored(tmp_path)]
+    assert sorted(found) == [(number, mode) for number in (1, 2) for mode in ("baseline-bf16", "baseline-fp32")]
+    modes = [[mode["mode"] for mode in record["session"]["modes"]] for record in stored(tmp_path)]
+    assert modes == [["baseline-bf16", "baseline-fp32"]] * 4
 
 
 class TestAgainstItself:

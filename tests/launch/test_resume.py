@@ -17,7 +17,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import instances, results
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.record import METHOD_VERSION, Record
+from fp8bench.schema.record import METHOD_VERSION, Record, RequestedMode
 
 BOX = machine_called("vendor-a")
 OTHER_BOX = machine_called("vendor-b")
@@ -113,6 +113,21 @@ class TestSettings:
         assert found["gpus"] == 3
         assert found["mode"] == ("baseline-bf16", "te-bf16")
         assert "aa" not in found
+
+    def test_modes_that_were_requested_and_have_no_record_yet_are_the_sessions_too(self):
+        wanted = (
+            RequestedMode(mode="baseline-bf16"),
+            RequestedMode(mode="te-fp8", recipe="delayed"),
+            RequestedMode(mode="te-fp8", recipe="delayed", te_switches="fused-qkv"),
+        )
+        records = [
+            kept(1, session=place(1, "nightly").model_copy(update={"modes": wanted})),
+            kept(2, mode="te-bf16", session=place(2, "nightly").model_copy(update={"modes": wanted[:1]})),
+        ]
+        found = settings_of(find("nightly", records, HERE, ""), RunRequest(), elastic=False)
+
+        assert found["mode"] == ("baseline-bf16", "te-fp8:delayed", "te-bf16")
+        assert found["te_switch"] == ("none", "fused-qkv")
 
     def test_what_was_given_is_left_alone(self):
         found = settings_of(find("nightly", [kept(1)], HERE, ""), RunRequest(steps=9, mode=("te-bf16",)), elastic=False)
