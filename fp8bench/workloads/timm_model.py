@@ -17,7 +17,7 @@ is not a row of logits for each image. All of this is checked on the meta device
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import gcd, lcm, prod
 from typing import Any, ClassVar
 
@@ -296,10 +296,38 @@ def _meta(made: Made) -> nn.Module:
 
 
 def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
+    """Return the output. Raises ModeUnavailable if timm refuses the size, or would ignore pixels at the edge."""
+    if made.resized:
+        for layer in _patch_layers(model):
+            layer.register_forward_pre_hook(partial(_require_whole_patches, made))
     try:
         return model(images)
     except (AssertionError, RuntimeError, ValueError) as error:
         raise _refused(made, error) from error
+
+
+def _patch_layers(model: nn.Module) -> list[nn.Conv2d]:
+    """Return the convolutions that cut images into patches, which neither overlap nor are padded."""
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    of_images = [one for one in convolutions if one.in_channels == CHANNELS and one.padding in ((0, 0), "valid")]
+    return [one for one in of_images if one.kernel_size == one.stride and max(one.stride) > 1]
+
+
+def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
+    """Raise ModeUnavailable if a convolution would ignore pixels that no longer fill a patch. Where the model pads its
+    images to whole patches, these are padded. timm itself refuses an image that is smaller than a patch.
+    """
+    sides = tuple(zip(inputs[0].shape[2:], layer.stride, strict=True))
+    if any(side < step for side, step in sides) or all(side % step == 0 for side, step in sides):
+        return
+    patch = lcm(*layer.stride)
+    below = made.image_px // patch * patch
+    sizes = f"{below} or {below + patch}" if below else f"{patch}"
+    raise ModeUnavailable(
+        f"timm:{made.model} does not take images of {made.image_px} px: it cuts them into patches of {patch} px, and "
+        "would ignore what is left over",
+        f"Use --image-size {sizes}",
+    )
 
 
 def _refused(made: Made, error: Exception) -> ModeUnavailable:

@@ -124,6 +124,26 @@ class TestRefusals:
         assert "timm:swin_tiny_patch4_window7_224 does not take images of 1 px" in refused.what
         assert "which is then 224" in refused.remedy
 
+    @pytest.mark.parametrize(
+        ("model", "size", "patch", "remedy"),
+        [
+            ("vit_tiny_patch16_224", 33, 16, "Use --image-size 32 or 48"),
+            ("swin_tiny_patch4_window7_224", 57, 4, "Use --image-size 56 or 60"),
+            ("convnext_tiny", 34, 4, "Use --image-size 32 or 36"),
+        ],
+    )
+    def test_an_image_size_that_patches_do_not_divide(self, model, size, patch, remedy):
+        refused = refusal(model, fp8=False, image_size=size)
+        assert f"does not take images of {size} px: it cuts them into patches of {patch} px" in refused.what
+        assert refused.remedy == remedy
+
+    def test_the_work_of_such_a_size_is_not_counted_either(self):
+        with pytest.raises(ModeUnavailable, match="patches of 16 px"):
+            workload("vit_tiny_patch16_224", image_size=33).flops_per_step(2)
+
+    def test_a_models_own_size_is_taken_as_it_is(self):
+        workload("vit_so400m_patch14_siglip_384").check(2, False)
+
     def test_images_that_are_not_square(self):
         assert "3 x 1024 x 768" in refusal("vit_base_patch16_sapiens2").what
 
