@@ -1,5 +1,6 @@
 """Claims: which expressions there are, what they are worth on records, and what follows of a claim."""
 
+import re
 from datetime import date
 
 import pytest
@@ -234,9 +235,30 @@ class TestFile:
             read(tmp_path, text + text[text.index("  - id") :])
 
 
-def shown(tmp_path, records):
-    claims = read(tmp_path, FILE.format(test=SPEEDUP, at_least=1.1))
-    return render(document(rows_of(tmp_path, records), claims), "markdown")
+def shown(tmp_path, records, test=SPEEDUP, **changes):
+    """changes: of the claim's fields in the file, as text."""
+    text = FILE.format(test=test, at_least=changes.pop("at_least", "1.1"))
+    for name, written in changes.items():
+        text = re.sub(rf"(?<=    ){name}: .*", f"{name}: {written}", text)
+    claims = read(tmp_path, text)
+    options = CompareOptions((), date(2026, 11, 22), parse_reference(None, ["p5"]))
+    return render(document(evaluate(claims, records, CATALOG, options, lambda record: record), claims), "markdown")
+
+
+@pytest.mark.parametrize(
+    ("at_least", "at_most", "text"),
+    [
+        ("0", "null", ">=0%"),
+        ("null", "0", "&lt;=0%"),
+        ("0", "0.05", "0..+5%"),
+        ("0", "0", "0%"),
+        ("-0.1", "0", "-10..0%"),
+    ],
+)
+def test_a_bound_of_no_gain_is_written_like_any_other(tmp_path, at_least, at_most, text):
+    found = shown(tmp_path, [*BF16, *FP8], at_least=at_least, at_most=at_most, unit="gain")
+    (line,) = [line for line in found.splitlines() if line.startswith("| faster")]
+    assert line.split("|")[4].strip() == text
 
 
 def test_the_document_says_what_holds_and_where(tmp_path):

@@ -94,7 +94,7 @@ def _holds_if(row: ClaimRow) -> str:
 
 def _bound(value: float | None, row: ClaimRow) -> str:
     if row.unit == "gain":
-        return number(value, "+.3g", 100) if value else "0"
+        return "0" if value == 0 else number(value, "+.3g", 100)
     if row.unit == "share":
         return number(value, ".3g", 100)
     return number(value, ",.6g" if row.unit == "number" else ",.5g")
