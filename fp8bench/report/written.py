@@ -62,8 +62,9 @@ def share(value: float) -> str:
 def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
     """Write e.g. `346.6-350.2`. A lower end that reads as 0 is not a possible time or ratio, only all that a few
     processes can show: it becomes `at most 350.2`. Ends more than NO_BOUNDS times apart bound nothing: `not bounded`.
+    A lower end below 0 is of a difference, which has a sign: `-0.07 to 0.02`.
     """
-    return _between(low, high, write, "-")
+    return f"{write(low)} to {write(high)}" if low < 0 else _between(low, high, write, "-")
 
 
 def change(value: float | None, interval: Interval | None) -> str:

@@ -261,6 +261,17 @@ def test_a_bound_of_no_gain_is_written_like_any_other(tmp_path, at_least, at_mos
     assert line.split("|")[4].strip() == text
 
 
+@pytest.mark.parametrize(
+    ("test", "unit", "text"),
+    [
+        ("speedup(instance.bf16, instance.te_fp8) - 1", "x", "-0.20x (-0.20 to -0.20)"),
+        ("step(instance.te_fp8) - 0.1", "s", "-0.020 s (-0.020 to -0.020)"),
+    ],
+)
+def test_a_value_below_0_keeps_its_interval(tmp_path, test, unit, text):
+    assert text in shown(tmp_path, [*BF16, *FP8], test=test, at_least="-1", unit=unit)
+
+
 def test_the_document_says_what_holds_and_where(tmp_path):
     text = shown(tmp_path, [*BF16, *FP8])
     assert text.startswith("1 claim: 1 reproduced.")

@@ -15,6 +15,14 @@ def test_ends_that_tell_nothing_are_no_ends(low, text):
     assert low_to_high(low, 2.0, "{:.1f}".format) == text
 
 
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [((-0.07, -0.05), "-0.07 to -0.05"), ((-0.07, 0.02), "-0.07 to 0.02"), ((0.0, 0.02), "at most 0.02")],
+)
+def test_a_difference_below_0_keeps_both_ends(ends, text):
+    assert low_to_high(*ends, "{:.2f}".format) == text
+
+
 def test_a_step_and_a_product_show_none():
     (line,) = plain_lines(row(step_time_s=0.2, step_time_ci_s=(0.0, 0.6906)))[2:3]
 
