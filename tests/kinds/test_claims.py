@@ -86,6 +86,18 @@ class TestExpressions:
             ("instance.te_fp8 + 1", "is a variant, and no number", "step"),
             ("step(p5.bf16, p4d.bf16)", "step takes 1 variant", "seconds a step"),
             ("price(p5.bf16)", "is not an instance", "p5"),
+            (
+                "step(instance)",
+                "instance is an instance, and no variant",
+                "Write instance.NAME, with a name under `var",
+            ),
+            ("layer_error(p5)", "p5 is an instance, and no layer", "Write p5.NAME, with a name under `layers:`"),
+            ("instance + 1", "instance is an instance, and no number", "Give it to a function: step"),
+            (
+                "layer_error(instance.linear)",
+                "unknown layer 'linear'",
+                "The file defines no layer: add it under `layers:`",
+            ),
             ("step(p5.bf16) / step(p4d.bf16)", "both sides have an interval", "speedup(a, b)"),
         ],
     )
@@ -228,6 +240,18 @@ class TestFile:
         with pytest.raises(UsageError) as raised:
             read(tmp_path, text.replace(old, new, 1))
         assert message in str(raised.value)
+
+    def test_a_file_without_sources_says_so(self, tmp_path):
+        text = FILE.format(test=SPEEDUP, at_least=1)
+        with pytest.raises(
+            UsageError, match=r"unknown source 'article'. The file defines no source: add it under `sour"
+        ):
+            read(tmp_path, text[text.index("variants:") :])
+
+    @pytest.mark.parametrize("text", ["", "{}", "claims: []", "sources: {}"])
+    def test_a_file_without_claims_is_an_error(self, tmp_path, text):
+        with pytest.raises(UsageError, match=r"claims.yaml has no claims. Add one under `claims:`"):
+            read(tmp_path, text)
 
     def test_two_claims_of_one_id_are_an_error(self, tmp_path):
         text = FILE.format(test=SPEEDUP, at_least=1.1)

@@ -34,14 +34,15 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
     if tested.omitted:
         below.append(doc.Note(f"{counted(tested.omitted, 'claim')} about other instances omitted."))
     return doc.Document(
-        doc.blocks([doc.Sentence(_answer(rows))], *blocks, below), data=rows, lines=doc.CsvLines.of(ClaimRow, rows)
+        doc.blocks([doc.Sentence(_answer(tested))], *blocks, below), data=rows, lines=doc.CsvLines.of(ClaimRow, rows)
     )
 
 
-def _answer(rows: Sequence[ClaimRow]) -> str:
-    """Say how many of the rows have each verdict."""
+def _answer(found: Tested) -> str:
+    """Say how many of the rows have each verdict, or why there are none."""
+    rows = found.rows
     if not rows:
-        return "No claim is about these instances."
+        return "No test has a verdict." if found.undecided else "No claim is about these instances."
     counts = [(sum(row.verdict == verdict for row in rows), verdict) for verdict in VERDICTS]
     said = ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
     ids = len({row.id for row in rows})

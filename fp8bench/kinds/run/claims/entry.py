@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from fp8bench import registry
-from fp8bench.kinds.run.claims.expression import Expression, parse
+from fp8bench.kinds.run.claims.expression import Expression, parse, unknown_among
 from fp8bench.kinds.run.claims.layers import LayerOf
 from fp8bench.schema.errors import UsageError, nearest, require_known
 from fp8bench.schema.execution import OptimizerName, Variant
@@ -129,6 +129,8 @@ def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
     entries = document.get("claims") or []
     if not isinstance(entries, list):
         raise UsageError(f"{path} line {line_of(text, ('claims',))}: claims is not a list", "Begin its items with `-`")
+    if not entries:
+        raise UsageError(f"{path} has no claims", "Add one under `claims:`, as docs/claims.md shows")
     stated: list[Stated] = []
     for place, entry in enumerate(entries):
         claim = _validated(Claim, entry, path, text, ("claims", place))
@@ -159,8 +161,7 @@ def _parsed(
 def _require_named(kind: str, name: str, known: Collection[str], at: str = "") -> None:
     """Raise UsageError for an unknown name, with the nearest known names, or all of them."""
     if name not in known:
-        near = nearest(name, known) or known
-        raise UsageError(f"{at}unknown {kind} {name!r}", f"Did you mean {' or '.join(map(repr, near)) or 'none'}")
+        raise unknown_among(kind, name, known, nearest(name, known) or known, at)
 
 
 def _require_variant(name: str, variant: VariantOf, path: Path, text: str) -> None:

@@ -79,6 +79,8 @@ FUNCTIONS = {
     **{name: Function(takes, True, help) for name, (takes, help) in BY_DEFINITION.items()},
 }
 
+_GIVE_IT = f"Give it to a function: {', '.join(FUNCTIONS)}"
+
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
@@ -209,11 +211,9 @@ class _Checked:
         if isinstance(node, ast.Call):
             return self._calls_exactly(node)
         if isinstance(node, ast.Name):
-            raise self._unknown_variable(node.id)
+            raise self._unknown_variable(node.id, "number")
         if isinstance(node, ast.Attribute):
-            raise UsageError(
-                f"{ast.unparse(node)} is a variant, and no number", f"Give it to a function: {', '.join(FUNCTIONS)}"
-            )
+            raise UsageError(f"{ast.unparse(node)} is a variant, and no number", _GIVE_IT)
         raise _no_part(node)
 
     def _joins_exactly(self, node: ast.BinOp) -> bool:
@@ -248,7 +248,7 @@ class _Checked:
                 raise UsageError(f"{ast.unparse(node)} is not an instance", "Name one alone, as p5 or instance")
             return Operand(self._instance(node.id), None)
         if isinstance(node, ast.Name):
-            raise self._unknown_variable(node.id)
+            raise self._unknown_variable(node.id, kind)
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
             raise UsageError(f"{ast.unparse(node)} is not a {kind}", "Name its instance and it, as instance.te_fp8")
         known = self.variants if kind == "variant" else self.layers
@@ -263,7 +263,11 @@ class _Checked:
             raise _unknown("variable", name, [UNDER_TEST, *self.instances])
         return self.instances[name]
 
-    def _unknown_variable(self, name: str) -> UsageError:
+    def _unknown_variable(self, name: str, wanted: str) -> UsageError:
+        """Return the error for a name without a dot. wanted: what is expected in its place."""
+        if name == UNDER_TEST or name in self.instances:
+            remedy = _GIVE_IT if wanted == "number" else f"Write {name}.NAME, with a name under `{wanted}s:`"
+            return UsageError(f"{name} is an instance, and no {wanted}", remedy)
         if name in self.variants:
             return UsageError(f"variant {name!r} has no instance", f"Write {UNDER_TEST}.{name}, or p5.{name}")
         known = [UNDER_TEST, *(f"{UNDER_TEST}.{one}" for one in self.variants), *self.instances]
@@ -295,7 +299,18 @@ def _defined(node: ast.expr, kind: Kind) -> Operand:
 def _unknown(kind: str, name: str, known: Iterable[str], close: Iterable[str] = ()) -> UsageError:
     every = list(known)
     near = list(close) or nearest(name, every) or difflib.get_close_matches(name, every, 1, 0)
-    return UsageError(f"unknown {kind} {name!r}", f"Did you mean {' or '.join(map(repr, near))}")
+    return unknown_among(kind, name, every, near)
+
+
+def unknown_among(kind: str, name: str, known: Collection[str], near: Iterable[str], at: str = "") -> UsageError:
+    """Return the error for an unknown name. known: what there is; if nothing, the section is named. near: what may have
+    been meant. at: the place in the file.
+    """
+    if known:
+        remedy = f"Did you mean {' or '.join(map(repr, near))}"
+    else:
+        remedy = f"The file defines no {kind}: add it under `{kind}s:`"
+    return UsageError(f"{at}unknown {kind} {name!r}", remedy)
 
 
 def _no_part(node: ast.AST) -> UsageError:
