@@ -132,6 +132,9 @@ LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 
 RESULTS_DIR = frozenset(("results_dir",))
 
+SHOW_PUBLISHED = frozenset(("claims", "compare", "scaling"))
+"""Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
+
 OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))
 """Commands whose records form no reference cycles, so that garbage collection only costs time."""
 
@@ -154,10 +157,8 @@ class Command(TyperCommand):
         if isinstance(ctx.params.get("results_dir"), list) and source is not None and source.name == "ENVIRONMENT":
             # The variable names one folder, whose name may contain a colon, at which click would split it.
             ctx.params["results_dir"] = [Path(str(local(os.environ[variable_of("results_dir")])))]
-        for folder in _folders(ctx):
-            # A missing folder has no results, and may be created; a file in its place is an error.
-            if folder.is_file():
-                raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
+        named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+        _require_folders(_folders(ctx), must_exist=named and self.name in SHOW_PUBLISHED)
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -193,6 +194,18 @@ def _folders(ctx: Any) -> list[Path]:
     given = ctx.params.get("results_dir")
     several = given if isinstance(given, list | tuple) else [given]
     return [Path(str(one)) for one in several if one is not None]
+
+
+def _require_folders(folders: Sequence[Path], must_exist: bool) -> None:
+    """Raise UsageError for a file in the place of a folder, and for a missing folder if it must exist: otherwise it has
+    no results, and may be created. The mirror of an address may be missing.
+    """
+    for folder in folders:
+        if folder.is_file():
+            raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
+    for folder in folders:
+        if must_exist and address_of(folder) is None and not folder.exists():
+            raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")
 
 
 def refuse_empty(words: Sequence[str]) -> None:

@@ -45,3 +45,14 @@ def test_what_is_not_there_is_an_error_with_the_nearest(words, message):
     with pytest.raises(UsageError) as raised:
         invoked("claims", *words)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("words", [("claims",), ("compare", "p5"), ("scaling", "p5", "--workload", "llm-1b")])
+def test_a_folder_that_was_named_and_is_missing_is_an_error_and_the_default_may_be_absent(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoked(*words).exit_code == 0
+    with pytest.raises(UsageError, match=r"there is no folder absent. Name another with --results-dir"):
+        invoked(*words, "--results-dir", "absent")
+    monkeypatch.setenv("FP8BENCH_RESULTS_DIR", "gone")
+    with pytest.raises(UsageError, match="there is no folder gone"):
+        invoked(*words)
