@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 
 from fp8bench import registry
 from fp8bench.kinds.run.claims.expression import Expression, parse, unknown_among
@@ -41,13 +41,14 @@ class Source(Frozen):
 class VariantOf(Frozen):
     """What a name in an expression stands for: measurements of an instance with all these properties; null takes any.
 
-    mode: with its recipe unless that is the default. batch_size: per GPU. optimizer, execution: imported figures, for
-    which they are unknown, match too. te_switches: of Transformer Engine's layer; none: without switches.
+    mode: with its recipe unless that is the default. batch_size: per GPU; `auto` takes any that was searched for, and
+    none that was given. optimizer, execution: imported figures, for which they are unknown, match too. te_switches: of
+    Transformer Engine's layer; none: without switches.
     """
 
     mode: str
     workload: str
-    batch_size: int = Field(gt=0)
+    batch_size: PositiveInt | Literal["auto"]
     execution: Variant | None = None
     optimizer: OptimizerName | None = None
     te_switches: Switches | Literal["none"] | None = None

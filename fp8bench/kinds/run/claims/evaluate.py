@@ -17,27 +17,20 @@ from fp8bench.kinds.priced import priced
 from fp8bench.kinds.run.claims.by_definition import by_definition
 from fp8bench.kinds.run.claims.entry import Claims, Stated, VariantOf
 from fp8bench.kinds.run.claims.expression import BY_DEFINITION, Operand, Origin, Value, of_both
-from fp8bench.kinds.run.claims.layers import Kept, error_of
+from fp8bench.kinds.run.claims.layers import Kept, error_of, label_of
+from fp8bench.kinds.run.claims.of_records import OF_RECORDS, Untested, origin, was_searched, why_stopped
 from fp8bench.kinds.run.claims.rows import ClaimRow, Tested, Verdict
 from fp8bench.kinds.run.compare import compared_with, likeness, unlike_work
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.records.select import Filter, Measurement, select
-from fp8bench.registry import find_mode
+from fp8bench.schema.batch import AUTO
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import NONE
 from fp8bench.stats.certainty import SMALL_DIFFERENCES
-
-
-class _Untested(Exception):
-    """Raised if there is no value, with the verdict and the reason."""
-
-    def __init__(self, verdict: Verdict, why: str | None) -> None:
-        super().__init__(verdict, why)
-        self.verdict, self.why = verdict, why
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ class _Side:
 
     @property
     def origin(self) -> Origin:
-        return _origin(self.record)
+        return origin(self.record)
 
 
 def evaluate(
@@ -116,7 +109,7 @@ def _row(stated: Stated, instance: str | None, bench: "_Bench") -> ClaimRow:
         return row
     try:
         value = test.value(bench.on(instance))
-    except _Untested as untested:
+    except Untested as untested:
         return row.model_copy(update={"verdict": untested.verdict, "why": untested.why})
     except UsageError as error:
         raise UsageError(f"claim {claim.id!r}: {error.what}", error.remedy) from error
@@ -178,15 +171,15 @@ class _Bench:
             return self._price(operands[0].instance or self.instance or "")
         if len(operands) > 1:
             return self._of_two(function, operands)
-        if function == "valid":
-            return _valid([one.latest for one in self._measurements(operands[0])])
+        if function in OF_RECORDS:
+            return OF_RECORDS[function]([one.latest for one in self._measurements(operands[0])])
         return _of_one(function, self._sides(self._that_ran(operands[0]))[0])
 
     def _layer_error(self, operand: Operand) -> Value:
         instance = operand.instance or self.instance or ""
         found = error_of(self.claims.layers[operand.variant or ""], self.layer_errors.get(instance, ()))
         if found.value is None or found.run_id is None:
-            raise _Untested("not measured", found.reason)
+            raise Untested("not measured", found.reason)
         return Value.exact(found.value, (found.run_id,))
 
     def _price(self, instance: str) -> Value:
@@ -195,33 +188,32 @@ class _Bench:
         today = PriceQuery(self.options.today, True, machine=ANY_MACHINE)
         price = choose(known.prices, today) if known else None
         if price is None or price.usd_per_hour is None:
-            raise _Untested("not measured", f"no price of {instance or 'this instance'} is known")
+            raise Untested("not measured", f"no price of {instance or 'this instance'} is known")
         return Value.exact(price.usd_per_hour, origin="catalogue")
 
     def _measurements(self, operand: Operand) -> list[Measurement]:
-        """Return a variant's latest measurement of each machine and execution. Raises _Untested if there is none."""
+        """Return a variant's latest measurement of each machine and execution. Raises Untested if there is none."""
         if operand not in self.kept:
             self.kept[operand] = self._found(operand)
         if not self.kept[operand]:
-            raise _Untested("not measured", None)
+            raise Untested("not measured", None)
         return self.kept[operand]
 
     def _that_ran(self, operand: Operand) -> list[Measurement]:
-        """Return those that ran. Raises _Untested if none did: what is invalid reproduces nothing."""
+        """Return those that ran. Raises Untested if none did: what is invalid reproduces nothing."""
         found = self._measurements(operand)
         ran = [one for one in found if one.latest.status == "ok"]
         if not ran:
             record = max((one.latest for one in found), key=lambda one: one.created_utc)
-            raise _Untested("not reproduced" if record.status == "invalid" else "not measured", _why_stopped(record))
+            raise Untested("not reproduced" if record.status == "invalid" else "not measured", why_stopped(record))
         return ran
 
     def _found(self, operand: Operand) -> list[Measurement]:
         instance, variant = operand.instance or self.instance, self.claims.variants[operand.variant or ""]
         if instance is None:
             return []
-        entry, recipe = find_mode(variant.mode)
-        mode = f"{entry.name}:{recipe}" if recipe else entry.name
-        wanted = Filter(instance=instance, mode=mode, workload=variant.workload, batch_size=variant.batch_size)
+        size = variant.batch_size if isinstance(variant.batch_size, int) else None
+        wanted = Filter(instance=instance, mode=label_of(variant.mode), workload=variant.workload, batch_size=size)
         fitting = [record for record in wanted.of(self.records) if _executed_as(record, variant)]
         return [Measurement(tuple(map(self.whole, one.rounds)), one.stopped) for one in select(fitting, every=False)]
 
@@ -237,7 +229,7 @@ class _Bench:
         return sorted(sides, key=lambda side: -(side.row.units_per_usd or side.row.throughput_per_s or 0))
 
     def _of_two(self, function: str, operands: tuple[Operand, ...]) -> Value:
-        """Return the value of the best two that may be compared. Raises _Untested if no two may."""
+        """Return the value of the best two that may be compared. Raises Untested if no two may."""
         mine, theirs = map(self._that_ran, operands)
         unlike: list[str] = []
         for one, other in product(self._sides(mine, theirs), self._sides(theirs, mine)):
@@ -250,13 +242,15 @@ class _Bench:
                 return _compared(function, row, one, other)
             unlike.append(", ".join((*like.marks, *(f"unlike in {name}" for name in work))))
         if not unlike:
-            raise _Untested("not measured", "one side was measured here, and the other published")
-        raise _Untested("inconclusive", f"the records are not comparable: {unlike[0]}")
+            raise Untested("not measured", "one side was measured here, and the other published")
+        raise Untested("inconclusive", f"the records are not comparable: {unlike[0]}")
 
 
 def _executed_as(record: Record, variant: VariantOf) -> bool:
-    """Return whether the record was executed and optimized like the variant, or is a figure that does not say."""
+    """Return whether the record was run like the variant, or is a figure that does not say."""
     config = record.config
+    if variant.batch_size == AUTO and not was_searched(record):
+        return False
     if config is None:
         return True
     optimized = variant.optimizer in (None, config.optimizer)
@@ -268,30 +262,12 @@ def _executed_as(record: Record, variant: VariantOf) -> bool:
     )
 
 
-def _origin(record: Record) -> Origin:
-    """Return the origin of a record. An external figure was not measured here either."""
-    return "measured" if record.source == "measured" else "published"
-
-
-def _why_stopped(record: Record) -> str:
-    return f"{record.what.mode} is {record.status}: {record.reason}"
-
-
-def _valid(records: Sequence[Record]) -> Value:
-    """Judge by the latest record that was proved or refuted. records: at least one. Raises _Untested if none was."""
-    decided = [record for record in records if record.status in ("ok", "invalid")]
-    if not decided:
-        raise _Untested("not measured", _why_stopped(records[-1]))
-    latest = max(decided, key=lambda record: record.created_utc)
-    return Value.exact(float(latest.status == "ok"), (latest.run_id,), _origin(latest))
-
-
 def _of_one(function: str, side: _Side) -> Value:
     """Return a function's value for one variant. side: it ran."""
     row, ids = side.row, side.row.run_ids
     if function == "memory":
         if row.peak_memory_bytes is None:
-            raise _Untested("not measured", f"the record of {row.variant_label} has no peak of memory")
+            raise Untested("not measured", f"the record of {row.variant_label} has no peak of memory")
         return Value.exact(float(row.peak_memory_bytes), ids, side.origin)
     value, interval = {
         "step": (row.step_time_s, row.step_time_ci_s),
@@ -299,7 +275,7 @@ def _of_one(function: str, side: _Side) -> Value:
         "units_per_usd": (row.units_per_usd, row.units_per_usd_ci),
     }[function]
     if value is None:
-        raise _Untested("not measured", f"no price of {row.instance} is known")
+        raise Untested("not measured", f"no price of {row.instance} is known")
     low, high = interval or (None, None)
     few = side.found is not None and len(side.found.processes) < 2
     return Value(value, low, high, side.origin, ids, "one process is not a measurement" if few else None)
@@ -314,7 +290,7 @@ def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
     )
     if value is None:
         what = "unlike units or devices" if row.speedup_vs_reference is None else "one of them has no price"
-        raise _Untested("inconclusive", f"the records are not comparable: {what}")
+        raise Untested("inconclusive", f"the records are not comparable: {what}")
     low, high = interval or (None, None)
     # A small difference is no reason for doubt here: a claim has bounds of its own.
     doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why not in SMALL_DIFFERENCES else None

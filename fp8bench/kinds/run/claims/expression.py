@@ -74,6 +74,8 @@ FUNCTIONS = {
     "gain": Function(("variant", "variant"), False, "units per USD of the first over those of the second, minus 1"),
     "memory": Function(("variant",), True, "peak bytes allocated on a GPU"),
     "valid": Function(("variant",), True, "1 where it computes what the plain model does, 0 where it is `invalid`"),
+    "graph_breaks": Function(("variant",), True, "how often torch.compile's graphs broke, where it was compiled"),
+    "largest_batch": Function(("variant",), True, "largest batch size a GPU that a search (`auto`) found to fit"),
     "price": Function(("instance",), True, "USD an hour, on demand, today"),
     "layer_error": Function(("layer",), True, "relative error of what a layer gives, against float64"),
     **{name: Function(takes, True, help) for name, (takes, help) in BY_DEFINITION.items()},

@@ -19,8 +19,13 @@ class LayerOf(Frozen):
     @property
     def label(self) -> str:
         """The mode with its recipe."""
-        entry, recipe = registry.find_mode(self.mode)
-        return f"{entry.name}:{recipe}" if recipe else entry.name
+        return label_of(self.mode)
+
+
+def label_of(mode: str) -> str:
+    """Return a mode with its recipe, which is the default one unless it is named."""
+    entry, recipe = registry.find_mode(mode)
+    return f"{entry.name}:{recipe}" if recipe else entry.name
 
 
 @dataclass(frozen=True)
