@@ -10,18 +10,21 @@ import typer
 from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.options import Form, option, switch
-from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
+from fp8bench.cli.output import Unread, load_catalog, require_read, show
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.claims.document import document
 from fp8bench.kinds.run.claims.entry import load
 from fp8bench.kinds.run.claims.evaluate import evaluate
 from fp8bench.kinds.run.claims.layers import LayerErrors
 from fp8bench.kinds.run.claims.rows import Tested
+from fp8bench.kinds.run.claims.studies import Beside, LossGap
 from fp8bench.pricing.catalog import find
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.schema.files import CLAIMS_YAML
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.schema.throughput import ThroughputRecord
 
 
 def claims(
@@ -52,19 +55,59 @@ def claims(
     options = CompareOptions(keys, date.today(), parse_reference(None, [*keys, *sorted(read), ""]))
 
     def tested(records: list[Record], whole: Callable[[Record], Record]) -> Tested:
-        return evaluate(stated, records, catalog, options, whole, layer_errors)
+        return evaluate(stated, records, catalog, options, whole, beside)
 
-    layer_errors = _layer_errors(results_dir, read) if stated.of_layers else {}
-    found = results.read_on_demand(results.read(results_dir, read), tell_broken, tested)
+    unread = Unread()
+    beside = Beside(
+        layer_errors=_layer_errors(results_dir, read, unread) if "layer_error" in stated.functions else {},
+        loss_gaps=_loss_gaps(results_dir, read, catalog, unread) if "loss_gap" in stated.functions else {},
+        throughput=_throughput(results_dir, read, unread) if stated.functions & {"per_gpu", "loss_gap"} else (),
+    )
+    found = results.read_on_demand(results.read(results_dir, read), unread, tested)
     show(document(found.decided() if decided else found, stated), form)
 
 
-def _layer_errors(results_dir: list[Path], instances: set[str]) -> dict[str, list[LayerErrors]]:
+def _layer_errors(results_dir: list[Path], instances: set[str], unread: Unread) -> dict[str, list[LayerErrors]]:
     """Return the layer errors of the records of `fp8bench numerics`, by instance, oldest first."""
     model = registry.load(registry.find_kind("numerics")).record
     kept = results.read_kind(results_dir, instances, model)
-    tell_broken(kept.broken)
+    unread(kept.broken)
     found: dict[str, list[LayerErrors]] = {}
     for record in kept:
         found.setdefault(record.instance, []).append(LayerErrors(record.run_id, record.rows))
     return found
+
+
+def _loss_gaps(
+    results_dir: list[Path], instances: set[str], catalog: Catalog, unread: Unread
+) -> dict[str, list[LossGap]]:
+    """Return the gaps of the records of `fp8bench converge`, by instance, oldest first."""
+    kind = registry.load(registry.find_kind("converge"))
+    kept = results.read_kind(results_dir, instances, kind.record)
+    unread(kept.broken)
+    found: dict[str, list[LossGap]] = {}
+    for record in kept:
+        (report,) = kind.document([record], catalog).data
+        found.setdefault(record.instance, []).extend(
+            LossGap(
+                run_id=record.run_id,
+                workload=record.config.workload,
+                nodes=record.config.nodes,
+                mode=row.mode,
+                against=record.config.modes[0],
+                value=row.equal_steps.value,
+                low=row.equal_steps.low,
+                high=row.equal_steps.high,
+                diverged=row.equal_steps.verdict == "diverged",
+            )
+            for row in report.rows
+            if row.equal_steps is not None
+        )
+    return found
+
+
+def _throughput(results_dir: list[Path], instances: set[str], unread: Unread) -> list[ThroughputRecord]:
+    """Return the published throughput over nodes, oldest first."""
+    kept = results.read_kind(results_dir, instances, ThroughputRecord)
+    unread(kept.broken)
+    return list(kept)

@@ -5,6 +5,7 @@ import json
 import pytest
 from built_claims import BF16, FILE, FP8, SPEEDUP
 from calling import invoked, keep
+from report.made_converge import record as converge_record
 
 from fp8bench.schema.errors import UsageError
 
@@ -56,3 +57,26 @@ def test_a_folder_that_was_named_and_is_missing_is_an_error_and_the_default_may_
     monkeypatch.setenv("FP8BENCH_RESULTS_DIR", "gone")
     with pytest.raises(UsageError, match="there is no folder gone"):
         invoked(*words)
+
+
+def test_the_study_of_language_models_is_shown_by_its_own_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ("study-title", "study-printed", "study-1b-falls")
+    words = [word for name in names for word in ("--id", name)]
+    rows = {row["id"]: row for row in json.loads(invoked("claims", *words, "--format", "json").stdout)}
+    assert {name: round(rows[name]["value"], 3) for name in names} == dict(
+        zip(names, (0.176, 0.176, 0.833), strict=True)
+    )
+    assert {row["verdict"] for row in rows.values()} == {"not measured"}
+    assert rows["study-title"]["why"] is None
+    assert "15 % is their difference over the figure with FP8" in rows["study-printed"]["why"]
+
+
+def test_a_gap_of_losses_is_that_of_the_latest_record_of_converge(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = converge_record()
+    keep(record, tmp_path / "results")
+    (row,) = json.loads(invoked("claims", "--id", "study-1b-loss", "--format", "json").stdout)
+    assert (row["instance"], row["value_from"], row["run_ids"]) == (record.instance, "measured", [record.run_id])
+    assert row["value_ci"][0] < row["value"] < row["value_ci"][1]
+    assert row["verdict"] == "reproduced"

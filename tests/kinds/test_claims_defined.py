@@ -13,6 +13,7 @@ from fp8bench.kinds.run.claims.entry import load
 from fp8bench.kinds.run.claims.evaluate import evaluate
 from fp8bench.kinds.run.claims.expression import Operand, parse
 from fp8bench.kinds.run.claims.layers import LayerErrors, LayerOf, error_of
+from fp8bench.kinds.run.claims.studies import Beside
 from fp8bench.pricing.catalog import load as load_catalog
 from fp8bench.records.named import parse_reference
 from fp8bench.report.render import render
@@ -44,7 +45,7 @@ def evaluated(tmp_path, test, at_least=0, at_most=1, unit="number", kept=None, r
     path.write_text(FILE.format(test=test, at_least=at_least, at_most=at_most, unit=unit))
     claims = load(CATALOG.instances, path)
     options = CompareOptions(tuple(requested), date(2026, 11, 22), parse_reference(None, ["p5"]))
-    return evaluate(claims, [], CATALOG, options, lambda record: record, kept), claims
+    return evaluate(claims, [], CATALOG, options, lambda record: record, Beside(kept or {})), claims
 
 
 def only(tmp_path, *arguments, **named):

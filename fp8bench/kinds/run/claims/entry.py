@@ -42,13 +42,14 @@ class VariantOf(Frozen):
     """What a name in an expression stands for: measurements of an instance with all these properties; null takes any.
 
     mode: with its recipe unless that is the default. batch_size: per GPU; `auto` takes any that was searched for, and
-    none that was given. optimizer, execution: imported figures, for which they are unknown, match too. te_switches: of
-    Transformer Engine's layer; none: without switches.
+    none that was given. nodes: machines. optimizer, execution: imported figures, for which they are unknown, match too.
+    te_switches: of Transformer Engine's layer; none: without switches.
     """
 
     mode: str
     workload: str
-    batch_size: PositiveInt | Literal["auto"]
+    batch_size: PositiveInt | Literal["auto"] | None = None
+    nodes: PositiveInt | None = None
     execution: Variant | None = None
     optimizer: OptimizerName | None = None
     te_switches: Switches | Literal["none"] | None = None
@@ -99,10 +100,10 @@ class Claims:
     layers: dict[str, LayerOf] = field(default_factory=dict)
 
     @property
-    def of_layers(self) -> bool:
-        """Whether any claim is tested on records of `fp8bench numerics`."""
+    def functions(self) -> frozenset[str]:
+        """The functions that tests call, by which it is known which kinds of records are needed."""
         tests = (one.test for one in self.stated if one.test is not None)
-        return any(operand.variant in self.layers for test in tests for operand in test.operands.values())
+        return frozenset(name for test in tests for name in test.functions)
 
     def of(self, ids: Iterable[str]) -> "Claims":
         """Return the claims with these ids, in the file's order; all without ids. Raises UsageError for unknown ids."""

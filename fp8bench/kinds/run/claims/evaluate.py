@@ -17,9 +17,10 @@ from fp8bench.kinds.priced import priced
 from fp8bench.kinds.run.claims.by_definition import by_definition
 from fp8bench.kinds.run.claims.entry import Claims, Stated, VariantOf
 from fp8bench.kinds.run.claims.expression import BY_DEFINITION, Operand, Origin, Value, of_both
-from fp8bench.kinds.run.claims.layers import Kept, error_of, label_of
+from fp8bench.kinds.run.claims.layers import error_of, label_of
 from fp8bench.kinds.run.claims.of_records import OF_RECORDS, Untested, origin, was_searched, why_stopped
 from fp8bench.kinds.run.claims.rows import ClaimRow, Tested, Verdict
+from fp8bench.kinds.run.claims.studies import Beside, Published, loss_gap, measured_gap, per_gpu, published
 from fp8bench.kinds.run.compare import compared_with, likeness, unlike_work
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
@@ -31,6 +32,8 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import NONE
 from fp8bench.stats.certainty import SMALL_DIFFERENCES
+
+NOTHING_BESIDE = Beside()
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,18 @@ def evaluate(
     catalog: Catalog,
     options: CompareOptions,
     whole: Callable[[Record], Record],
-    layer_errors: Kept | None = None,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Tested:
     """Test every claim. records: of every instance that a claim may be tested on, oldest first, without their samples;
     `whole` returns one with its samples. options: its instances are those requested; if empty, all that have records.
-    layer_errors: None if none is stored.
+    beside: what there is besides records of runs.
 
     Raises UsageError if an expression divides by zero.
     """
     rows: list[ClaimRow] = []
     omitted = 0
-    bench = _Bench(claims, records, catalog, options, whole, layer_errors or {})
-    measured = {record.instance for record in records if record.source == "measured"} | (layer_errors or {}).keys()
+    bench = _Bench(claims, records, catalog, options, whole, beside)
+    measured = {record.instance for record in records if record.source == "measured"} | beside.instances
     for stated in claims.stated:
         on = _instances(stated, options.instances, tuple(sorted(measured)))
         rows += _rows(stated, on, bench, bool(options.instances))
@@ -154,7 +157,7 @@ class _Bench:
     catalog: Catalog
     options: CompareOptions
     whole: Callable[[Record], Record]
-    layer_errors: Kept
+    beside: Beside
     instance: str | None = None
     kept: dict[Operand, list[Measurement]] = field(default_factory=dict)
 
@@ -169,18 +172,44 @@ class _Bench:
             return self._layer_error(operands[0])
         if function == "price":
             return self._price(operands[0].instance or self.instance or "")
+        if function == "loss_gap":
+            return self._loss_gap(operands)
         if len(operands) > 1:
-            return self._of_two(function, operands)
+            return self._published_rates(function, operands) or self._of_two(function, operands)
         if function in OF_RECORDS:
             return OF_RECORDS[function]([one.latest for one in self._measurements(operands[0])])
         return _of_one(function, self._sides(self._that_ran(operands[0]))[0])
 
     def _layer_error(self, operand: Operand) -> Value:
         instance = operand.instance or self.instance or ""
-        found = error_of(self.claims.layers[operand.variant or ""], self.layer_errors.get(instance, ()))
+        found = error_of(self.claims.layers[operand.variant or ""], self.beside.layer_errors.get(instance, ()))
         if found.value is None or found.run_id is None:
             raise Untested("not measured", found.reason)
         return Value.exact(found.value, (found.run_id,))
+
+    def _loss_gap(self, operands: tuple[Operand, ...]) -> Value:
+        """Return the gap that was measured on the first variant's instance, else the one that was published."""
+        one, other = operands
+        instance = one.instance or self.instance or ""
+        gaps = self.beside.loss_gaps.get(instance, ()) if one.instance == other.instance else ()
+        found = measured_gap(self._variant(one), self._variant(other), gaps)
+        if found is None and (both := self._published(operands)) is not None:
+            found = loss_gap(*both)
+        if found is None:
+            raise Untested("not measured", None)
+        return found
+
+    def _published_rates(self, function: str, operands: tuple[Operand, ...]) -> Value | None:
+        """Return the ratio of two published rates, as long as neither variant was measured; None if there is none."""
+        both = self._published(operands) if function == "per_gpu" else None
+        return None if both is None or any(map(self._kept, operands)) else per_gpu(*both)
+
+    def _published(self, operands: tuple[Operand, ...]) -> tuple[Published, Published] | None:
+        """Return the published figures of two variants; None unless there are both."""
+        one, other = (
+            published(self._variant(each), each.instance or self.instance, self.beside.throughput) for each in operands
+        )
+        return None if one is None or other is None else (one, other)
 
     def _price(self, instance: str) -> Value:
         """Return today's price on demand; the price on the source's own day would be the source's figure."""
@@ -193,11 +222,19 @@ class _Bench:
 
     def _measurements(self, operand: Operand) -> list[Measurement]:
         """Return a variant's latest measurement of each machine and execution. Raises Untested if there is none."""
+        found = self._kept(operand)
+        if not found:
+            raise Untested("not measured", None)
+        return found
+
+    def _kept(self, operand: Operand) -> list[Measurement]:
+        """Return the same, without any if there is none. Each variant is searched for once."""
         if operand not in self.kept:
             self.kept[operand] = self._found(operand)
-        if not self.kept[operand]:
-            raise Untested("not measured", None)
         return self.kept[operand]
+
+    def _variant(self, operand: Operand) -> VariantOf:
+        return self.claims.variants[operand.variant or ""]
 
     def _that_ran(self, operand: Operand) -> list[Measurement]:
         """Return those that ran. Raises Untested if none did: what is invalid reproduces nothing."""
@@ -209,7 +246,7 @@ class _Bench:
         return ran
 
     def _found(self, operand: Operand) -> list[Measurement]:
-        instance, variant = operand.instance or self.instance, self.claims.variants[operand.variant or ""]
+        instance, variant = operand.instance or self.instance, self._variant(operand)
         if instance is None:
             return []
         size = variant.batch_size if isinstance(variant.batch_size, int) else None
@@ -235,7 +272,7 @@ class _Bench:
         for one, other in product(self._sides(mine, theirs), self._sides(theirs, mine)):
             if one.origin != other.origin:
                 continue
-            like = likeness(one.record, other.record, allow_mismatch=False)
+            like = likeness(one.record, _on_as_many_nodes(one.record, other.record, function), allow_mismatch=False)
             work = unlike_work(one.record.fingerprint, other.record.fingerprint)
             if like.verdict and not work:
                 row = compared_with(one.row, other.row, one.found, other.found, like)
@@ -246,6 +283,16 @@ class _Bench:
         raise Untested("inconclusive", f"the records are not comparable: {unlike[0]}")
 
 
+def _on_as_many_nodes(record: Record, other: Record, function: str) -> Record:
+    """Return the other record, for `per_gpu` as if it were of the same machines if it is of another number of nodes:
+    more nodes are always other machines.
+    """
+    mine, theirs = record.config, other.config
+    if function != "per_gpu" or mine is None or theirs is None or mine.nodes == theirs.nodes:
+        return other
+    return other.model_copy(update={"machine": record.machine})
+
+
 def _executed_as(record: Record, variant: VariantOf) -> bool:
     """Return whether the record was run like the variant, or is a figure that does not say."""
     config = record.config
@@ -253,7 +300,7 @@ def _executed_as(record: Record, variant: VariantOf) -> bool:
         return False
     if config is None:
         return True
-    optimized = variant.optimizer in (None, config.optimizer)
+    optimized = variant.optimizer in (None, config.optimizer) and variant.nodes in (None, config.nodes)
     switched = variant.te_switches in (None, config.te_switches or NONE)
     return (
         switched
@@ -284,15 +331,16 @@ def _of_one(function: str, side: _Side) -> Value:
 def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
     """Return a function's value for two variants. row: of the first, with its ratios to the other."""
     value, interval = (
-        (row.speedup_vs_reference, row.speedup_ci_vs_reference)
-        if function == "speedup"
-        else (row.gain_vs_reference, row.gain_ci_vs_reference)
+        (row.gain_vs_reference, row.gain_ci_vs_reference)
+        if function == "gain"
+        else (row.speedup_vs_reference, row.speedup_ci_vs_reference)
     )
     if value is None:
         what = "unlike units or devices" if row.speedup_vs_reference is None else "one of them has no price"
         raise Untested("inconclusive", f"the records are not comparable: {what}")
-    low, high = interval or (None, None)
+    share = other.row.world_size / row.world_size if function == "per_gpu" else 1.0
+    low, high = (end * share for end in interval) if interval else (None, None)
     # A small difference is no reason for doubt here: a claim has bounds of its own.
     doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why not in SMALL_DIFFERENCES else None
     records = tuple(dict.fromkeys((*row.run_ids, *other.row.run_ids)))
-    return Value(value, low, high, of_both(one.origin, other.origin), records, doubt)
+    return Value(value * share, low, high, of_both(one.origin, other.origin), records, doubt)

@@ -72,6 +72,8 @@ FUNCTIONS = {
     "units_per_usd": Function(("variant",), False, "images (or tokens) for a dollar"),
     "speedup": Function(("variant", "variant"), False, "throughput of the first over that of the second"),
     "gain": Function(("variant", "variant"), False, "units per USD of the first over those of the second, minus 1"),
+    "per_gpu": Function(("variant", "variant"), False, "throughput a GPU of the first over that of the second"),
+    "loss_gap": Function(("variant", "variant"), False, "loss of the first minus that of the second, in nats"),
     "memory": Function(("variant",), True, "peak bytes allocated on a GPU"),
     "valid": Function(("variant",), True, "1 where it computes what the plain model does, 0 where it is `invalid`"),
     "graph_breaks": Function(("variant",), True, "how often torch.compile's graphs broke, where it was compiled"),
@@ -152,6 +154,12 @@ class Expression:
         return tuple(dict.fromkeys(one.instance for one in self.operands.values() if one.instance is not None))
 
     @property
+    def functions(self) -> frozenset[str]:
+        """The functions that it calls."""
+        names = (node.func for node in ast.walk(self.body) if isinstance(node, ast.Call))
+        return frozenset(name.id for name in names if isinstance(name, ast.Name))
+
+    @property
     def of_any(self) -> bool:
         """Whether it refers to the instance under test."""
         return any(one.of_instance and one.instance is None for one in self.operands.values())
@@ -225,7 +233,7 @@ class _Checked:
         if not left and not right:
             raise UsageError(
                 f"{ast.unparse(node)}: both sides have an interval, which no operator joins",
-                "Use speedup(a, b) or gain(a, b), which know the processes of both",
+                "Use speedup(a, b), per_gpu(a, b) or gain(a, b), which know the processes of both",
             )
         return left and right
 
