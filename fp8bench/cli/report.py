@@ -20,7 +20,7 @@ from fp8bench.kinds.run.page.plots import MILLION, PLOTS, by_run, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
 from fp8bench.records.results import Kept
-from fp8bench.records.select import Filter, Measurement
+from fp8bench.records.select import Measurement
 from fp8bench.report.page import picture
 from fp8bench.report.page.page import Section, render
 from fp8bench.schema.errors import RunFailed, UsageError
@@ -89,7 +89,7 @@ def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> C
     """Choose the workload of most records if none is named, and log it: rows of several are not comparable."""
     if options.wanted.workload is not None or options.allow_mismatch:
         return options
-    wanted = Filter(status="ok", optimizer=options.wanted.optimizer)
+    wanted = replace(options.wanted, status="ok")
     found = Counter(record.what.workload for record in wanted.of(one.record for one in kept))
     if len(found) < 2:
         return options

@@ -23,7 +23,7 @@ from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Catalog, Purchase
-from fp8bench.schema.option import IMPORTED_BATCH_SIZE
+from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Scope:
     workload: Workload = None
     batch_size: Annotated[str | None, option("N", "Only records of this batch size a worker.")] = None
     optimizer: Optimizer = None
+    grad_accumulation: Annotated[str | None, option("N", "Only records with this many micro-batches a step.")] = None
     every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
     allow_mismatch: Annotated[
         bool,
@@ -55,7 +56,7 @@ class Scope:
         reference: str | None = None,
     ) -> tuple[CompareOptions, Catalog]:
         """Return the options, with `compare`'s other arguments. reference: the option's text. Raises UsageError."""
-        size = None if self.batch_size is None else whole("--batch-size", self.batch_size, 1, IMPORTED_BATCH_SIZE)
+        wanted = self._wanted()
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog = load_catalog(results_dir)
@@ -81,9 +82,7 @@ class Scope:
             as_of=day_of(self.price_as_of, today),
             region=self.region,
             purchase=cast("Purchase", self.purchase or PURCHASES[0]),
-            wanted=Filter(
-                workload=self.workload, batch_size=size, optimizer=cast("OptimizerName | None", self.optimizer)
-            ),
+            wanted=wanted,
             every=self.every,
             allow_mismatch=self.allow_mismatch,
             price=_assumed_prices(prices, key_of, keys),
@@ -91,6 +90,15 @@ class Scope:
             view=view or AS_IT_IS,
         )
         return options, catalog
+
+    def _wanted(self) -> Filter:
+        size, pieces = self.batch_size, self.grad_accumulation
+        return Filter(
+            workload=self.workload,
+            batch_size=None if size is None else whole("--batch-size", size, 1, IMPORTED_BATCH_SIZE),
+            optimizer=cast("OptimizerName | None", self.optimizer),
+            grad_accumulation=None if pieces is None else whole("--grad-accumulation", pieces, 1, BATCH_SIZE),
+        )
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Filter:
     world_size: int | None = None
     device: Device | None = None
     optimizer: OptimizerName | None = None
+    grad_accumulation: int | None = None
 
     def takes(self, record: RecordHead) -> bool:
         """Return whether the record, of any kind, matches all fields."""
@@ -56,10 +57,19 @@ class Filter:
 
     @property
     def words(self) -> str:
-        """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty if these do not filter."""
+        """` of vit-huge at batch size 64 with adam in 4 micro-batches`, for a sentence about records; empty if these do
+        not filter.
+        """
         of = f" of {self.workload}" if self.workload else ""
         at = f" at batch size {self.batch_size}" if self.batch_size else ""
-        return f"{of}{at} with {self.optimizer}" if self.optimizer else f"{of}{at}"
+        by = f" with {self.optimizer}" if self.optimizer else ""
+        pieces = f" in {in_micro_batches(self.grad_accumulation)}" if self.grad_accumulation else ""
+        return f"{of}{at}{by}{pieces}"
+
+
+def in_micro_batches(number: int) -> str:
+    """Return how many micro-batches a step is divided into, in words: `1 micro-batch`, `4 micro-batches`."""
+    return f"{number} {'micro-batch' if number == 1 else 'micro-batches'}"
 
 
 def work_of(record: Record) -> Filter:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.report.written import change, with_interval
 from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Point, counted, size_of
+from fp8bench.scaling.points import Point, counted, size_of, work_apart
 
 HALF_A_PERCENT = 0.005
 """By how much a percentage that is printed without decimals may differ."""
@@ -17,10 +17,10 @@ Name = Callable[[Point], str]
 
 def answers(found: Scaled) -> list[str]:
     """Return what a reader who wants to rent nodes needs to know."""
-    batches = len({one.batch_size for one in found.points}) > 1
+    work = work_apart(found.points)
 
     def name(point: Point) -> str:
-        return f"{point.mode_label}{f', batch {point.batch_size}' if batches and point.batch_size else ''}"
+        return f"{point.mode_label}{work(point)}"
 
     return [
         *_falls(found.points, name),

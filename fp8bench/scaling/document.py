@@ -75,6 +75,10 @@ def _columns(found: Scaled, common: Sequence[str], letters: doc.Letters) -> list
         ),
         (several("instance"), column("instance", lambda p: p.instance, "word", once=True)),
         (several("batch_size"), column("batch", lambda p: number(p.batch_size, "d"), once=True)),
+        (
+            len({one.grad_accumulation for one in points if one.grad_accumulation}) > 1,
+            column("micro-batches", lambda p: number(p.grad_accumulation, "d"), once=True),
+        ),
         (True, column("mode", lambda p: p.mode_label, "word")),
         (True, column(f"{unit}/s/{who}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
         (True, column(f"of {_smallest(points)}", share, "interval")),

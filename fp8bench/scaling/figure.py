@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fp8bench.records.select import in_micro_batches
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.scaling.gather import Scaled
@@ -45,8 +46,7 @@ def _rates(axes: "Axes", points: Sequence[Point], projected: "Sequence[Projectio
     for key, shade in colour.items():
         mine = [point for point in points if point.series == key]
         where, values = [point.world_size for point in mine], [point.units_per_s_per_gpu for point in mine]
-        label = f"{mine[0].mode_label}{f', batch {mine[0].batch_size}' if mine[0].batch_size else ''}"
-        axes.plot(where, values, color=shade, marker="o", markersize=4, linewidth=1.8, label=label)
+        axes.plot(where, values, color=shade, marker="o", markersize=4, linewidth=1.8, label=_label(mine[0]))
         for point in mine:
             if point.units_per_s_per_gpu_ci is not None:
                 axes.plot([point.world_size] * 2, point.units_per_s_per_gpu_ci, color=shade, linewidth=1.2)
@@ -62,6 +62,12 @@ def _rates(axes: "Axes", points: Sequence[Point], projected: "Sequence[Projectio
     if projected:
         axes.plot([], [], color=FAINT, label="projected", **HOLLOW)
     axes.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
+
+
+def _label(point: Point) -> str:
+    batch = f", batch {point.batch_size}" if point.batch_size else ""
+    pieces = point.grad_accumulation or 1
+    return f"{point.mode_label}{batch}{f', {in_micro_batches(pieces)}' if pieces > 1 else ''}"
 
 
 def _is_of(row: "Projection", point: Point) -> bool:

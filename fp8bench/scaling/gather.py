@@ -7,9 +7,10 @@ from datetime import date
 
 from fp8bench import registry
 from fp8bench.kinds.kind import CompareOptions, Unread
+from fp8bench.kinds.run.compare import like_with_like, names_apart, unlike_work
 from fp8bench.pricing.choose import require_region
 from fp8bench.records import results
-from fp8bench.records.select import Filter, Measurement, select
+from fp8bench.records.select import Filter, Measurement, in_micro_batches, select
 from fp8bench.scaling.points import Found, Point, compared, counted, names_of, of_runs, of_throughput
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.instance import Catalog
@@ -98,8 +99,10 @@ def _about_source(record: ThroughputRecord) -> str:
 
 
 def _takes(wanted: Filter) -> bool:
-    """Return whether the filter accepts published throughput, which states neither batch size nor optimizer."""
-    return wanted.batch_size is None and wanted.optimizer is None
+    """Return whether the filter accepts published throughput, which states no batch size, optimizer or
+    micro-batches.
+    """
+    return (wanted.batch_size, wanted.optimizer, wanted.grad_accumulation) == (None, None, None)
 
 
 def _workload(
@@ -149,15 +152,11 @@ def _require_like_work(chosen: Iterable[Measurement], allow_mismatch: bool) -> N
     if len(kinds) < 2 or allow_mismatch:
         return
     first, second, *_ = kinds.values()
-    names = [
-        name
-        for name in dict.fromkeys([*first.fingerprint, *second.fingerprint])
-        if first.fingerprint.get(name) != second.fingerprint.get(name)
-    ]
+    names = unlike_work(second.fingerprint, first.fingerprint)
     unlike = ", ".join(f"{name} ({first.fingerprint.get(name)} and {second.fingerprint.get(name)})" for name in names)
     raise UsageError(
-        f"{_called(first)} and {_called(second)} are not comparable: {unlike}",
-        "Compare like with like (--optimizer, --batch-size), or give --allow-mismatch",
+        f"{' and '.join(names_apart(*map(_with_micro_batches, (first, second))))} are not comparable: {unlike}",
+        f"{like_with_like(names)}, or give --allow-mismatch",
     )
 
 
@@ -181,6 +180,7 @@ def _sizes_of(found: Iterable[Found]) -> list[str]:
     said = [
         f"{one.point.instance}: {counted(one.point.world_size, one.point.device)}"
         f"{f', batch {one.point.batch_size}' if one.point.batch_size else ''}"
+        f"{f', {in_micro_batches(pieces)}' if (pieces := one.point.grad_accumulation or 1) > 1 else ''}"
         for one in found
     ]
     return list(dict.fromkeys(said))
@@ -210,6 +210,10 @@ def _called(record: Record) -> str:
     what = record.what
     device = record.config.device if record.config else "cuda"
     return f"{record.instance}:{what.mode} on {counted(what.world_size, device)}"
+
+
+def _with_micro_batches(record: Record) -> tuple[str, int | None]:
+    return _called(record), record.config.grad_accumulation if record.config else None
 
 
 def gather(

@@ -2,11 +2,12 @@
 the smallest number of nodes, the gain over the reference mode, and the cost of a billion units. Numbers only;
 `document` and `figure` show them.
 
-Two points belong to one series if they have the same mode, execution, source, GPU and batch size per GPU: more nodes
-then do more work, and the work of each GPU stays the same (weak scaling). All ratios are of rates per GPU.
+Two points belong to one series if they have the same mode, execution, source, GPU, batch size per GPU and
+micro-batches: more nodes then do more work, and the work of each GPU stays the same (weak scaling). All ratios are of
+rates per GPU.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from fp8bench.kinds.run.row import to_row
 from fp8bench.kinds.run.unit_cost import unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
-from fp8bench.records.select import Measurement
+from fp8bench.records.select import Measurement, in_micro_batches
 from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen, made_of
@@ -40,6 +41,7 @@ class Point(Frozen):
     share_of_smallest: the rate per GPU over that on the series' smallest number of nodes, given by smallest_nodes and
     smallest_world_size. faster_vs_reference: the rate over the reference mode's on the same number of GPUs, minus 1.
     printed_faster: the same gain as a published source prints it. final_loss: only of published figures.
+    grad_accumulation: micro-batches a step; null for a figure from elsewhere.
     """
 
     instance: str
@@ -49,6 +51,7 @@ class Point(Frozen):
     recipe: str | None
     execution: Variant | None = None
     batch_size: int | None = None
+    grad_accumulation: int | None = None
     source: Source
     device: Device = "cuda"
     emulated: bool = False
@@ -90,7 +93,7 @@ class Point(Frozen):
     @property
     def group(self) -> Key:
         """What series that can be compared have in common."""
-        return self.gpu, self.source, self.batch_size, self.unit
+        return self.gpu, self.source, self.batch_size, self.grad_accumulation, self.unit
 
     @property
     def series(self) -> Key:
@@ -184,9 +187,9 @@ def _of_throughput(
 
 
 def compared(found: Sequence[Found], reference: str) -> list[Found]:
-    """Return the points sorted by source, GPU, batch size and size, the reference first. Each is compared with its
-    series' smallest size, and with the best of the reference mode on the same number of GPUs. reference: MODE or
-    MODE:RECIPE.
+    """Return the points sorted by source, GPU, batch size, micro-batches and size, the reference first. Each is
+    compared with its series' smallest size, and with the best of the reference mode on the same number of GPUs.
+    reference: MODE or MODE:RECIPE.
     """
     smallest: dict[Key, Found] = {}
     models: dict[Key, Found] = {}
@@ -209,7 +212,8 @@ def names_of(point: Point) -> tuple[str, str]:
 
 def _order(point: Point, reference: str) -> tuple[object, ...]:
     first = reference not in names_of(point)
-    return point.source, point.gpu, point.batch_size or 0, point.size, first, point.mode_label
+    work = point.batch_size or 0, point.grad_accumulation or 0
+    return point.source, point.gpu, *work, point.size, first, point.mode_label
 
 
 def _against(one: Found, smallest: Found, model: Found | None) -> Found:
@@ -262,6 +266,22 @@ def _unlike_machine(one: Found, other: Found, name: str) -> list[str]:
     if same_machine(one.measurement.machine, other.measurement.machine):
         return []
     return [f"on another machine than {name}: machines of one type differ by up to {BETWEEN_MACHINES * 100:.2g} %"]
+
+
+def work_apart(points: Iterable[Point]) -> Callable[[Point], str]:
+    """Return a function that names what distinguishes a point's work from that of other points, e.g. `, batch 64, 4
+    micro-batches`; empty where all points have the same.
+    """
+    every = list(points)
+    batches = len({one.batch_size for one in every}) > 1
+    divided = len({one.grad_accumulation for one in every if one.grad_accumulation}) > 1
+
+    def named(point: Point) -> str:
+        batch = f", batch {point.batch_size}" if batches and point.batch_size else ""
+        pieces = point.grad_accumulation if divided else None
+        return f"{batch}, {in_micro_batches(pieces)}" if pieces else batch
+
+    return named
 
 
 def size_of(point: Point) -> str:

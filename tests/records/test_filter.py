@@ -25,6 +25,8 @@ from fp8bench.records.select import Filter, select
         (Filter(world_size=1), "b"),
         (Filter(device="cuda"), "abc"),
         (Filter(optimizer="adam"), "a"),
+        (Filter(grad_accumulation=1), "ac"),
+        (Filter(grad_accumulation=4), "b"),
         (Filter(optimizer="adam", status="failed"), ""),
     ],
     ids=lambda value: str(value),
@@ -32,7 +34,7 @@ from fp8bench.records.select import Filter, select
 def test_a_filter_takes_what_has_all_that_it_names(wanted, found):
     records = [
         measured("p5", "te-fp8", "current", run_id="a", settings={"optimizer": "adam"}),
-        measured("p4d", "baseline-bf16", run_id="b", compiled=True, settings={"world_size": 1}),
+        measured("p4d", "baseline-bf16", run_id="b", compiled=True, settings={"world_size": 1, "grad_accumulation": 4}),
         unsupported(
             run_id="c",
             recipe="delayed",

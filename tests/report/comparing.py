@@ -9,7 +9,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import Filter
+from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 
@@ -48,7 +48,7 @@ def compared(
     what its filter has.
     """
     keys = tuple(dict.fromkeys(record.instance for record in records))
-    wanted = Filter(**{name: options.pop(name) for name in ("workload", "batch_size", "optimizer") if name in options})
+    wanted = Filter(**{name: options.pop(name) for name in vars(ALL) if name in options})
     asked = CompareOptions(keys, today, parse_reference(reference, keys), wanted=wanted, **options)
     return compare(sorted(records, key=lambda record: record.created_utc), prices, asked)
 

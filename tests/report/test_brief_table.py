@@ -175,3 +175,12 @@ def test_every_field_is_in_csv_and_json_whatever_is_shown():
     assert shown(judged(), form="json", view=narrow) == shown(judged(), form="json")
     assert shown(judged(), form="csv", view=narrow) == shown(judged(), form="csv")
     assert '"units_per_usd_ci": [\n      659760.0,' in shown(judged(), form="json")
+
+
+def test_rows_that_differ_in_micro_batches_have_a_column_of_them():
+    divided = judged(grad_accumulation=4, units_per_usd=7e5, throughput_per_s=1e4, pareto=True)
+    text = shown(judged(grad_accumulation=1, pareto=False), divided, row(mode="te-bf16", source="published"))
+    assert re.search(r"mode +micro-batches +step", text)
+    assert "Cheapest and fastest: te-fp8:delayed/compiled on p5 (batch 64, 4 micro-batches)" in text
+    assert "micro-batches" not in shown(row(grad_accumulation=1), judged(grad_accumulation=1))
+    assert shown(row(grad_accumulation=4), view=View(columns=("mode", "micro-batches"))).splitlines()[2].endswith(" 4")

@@ -62,7 +62,7 @@ def test_two_workloads_are_refused_by_name_where_none_was_chosen():
     with pytest.raises(UsageError, match=r"workload \(vit-huge-256 and vit-huge\), sizes \(") as refusal:
         compared(huge, large)
 
-    assert "--workload, --optimizer" in refusal.value.remedy
+    assert "(--workload)" in refusal.value.remedy
     assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]
     assert [row.run_id for row in compared(huge, large, workload="vit-huge-256").rows] == [large.run_id]
 
@@ -86,3 +86,52 @@ def test_a_row_that_did_not_run_is_not_refused_for_unlike_work(record):
     odd = record.model_copy(update={"fingerprint": {"workload": "vit-huge"}})
 
     assert row_of(compared(measured("p5"), odd), odd).status == record.status
+
+
+def in_pieces(number, mode="baseline-bf16", **changes):
+    """A measurement whose steps consist of so many micro-batches."""
+    settings = {"grad_accumulation": number}
+    return measured("p5", mode, settings=settings, fingerprint=fingerprint(accumulation=number), **changes)
+
+
+def test_rows_that_differ_in_micro_batches_are_refused_by_names_that_tell_them_apart():
+    with pytest.raises(UsageError) as refusal:
+        compared(in_pieces(1), in_pieces(4, step_time_s=0.2, minutes=1))
+
+    assert refusal.value.what == (
+        "p5:baseline-bf16 in 4 micro-batches and p5:baseline-bf16 in 1 micro-batch are not comparable: "
+        "accumulation (4 and 1)"
+    )
+    assert refusal.value.remedy.startswith("Compare like with like (--grad-accumulation), or")
+
+
+def test_the_micro_batches_of_a_step_choose_among_records():
+    comparison = compared(in_pieces(1), in_pieces(4, minutes=1), grad_accumulation=4)
+
+    assert [row.grad_accumulation for row in comparison.rows] == [4]
+    with pytest.raises(UsageError, match="no record in 2 micro-batches for instance 'p5'"):
+        compared(in_pieces(1), in_pieces(4, minutes=1), grad_accumulation=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"optimizer": "adam"}, "Compare like with like (--optimizer), or"),
+        ({"optimizer": "adam", "accumulation": 4}, "Compare like with like (--optimizer, --grad-accumulation), or"),
+        ({"data": "device"}, "Measure both with the same settings and version of fp8bench, or"),
+    ],
+    ids=["one", "two", "no option"],
+)
+def test_the_remedy_names_the_options_of_what_differs_and_no_other(changes, remedy):
+    with pytest.raises(UsageError) as refusal:
+        compared(measured("p5"), measured("p5", "te-bf16", fingerprint=fingerprint(**changes)))
+
+    assert refusal.value.remedy.startswith(remedy)
+
+
+def test_an_unlike_workload_is_chosen_whatever_else_follows_from_it():
+    other = fingerprint("vit-huge-256", sizes={"img_size": 256}, data="device")
+    with pytest.raises(UsageError) as refusal:
+        compared(measured("p5"), measured("p5", "te-bf16", fingerprint=other))
+
+    assert refusal.value.remedy.startswith("Compare like with like (--workload), or")

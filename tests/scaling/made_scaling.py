@@ -7,7 +7,7 @@ from builders import START
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import Filter
+from fp8bench.records.select import ALL, Filter
 from fp8bench.scaling.gather import Question, scaled
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import SCHEMA_VERSION, Provenance
@@ -72,9 +72,19 @@ def nodes_of(nodes, *step_times_s, mode="baseline-bf16", **changes):
     return [one.model_copy(update={"telemetry": ()}) for one in made]
 
 
+def in_pieces(number, *nodes):
+    """Records of so many nodes whose steps consist of so many micro-batches."""
+    like = {"fingerprint": builders.fingerprint(accumulation=number), "settings": {"grad_accumulation": number}}
+    return [
+        record
+        for size in nodes
+        for record in nodes_of(size, 0.1, 0.1, session_id=f"p{number}n{size}", minutes=30 * number + 10 * size, **like)
+    ]
+
+
 def gathered(*records, figures=(), workload=None, reference="baseline-bf16", catalog=CATALOG, **options):
     """What is shown of them. options: of the comparison, and what its filter has."""
-    wanted = Filter(**{name: options.pop(name) for name in ("batch_size", "optimizer") if name in options})
+    wanted = Filter(**{name: options.pop(name) for name in vars(ALL) if name in options})
     ask = {name: options.pop(name) for name in ("named", "one_size_will_do") if name in options}
     keys = options.pop("instances", ("p5",))
     asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)

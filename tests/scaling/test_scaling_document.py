@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from scaling.made_scaling import CATALOG, gathered, nodes_of, series
+from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series
 
 from fp8bench.report.render import FORMATS, PIPE, render
 from fp8bench.scaling.answers import disagreements
@@ -117,3 +117,10 @@ def test_a_drawing_without_a_projection_has_no_broken_line(tmp_path):
     assert "te-fp8" in text
     assert "stroke-dasharray" not in text
     assert "projected" not in text
+
+
+def test_micro_batches_that_differ_name_the_row_the_series_and_the_sentence():
+    text = shown(gathered(*in_pieces(1, 1, 2), *in_pieces(4, 1, 2), allow_mismatch=True))
+    assert "micro-batches" in text.splitlines()[1]
+    assert "baseline-bf16/eager, 4 micro-batches: " in text
+    assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))

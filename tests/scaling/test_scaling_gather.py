@@ -2,7 +2,7 @@
 
 import pytest
 from builders import fingerprint, published, unsupported
-from scaling.made_scaling import gathered, nodes_of, series
+from scaling.made_scaling import gathered, in_pieces, nodes_of, series
 
 from fp8bench.schema.errors import UsageError
 
@@ -79,3 +79,22 @@ def test_an_unknown_reference_is_refused_and_a_missing_one_told():
 def test_a_batch_size_leaves_published_throughput_out_which_says_none():
     with pytest.raises(UsageError, match="no record of llm-1b at batch size 64"):
         gathered(figures=[series()], batch_size=64)
+
+
+def test_micro_batches_are_refused_with_the_option_that_chooses():
+    records = [*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)]
+    with pytest.raises(UsageError, match=r"in 1 micro-batch and .* in 4 micro-batches are not comparable") as refused:
+        gathered(*records)
+    assert refused.value.remedy.startswith("Compare like with like (--grad-accumulation), or")
+    assert {one.grad_accumulation for one in gathered(*records, grad_accumulation=4).points} == {4}
+
+
+def test_unlike_micro_batches_are_series_of_their_own():
+    points = gathered(*in_pieces(1, 1, 2), *in_pieces(4, 1, 2), allow_mismatch=True).points
+    assert len({one.series for one in points}) == 2
+    assert [one.grad_accumulation for one in points] == [1, 1, 4, 4]
+
+
+def test_micro_batches_leave_published_throughput_out_which_says_none():
+    with pytest.raises(UsageError, match="no record of llm-1b in 4 micro-batches"):
+        gathered(figures=[series()], grad_accumulation=4)

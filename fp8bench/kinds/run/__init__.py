@@ -96,7 +96,7 @@ KIND = Run(
     compare_options=frozenset(
         (
             *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job"),
-            *("optimizer", "workload", "batch_size"),
+            *("optimizer", "workload", "batch_size", "grad_accumulation"),
             *("columns", "wide", "sort", "filter", "group_by", "best_batch"),
         )
     ),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fp8bench import registry
-from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, step, tone, units_of
+from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, OF_ITS_OWN, step, tone, units_of
 from fp8bench.kinds.run.compare import unlike_sizes
 from fp8bench.kinds.run.row import Row
 from fp8bench.report.document import NOTHING, Column, Letters, Rows
@@ -74,6 +74,8 @@ def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
     sizes = _sizes(rows)
     if sizes is not None:
         yield column(*sizes)
+    if len({row.grad_accumulation for row in rows if row.grad_accumulation is not None}) > 1:
+        yield OF_ITS_OWN["micro-batches"].column(rows)
     if rows[0].job_units is None:
         written = step if density.tenths else lambda row: _three(row.step_time_s, row.step_time_ci_s, 1e3)
         yield column("step, ms (95 %)", written, "interval", spare=True)

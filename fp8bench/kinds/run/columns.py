@@ -168,6 +168,7 @@ COLUMNS: dict[str, RowColumn] = {
 OF_ITS_OWN: dict[str, RowColumn] = {
     "pareto": RowColumn("Pareto front", _pareto, _pareto, "word"),
     "workload": _word(lambda r: r.workload, "workload"),
+    "micro-batches": _number("micro-batches", lambda r: r.grad_accumulation, "d"),
     "source": _word(lambda r: r.source, "source"),
     "status": _word(lambda r: r.outcome, "status"),
     "machine": _word(lambda r: r.machine_label or r.machine, "machine")._replace(

@@ -18,7 +18,7 @@ from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
-from fp8bench.records.select import Measurement, select
+from fp8bench.records.select import Measurement, in_micro_batches, select
 from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio
 
 MIXED_DATES_DAYS = 90
+
+CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
+"""The option that chooses among records, by what it chooses of a fingerprint."""
 
 
 def _as_it_is(record: Record) -> Record:
@@ -140,10 +143,11 @@ def _refuse_or_mark_unlike_work(
         found = fingerprints[row.run_id]
         unlike = unlike_work(found, expected) if row.status == "ok" else []
         if unlike and not allow_mismatch:
+            names = names_apart(*((f"{one.instance}:{one.mode_label}", one.grad_accumulation) for one in (row, model)))
             raise UsageError(
-                f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} are not comparable: "
+                f"{' and '.join(names)} are not comparable: "
                 f"{', '.join(f'{name} ({found.get(name)} and {expected.get(name)})' for name in unlike)}",
-                "Compare like with like (--workload, --optimizer), or give --allow-mismatch to see them marked",
+                f"{like_with_like(unlike)}, or give --allow-mismatch to see them marked",
             )
         mark = (f"unlike the reference in {', '.join(unlike)}",) if unlike else ()
         marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))
@@ -154,6 +158,27 @@ def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue
     """Return the names of what differs between two fingerprints."""
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
+
+
+def like_with_like(unlike: Sequence[str]) -> str:
+    """Return what can be done about work that differs: the options that choose, or to measure it again. unlike: from
+    `unlike_work`.
+    """
+    flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
+    # What else differs between two workloads mostly follows from the workload.
+    if "workload" not in unlike and len(flags) < len(unlike):
+        return "Measure both with the same settings and version of fp8bench"
+    return f"Compare like with like ({', '.join(flags)})"
+
+
+def names_apart(*named: tuple[str, int | None]) -> list[str]:
+    """Return the names of rows, with their micro-batches if the names are equal and those are not. named: each name
+    with its number of micro-batches a step, if known.
+    """
+    names, pieces = {name for name, _ in named}, {number for _, number in named}
+    if len(names) > 1 or len(pieces) == 1:
+        return [name for name, _ in named]
+    return [name if number is None else f"{name} in {in_micro_batches(number)}" for name, number in named]
 
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:

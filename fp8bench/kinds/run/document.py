@@ -15,6 +15,7 @@ from fp8bench.kinds.run.rivals import RULE, rivals
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.cost import break_even_usd_per_hour
+from fp8bench.records.select import in_micro_batches
 from fp8bench.report import document as doc
 from fp8bench.report.written import counted
 
@@ -132,7 +133,9 @@ def _as_cheap_at(row: Row, cheapest: Row) -> str:
 def _told(row: Row) -> str:
     source = "" if row.source == "measured" else f", {row.source}"
     assumed = ", what-if price" if row.price_source == WHAT_IF else ""
-    where = f"{row.variant_label} on {row.instance} (batch {row.batch_size}{source}{assumed})"
+    pieces = row.grad_accumulation or 1
+    divided = f", {in_micro_batches(pieces)}" if pieces > 1 else ""
+    where = f"{row.variant_label} on {row.instance} (batch {row.batch_size}{divided}{source}{assumed})"
     if row.job_usd is None or row.job_hours is None:
         return f"{where}, {COLUMNS['value'].cell(row)} {row.unit}/USD, {COLUMNS['throughput'].cell(row)} {row.unit}/s"
     return f"{where}, {COLUMNS['usd'].cell(row)} USD in {COLUMNS['hours'].cell(row)} h"

@@ -34,11 +34,11 @@ class Row(Labelled, Frozen):
     that is shown trains faster without costing more for a unit, nor costs less without training slower; null without a
     price. job_hours, job_usd: to train on job_units. warnings: of the complete table. compile: whether torch.compile
     compiled anything. execution: how the steps were executed, in a word. joined: how ranks were joined, and what else
-    in a step differs from the plain one. te_switches: options of Transformer Engine's layer. cause: of a row that is
-    not ok. run_id: the latest round's. machine: the id of its MachineIdentity. machine_label: the name given to it.
-    software: what `schema.machine` derives from its environment. price_share_of: the instance of whose price
-    usd_per_hour is a share. price_share: that share. Both are null if the price of the row's complete own instance is
-    paid.
+    in a step differs from the plain one. te_switches: options of Transformer Engine's layer. grad_accumulation:
+    micro-batches a step; null for a figure from elsewhere. cause: of a row that is not ok. run_id: the latest round's.
+    machine: the id of its MachineIdentity. machine_label: the name given to it. software: what `schema.machine` derives
+    from its environment. price_share_of: the instance of whose price usd_per_hour is a share. price_share: that share.
+    Both are null if the price of the row's complete own instance is paid.
     """
 
     instance: str
@@ -57,6 +57,7 @@ class Row(Labelled, Frozen):
     joined: str | None = None
     te_switches: str | None = None
     batch_size: int
+    grad_accumulation: int | None = None
     world_size: int
     nodes: int
     step_time_s: float | None = None
