@@ -72,13 +72,17 @@ def scaled(
     if not ok and not published:
         raise _nothing(f"of {workload}{options.wanted.words}", options, results_dir)
     _require_like_work(ok, options.allow_mismatch)
-    day = _pricing_day([one.latest for one in ok], published, options)
     runs = [Measurement(tuple(map(whole, one.rounds)), one.stopped) for one in ok]
-    every = [*of_runs(runs, catalog, options, day), *of_throughput(published, catalog, options, day)]
+    every = _points(runs, published, catalog, options)
     kept = every if question.one_size_will_do else _of_several_sizes(every, workload)
+    single = [f"omitted, as of one size only: {text}" for text in _sizes_of([one for one in every if one not in kept])]
+    if len(kept) < len(every):
+        # Once more, because an omitted measurement does not decide the day of the prices.
+        of = {run_id for one in kept for run_id in one.point.run_ids}
+        shown = [one for one in runs if one.latest.run_id in of], [one for one in published if one.run_id in of]
+        kept = _points(*shown, catalog, options)
     without = _without_reference(kept, question.reference)
     stopped = [f"omitted: {_called(one.latest)} is {one.latest.status}" for one in chosen if one.latest.status != "ok"]
-    single = [f"omitted, as of one size only: {text}" for text in _sizes_of([one for one in every if one not in kept])]
     with_any = {one.point.instance for one in every}
     missing = [f"no record of {workload} for {key}: it is omitted" for key in options.instances if key not in with_any]
     return Scaled(
@@ -88,6 +92,14 @@ def scaled(
         omitted=(*without, *stopped, *single, *(missing if question.named else ())),
         notes=tuple(dict.fromkeys(_about_source(one) for one in published)),
     )
+
+
+def _points(
+    runs: Sequence[Measurement], figures: Sequence[ThroughputRecord], catalog: Catalog, options: CompareOptions
+) -> list[Found]:
+    """Return the points of all, at the prices of the day that follows from all."""
+    day = _pricing_day([one.latest for one in runs], figures, options)
+    return [*of_runs(runs, catalog, options, day), *of_throughput(figures, catalog, options, day)]
 
 
 def _about_source(record: ThroughputRecord) -> str:

@@ -98,3 +98,20 @@ def test_unlike_micro_batches_are_series_of_their_own():
 def test_micro_batches_leave_published_throughput_out_which_says_none():
     with pytest.raises(UsageError, match="no record of llm-1b in 4 micro-batches"):
         gathered(figures=[series()], grad_accumulation=4)
+
+
+LLM = {"settings": {"workload": "llm-1b"}, "fingerprint": fingerprint("llm-1b")}
+"""Changes that make a record one of the workload of the published series."""
+
+
+def test_a_measurement_that_is_omitted_does_not_decide_the_day_of_the_prices():
+    alone = gathered(figures=[series()]).points
+    with_one_size = gathered(*nodes_of(1, 0.1, 0.1, **LLM), figures=[series()], workload="llm-1b")
+    assert with_one_size.omitted == ("omitted, as of one size only: p5: 8 GPUs, batch 64",)
+    assert [one.usd_per_hour for one in with_one_size.points] == [one.usd_per_hour for one in alone] == [100.0, 200.0]
+
+
+def test_measurements_that_are_shown_price_published_figures_today():
+    records = nodes_of(1, 0.1, 0.1, **LLM) + nodes_of(2, 0.1, 0.1, **LLM)
+    points = gathered(*records, figures=[series()], workload="llm-1b").points
+    assert {one.source: one.usd_per_hour for one in points if one.nodes == 1} == {"measured": 50.0, "published": 50.0}
