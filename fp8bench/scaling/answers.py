@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.report.written import change, with_interval
 from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Point, counted, size_of, work_apart
+from fp8bench.scaling.points import Point, counted, size_of, words_for, work_apart
 
 HALF_A_PERCENT = 0.005
 """By how much a percentage that is printed without decimals may differ."""
@@ -45,7 +45,7 @@ def _falls(points: Sequence[Point], name: Name) -> list[str]:
         if last.share_of_smallest is None:
             continue
         said.append(
-            f"{name(last)}: {share(last)} of a GPU's rate on {size_of(first)} remain on "
+            f"{name(last)}: {share(last)} of a {words_for([last.device])[0]}'s rate on {size_of(first)} remain on "
             f"{size_of(last)}{_dearer(first, last)}."
         )
     return said

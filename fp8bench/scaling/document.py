@@ -11,7 +11,7 @@ from fp8bench.report.written import Interval, number, with_interval
 from fp8bench.scaling import figure
 from fp8bench.scaling.answers import about_prices, answers, disagreements, faster, share, usd, usd_form
 from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Point, size_of
+from fp8bench.scaling.points import Point, size_of, words_for
 
 if TYPE_CHECKING:
     from fp8bench.scaling.projected import Projection, Projections
@@ -25,7 +25,7 @@ def document(found: Scaled, projected: "Projections | None" = None) -> doc.Docum
     common = _common(points)
     table = doc.Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
     shown = doc.blocks(
-        [doc.Heading(f"Throughput of {found.workload} by number of GPUs"), table],
+        [doc.Heading(f"Throughput of {found.workload} by number of {_workers(points)[1]}"), table],
         [*([doc.Note(f"Every row: {', '.join(common)}.")] if common else []), *map(doc.Note, letters.lines())],
         [*map(doc.Sentence, answers(found))],
         [*map(doc.Note, [*about_prices(points), *disagreements(points), *found.notes, *found.omitted])],
@@ -62,12 +62,12 @@ def _columns(found: Scaled, common: Sequence[str], letters: doc.Letters) -> list
     def several(name: str) -> bool:
         return len({getattr(one, name) for one in points}) > 1
 
-    who = "GPU" if any(one.device == "cuda" for one in points) else "process"
+    worker, workers = _workers(points)
     every = (
         (
             True,
             column(
-                "nodes x GPUs" if who == "GPU" else "nodes x processes",
+                f"nodes x {workers}",
                 lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}",
                 "word",
                 once=True,
@@ -80,7 +80,7 @@ def _columns(found: Scaled, common: Sequence[str], letters: doc.Letters) -> list
             column("micro-batches", lambda p: number(p.grad_accumulation, "d"), once=True),
         ),
         (True, column("mode", lambda p: p.mode_label, "word")),
-        (True, column(f"{unit}/s/{who}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
+        (True, column(f"{unit}/s/{worker}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
         (True, column(f"of {_smallest(points)}", share, "interval")),
         (True, column(f"vs {found.reference}", faster, "interval", tone=_tone)),
         (True, column(f"USD/billion {unit}", usd, "interval")),
@@ -88,6 +88,10 @@ def _columns(found: Scaled, common: Sequence[str], letters: doc.Letters) -> list
     )
     notes = column("notes", lambda p: _notes(p, common, letters), "note")
     return [*(one for shown, one in every if shown), *doc.telling(notes)]
+
+
+def _workers(rows: "Sequence[Point] | Sequence[Projection]") -> tuple[str, str]:
+    return words_for(one.device for one in rows)
 
 
 def _unit(points: Sequence[Point]) -> str:
@@ -140,14 +144,16 @@ def _projected(found: "Projections") -> list[list[doc.Part]]:
     if not found.rows:
         return [[*map(doc.Warned, found.warnings), *map(doc.Note, found.omitted)]]
     rows = found.rows
-    unit = rows[0].unit
+    unit, (worker, workers) = rows[0].unit, _workers(rows)
 
     column = doc.Rows(rows).column
     table = doc.Table(
         (
-            column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word", once=True),
+            column(
+                f"projected nodes x {workers}", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word", once=True
+            ),
             column("mode", lambda r: r.mode_label, "word"),
-            column(f"{unit}/s/GPU", _projected_rate, "interval"),
+            column(f"{unit}/s/{worker}", _projected_rate, "interval"),
             column("of 1 node", lambda r: _range(r.share_of_one_node, ".1f", 100, " %"), "interval"),
             column("communication, ms", lambda r: number(r.ring_s, ".1f", 1e3)),
             column(f"USD/billion {unit}", _usd_range, "interval"),

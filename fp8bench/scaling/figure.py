@@ -11,7 +11,7 @@ from fp8bench.records.select import in_micro_batches
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Key, Point
+from fp8bench.scaling.points import Key, Point, words_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,8 @@ def _rates(axes: "Axes", points: Sequence[Point], projected: "Sequence[Projectio
             _projected(axes, base[-1], ahead, shade)
     sizes = sorted({point.world_size for point in points} | {row.world_size for row in projected})
     top = max([*(p.units_per_s_per_gpu for p in points), *(r.units_per_s_per_gpu[1] for r in projected)])
-    _frame(axes, sizes, f"{points[0].unit}/s a GPU")
+    worker, workers = words_for(point.device for point in points)
+    _frame(axes, sizes, f"{points[0].unit}/s a {worker}", workers)
     axes.set_ylim(0, top * 1.08)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     if projected:
@@ -67,7 +68,8 @@ def _rates(axes: "Axes", points: Sequence[Point], projected: "Sequence[Projectio
 def _label(point: Point) -> str:
     batch = f", batch {point.batch_size}" if point.batch_size else ""
     pieces = point.grad_accumulation or 1
-    return f"{point.mode_label}{batch}{f', {in_micro_batches(pieces)}' if pieces > 1 else ''}"
+    divided = f", {in_micro_batches(pieces)}" if pieces > 1 else ""
+    return f"{point.mode_label}{batch}{divided}{', CPU' * (point.device == 'cpu')}{', emulated' * point.emulated}"
 
 
 def _is_of(row: "Projection", point: Point) -> bool:
@@ -97,14 +99,15 @@ def _gains(axes: "Axes", points: Sequence[Point], colour: dict[Key, str], refere
                 ends = [end * 100 for end in point.faster_vs_reference_ci]
                 axes.plot([point.world_size] * 2, ends, color=shade, linewidth=1.2)
     axes.axhline(0, color=FAINT, linewidth=1)
-    _frame(axes, sorted({point.world_size for point in points}), f"% faster than {reference}")
+    _, workers = words_for(point.device for point in points)
+    _frame(axes, sorted({point.world_size for point in points}), f"% faster than {reference}", workers)
 
 
-def _frame(axes: "Axes", sizes: Sequence[int], y: str) -> None:
+def _frame(axes: "Axes", sizes: Sequence[int], y: str, x: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
     axes.minorticks_off()
-    axes.set_xlabel("GPUs", fontsize=9, color=FAINT)
+    axes.set_xlabel(x, fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
     axes.grid(True, color=GRID, linewidth=0.6)

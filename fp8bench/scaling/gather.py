@@ -11,7 +11,7 @@ from fp8bench.kinds.run.compare import like_with_like, names_apart, unlike_work
 from fp8bench.pricing.choose import require_region
 from fp8bench.records import results
 from fp8bench.records.select import Filter, Measurement, in_micro_batches, select
-from fp8bench.scaling.points import Found, Point, compared, counted, names_of, of_runs, of_throughput
+from fp8bench.scaling.points import Found, Point, compared, counted, names_of, of_runs, of_throughput, words_for
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -180,9 +180,10 @@ def _of_several_sizes(found: Sequence[Found], workload: str) -> list[Found]:
     kept = [one for one in found if len(sizes[one.point.group]) > 1]
     if not kept:
         there = "; ".join(_sizes_of(found))
+        _, workers = words_for(one.point.device for one in found)
         raise UsageError(
             f"records of {workload} are of one size only ({there}), and scaling compares several",
-            "Run it on another number of GPUs, or project it with --project 2,4",
+            f"Run it on another number of {workers}, or project it with --project 2,4",
         )
     return kept
 

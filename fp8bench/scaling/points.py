@@ -26,7 +26,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
 from fp8bench.schema.record import Record, Source
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
-from fp8bench.stats.certainty import BETWEEN_MACHINES
+from fp8bench.stats.certainty import BETWEEN_MACHINES, TOO_FEW_STEPS
 
 if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
@@ -136,7 +136,10 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
         usd_per_billion_units_ci=_inverted(row.units_per_usd_ci),
         citation=record.provenance.citation if record.provenance else None,
     )
-    return Found(point, found.by_elapsed if found else None, measurement)
+    estimate = found.by_elapsed if found else None
+    if estimate is not None and estimate.interval is None:
+        point = point.model_copy(update={"marks": (*point.marks, TOO_FEW_STEPS)})
+    return Found(point, estimate, measurement)
 
 
 def gpu_of(record: Record, catalog: Catalog) -> str:
@@ -293,8 +296,16 @@ def size_of(point: Point) -> str:
 
 def counted(workers: int, device: Device) -> str:
     """Return the number of workers in words: `2 GPUs`, `1 process`."""
-    one, several = ("GPU", "GPUs") if device == "cuda" else ("process", "processes")
+    one, several = words_for([device])
     return f"{workers} {one if workers == 1 else several}"
+
+
+def words_for(devices: Iterable[Device]) -> tuple[str, str]:
+    """Return the words for one worker on these devices and for several: of a GPU and a CPU together, `worker`."""
+    of = set(devices)
+    if len(of) > 1:
+        return "worker", "workers"
+    return ("process", "processes") if of == {"cpu"} else ("GPU", "GPUs")
 
 
 def _inverted(interval: tuple[float, float] | None) -> tuple[float, float] | None:

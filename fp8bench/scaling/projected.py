@@ -15,7 +15,8 @@ from fp8bench.predict.step import BOTH_DIRECTIONS
 from fp8bench.predict.work import BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN
 from fp8bench.records.named import find_kept
 from fp8bench.records.results import read_kind
-from fp8bench.scaling.points import Found, Point, counted
+from fp8bench.scaling.points import Found, Point, counted, words_for
+from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen, made_of
@@ -43,6 +44,7 @@ class Projection(Frozen):
     recipe: str | None
     execution: Variant | None
     batch_size: int | None
+    device: Device = "cuda"
     nodes: int
     world_size: int
     unit: str
@@ -267,7 +269,7 @@ def _within(point: Point, wanted: Wanted, catalog: Catalog) -> tuple[Link, list[
     gpu = catalog.gpus.get(point.gpu)
     if gpu is None or gpu.nvlink_gb_s is None:
         raise UsageError(
-            f"the links between GPUs of {point.instance} are not known",
+            f"the links between {words_for([point.device])[1]} of {point.instance} are not known",
             f"Measure them: `fp8bench collectives --instance {point.instance}` there",
         )
     gb_s = gpu.nvlink_gb_s / BOTH_DIRECTIONS

@@ -33,6 +33,9 @@ RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconcl
 
 VerdictOn = Literal["units_per_usd", "throughput"]
 
+TOO_FEW_STEPS = "too few steps for an interval"
+"""Why an estimate, and what is computed from it, has no interval."""
+
 NOISE = 0.01
 """How far from equal the complete interval must be before one of two is called better, as a share."""
 

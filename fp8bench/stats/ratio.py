@@ -38,7 +38,7 @@ from random import Random
 from typing import Literal
 
 from fp8bench.stats.bootstrap import SEED, Centre
-from fp8bench.stats.certainty import NOISE, Verdict
+from fp8bench.stats.certainty import NOISE, TOO_FEW_STEPS, Verdict
 from fp8bench.stats.estimate import Estimate, combined, deviations
 from fp8bench.stats.intervals import t_quantile
 
@@ -82,7 +82,7 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     value = ours.value / reference.value
     interval = _interval(ours, reference)
     if interval is None:
-        return Ratio(value, None, None, "inconclusive", "too few steps for an interval")
+        return Ratio(value, None, None, "inconclusive", TOO_FEW_STEPS)
     low, high = value * interval[0], value * interval[1]
     if min(ours.processes, reference.processes) < 2:
         return Ratio(value, low, high, "inconclusive", "one process is not a measurement")

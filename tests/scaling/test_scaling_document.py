@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from builders import emulated, measured_on_cpu
 from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series
 
 from fp8bench.report.render import FORMATS, PIPE, render
@@ -11,6 +12,7 @@ from fp8bench.scaling.answers import disagreements
 from fp8bench.scaling.document import document
 from fp8bench.scaling.projected import Wanted, projections
 from fp8bench.scaling.published import records_published
+from fp8bench.schema.errors import UsageError
 
 SEVEN_B = [one for one in records_published() if one.workload == "llm-7b"]
 BOTH = (series(), series("te-fp8", {1: 1100.0, 2: 1080.0}))
@@ -124,3 +126,51 @@ def test_micro_batches_that_differ_name_the_row_the_series_and_the_sentence():
     assert "micro-batches" in text.splitlines()[1]
     assert "baseline-bf16/eager, 4 micro-batches: " in text
     assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))
+
+
+def on_cpu(make=measured_on_cpu):
+    """Records of one and of two processes of a CPU."""
+    sizes = ({"workload": "vit-micro", "world_size": size} for size in (1, 2))
+    return [make(settings=settings, minutes=number) for number, settings in enumerate(sizes)]
+
+
+def test_a_cpu_has_processes_in_the_table_and_in_the_sentences():
+    text = shown(gathered(*on_cpu(), instances=("cpu",)))
+    assert text.startswith("Throughput of vit-micro by number of processes")
+    assert "nodes x processes" in text
+    assert "images/s/process" in text
+    assert "of a process's rate on 1 process remain on 2 processes" in text
+    assert "GPU" not in text
+
+
+def test_one_size_of_a_cpu_asks_for_another_number_of_processes():
+    with pytest.raises(UsageError, match="1 process, batch 16") as refused:
+        gathered(on_cpu()[0], instances=("cpu",))
+    assert "another number of processes" in refused.value.remedy
+
+
+def test_a_gpu_and_a_cpu_together_have_workers():
+    records = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.1, 0.1), *on_cpu()]
+    records = [one.model_copy(update={"fingerprint": records[0].fingerprint}) for one in records]
+    like = {"workload": records[0].what.workload}
+    records = [one.model_copy(update={"config": one.config.model_copy(update=like)}) for one in records]
+    text = shown(gathered(*records, instances=("p5", "cpu")))
+    assert "nodes x workers" in text
+    assert "of a process's rate on 1 process" in text
+    assert "of a GPU's rate on 8 GPUs" in text
+
+
+def test_a_row_without_an_interval_says_why():
+    assert "Every row: cpu, " in (text := shown(gathered(*on_cpu(), instances=("cpu",))))
+    assert ", too few steps for an interval." in text
+    assert "too few steps" not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
+
+
+@pytest.mark.slow
+def test_the_drawing_of_a_cpu_says_so_and_so_does_that_of_an_emulation(tmp_path):
+    path = tmp_path / "scaling.svg"
+    document(gathered(*on_cpu(emulated), instances=("cpu",))).figure("scaling").draw(path)
+    text = path.read_text()
+    assert "images/s a process" in text
+    assert ", CPU, emulated" in text
+    assert "GPU" not in text

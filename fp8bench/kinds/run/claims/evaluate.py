@@ -31,7 +31,7 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import NONE
-from fp8bench.stats.certainty import SMALL_DIFFERENCES
+from fp8bench.stats.certainty import SMALL_DIFFERENCES, TOO_FEW_STEPS
 
 NOTHING_BESIDE = Beside()
 
@@ -140,7 +140,7 @@ def _verdict(value: Value, stated: Stated) -> tuple[Verdict, str | None]:
     if value.doubt is not None:
         return "inconclusive", value.doubt
     if value.low is None or value.high is None:
-        return "inconclusive", "too few steps for an interval"
+        return "inconclusive", TOO_FEW_STEPS
     if at_least <= value.low and value.high <= at_most:
         return "reproduced", None
     if value.high < at_least or at_most < value.low:
