@@ -64,7 +64,9 @@ class NodeGone(RunFailed):
 
 @dataclass
 class Agent:
-    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met."""
+    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met.
+    stage: of the rank here that is furthest behind, as last seen; None if none runs.
+    """
 
     place: Elastic
     store: Store
@@ -73,6 +75,7 @@ class Agent:
     verdict: Verdict = field(default_factory=Verdict)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    stage: Stage | None = None
 
     @property
     def leads(self) -> bool:
@@ -152,7 +155,8 @@ class Agent:
         silent_s, status = self.store.heard(node)
         stage = Status.model_validate_json(status).stage if status else None
         if left is not None:
-            raise self._gone(node, left.what, left.at_s, stage)
+            # What it said last is newer than its latest sign of life.
+            raise self._gone(node, left.what, left.at_s, left.stage or stage)
         if silent_s > SILENT_S:
             raise self._gone(node, f"gave no sign of life for {silent_s:.0f} s", time.time() - silent_s, stage)
 
@@ -181,7 +185,8 @@ class Agent:
         if self.orphaned():
             left = Left(what="lost its torchrun, which was killed", at_s=time.time())
         try:
-            self.store.put(left_of(self.place.node), left.model_dump_json())
+            told = left.model_copy(update={"stage": self.stage})
+            self.store.put(left_of(self.place.node), told.model_dump_json())
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 

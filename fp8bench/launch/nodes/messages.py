@@ -154,11 +154,14 @@ class Results(Frozen):
 
 
 class Left(Frozen):
-    """That a node left early. what: the event, in words. interrupted: the signal that ended it. at_s: since 1970."""
+    """That a node left early. what: the event, in words. interrupted: the signal that ended it. at_s: since 1970.
+    stage: of its rank that was furthest behind; None if none ran.
+    """
 
     what: str
     at_s: float
     interrupted: int | None = None
+    stage: Stage | None = None
 
 
 class End(Frozen):

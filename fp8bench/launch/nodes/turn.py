@@ -35,6 +35,7 @@ def run_turn(
     meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
     task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
     done = run(task, timeout_s, watch, interrupted, Elsewhere(agent, turn))
+    agent.stage = None
     return None if done is None else NodeView(ranks=done.views, overdue=done.overdue)
 
 
@@ -54,19 +55,20 @@ class Elsewhere:
         self._grace_s: float | None = None
 
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
+        self._agent.stage = last_stage(seen)
         if grace_s is not None and not self._told:
             self._told = True
             stop = Stop(node=self._agent.place.node, grace_s=grace_s)
             self._agent.store.put(stop_of(self._turn), stop.model_dump_json())
         if self._grace_s is None and (now := time.monotonic()) >= self._due:
             self._due = now + LOOK_S
-            self._look(seen)
+            self._look()
         known = [one for one in (grace_s, self._grace_s) if one is not None]
         return min(known, default=None)
 
-    def _look(self, seen: Sequence[Progress | None]) -> None:
+    def _look(self) -> None:
         agent = self._agent
-        agent.store.say(Status(stage=last_stage(seen)).model_dump_json())
+        agent.store.say(Status(stage=agent.stage).model_dump_json())
         stop = agent.find(stop_of(self._turn), Stop)
         if stop is not None:
             self._grace_s = stop.grace_s

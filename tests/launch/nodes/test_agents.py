@@ -21,16 +21,18 @@ from launch.nodes.groups import (
 
 from fp8bench.launch import signals
 from fp8bench.launch.nodes import agent as agent_module
-from fp8bench.launch.nodes.agent import NodeGone
+from fp8bench.launch.nodes.agent import Agent, NodeGone
 from fp8bench.launch.nodes.follower import Follower
 from fp8bench.launch.nodes.leader import Leader
 from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, left_of
 from fp8bench.launch.nodes.store import StoreLost
+from fp8bench.launch.nodes.turn import Elsewhere
 from fp8bench.launch.processes.blame import Overdue
 from fp8bench.launch.processes.spawn import Outcome
 from fp8bench.launch.processes.views import RankView
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
+from fp8bench.worker.progress import Progress
 
 NOBODY = lambda _progress: None  # noqa: E731
 PLACE = Session(session_id="monday", round=2, position=1)
@@ -139,6 +141,28 @@ def test_a_node_whose_torchrun_was_killed_says_so():
     pair.shared.texts[left_of(1)] = left.model_dump_json()
 
     assert set(reasons(running.done()).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
+
+
+def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last_gave_a_sign_of_life_in(monkeypatch):
+    monkeypatch.setattr(Agent, "orphaned", lambda _agent: True)
+    shared = Shared()
+    first, second = agents(shared)
+    ranks = Elsewhere(second, 0)
+    ranks([Progress("warming up", 2, None)] * 2, None)
+    ranks([Progress("comparing", 3, None), Progress("timing", 3, None)], None)
+    second.leave(signals.Interrupt(15))
+
+    assert Status.model_validate_json(shared.said[1]).stage == "warming up"
+    with pytest.raises(NodeGone, match="lost its torchrun") as gone:
+        first.require_alive(1)
+    assert gone.value.stage == "comparing"
+
+
+def test_a_node_whose_run_is_over_is_in_no_phase():
+    pair = Pair(all_well, all_well)
+    pair.run()
+    assert pair.leader.agent.stage is None
+    assert pair.end() == 0
 
 
 @pytest.mark.slow
