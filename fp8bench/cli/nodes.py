@@ -75,31 +75,38 @@ class Group:
         alone = request.model_copy(update={"session": None})
         prepared = self.meet(request, lambda: prepare(alone, os.environ, self.agent.place))
         if not self.agent.leads:
-            raise typer.Exit(self._follow(prepared))
+            raise typer.Exit(self._follow(prepared, request))
         return Leader(self.agent, request.timeout_s)
 
-    def _follow(self, prepared: "Prepared") -> int:
+    def _follow(self, prepared: "Prepared", request: "RunRequest") -> int:
         from fp8bench.launch.nodes.follower import Follower
+        from fp8bench.launch.plan import hourly_price
         from fp8bench.machine.busy import require_idle
+
+        price = hourly_price(request, prepared.instance)
 
         def marks(config: "RunConfig") -> Sequence[str]:
             return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
-        return Follower(self.agent, marks, _keeper(prepared), prepared.timeout_s).obey()
+        return Follower(self.agent, marks, _keeper(prepared, price), prepared.timeout_s).obey()
 
 
-def _keeper(prepared: "Prepared") -> "Callable[[Turn, Sequence[RankReport]], None]":
-    """Return a function that keeps a record in place of node 0."""
+def _keeper(prepared: "Prepared", price: float | None) -> "Callable[[Turn, Sequence[RankReport]], None]":
+    """Return a function that keeps a record in place of node 0, with its log and what is known of the instance. price:
+    USD per hour of the machine, as the user gave it.
+    """
 
     def keep(turn: "Turn", reports: "Sequence[RankReport]") -> None:
         from fp8bench.launch.assemble import assemble, new_run_id
-        from fp8bench.records import results
+        from fp8bench.launch.place import register
+        from fp8bench.launch.session import written
 
         now = datetime.now(UTC)
         key, run_id = prepared.instance.key, new_run_id(turn.config.switched_label, now)
         try:
-            results.require_writable(prepared.results_dir)
-            path = results.write(assemble(turn.config, reports, key, run_id, now, turn.place), prepared.results_dir)
+            register(prepared, price, now.date(), log)
+            record = assemble(turn.config, reports, key, run_id, now, turn.place)
+            _, path = written(record, reports, prepared.results_dir)
         except (Fp8benchError, OSError) as error:
             log(f"warning: no record of what failed could be kept here: {error}")
         else:

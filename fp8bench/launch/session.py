@@ -236,16 +236,22 @@ def _how_to_resume(schedule: Schedule, where: Where) -> str:
 def _keep(
     entry: Entry, place: Session, reports: Sequence[RankReport], where: Where, marks: Sequence[str]
 ) -> tuple[Record, Path]:
-    """Write the record and, if it failed, what its ranks left behind; the remedy then names that file."""
     now = datetime.now(UTC)
     run_id = new_run_id(entry.config.switched_label, now)
     record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
+    return written(record, reports, where.results_dir)
+
+
+def written(record: Record, reports: Sequence[RankReport], results_dir: Path) -> tuple[Record, Path]:
+    """Write the record and, if it failed, what its ranks left behind; the remedy then names that file. Return the
+    record as written, and its path.
+    """
     if record.status == "failed" and (log := log_of(reports)):
-        logged = results.write_log(record, log, where.results_dir)
+        logged = results.write_log(record, log, results_dir)
         if logged is not None:
             record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
     record = fit(record)
-    return record, results.write(record, where.results_dir)
+    return record, results.write(record, results_dir)
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:

@@ -159,6 +159,27 @@ def test_a_node_that_is_killed_ends_the_other_within_a_minute_with_a_record_and_
     assert "exitcode  : 5" in first.errors()
 
 
+@pytest.mark.serial
+def test_where_node_0_is_killed_node_1_keeps_the_record_its_log_and_the_instance(started, slowness):
+    flags = ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "100000")
+    first, second = started(flags, (*flags, "--price", "3"), processes_a_node=2)
+    until(lambda: ": timing," in first.errors())
+    theirs, ours = first.below(), second.below()
+    for pid in (first.torchrun.pid, *theirs):
+        os.kill(pid, signal.SIGKILL)
+    assert second.torchrun.wait(60 * slowness) == 1
+    until(lambda: ended([*ours, *theirs]), 10)
+    [record] = second.records()
+    assert (record["status"], record["cause"]) == ("failed", "host-death")
+    assert record["reason"].startswith("node 0 with ranks 0 to 1 ")
+    folder = second.folder / "results/cpu"
+    assert record["remedy"].endswith(f"tracebacks and stacks are in results/cpu/{record['run_id']}.log")
+    log = (folder / f"{record['run_id']}.log").read_text()
+    assert "rank 2: " in log
+    assert "rank 3: " in log
+    assert "usd_per_hour: 3" in (folder / "instance.yaml").read_text()
+
+
 def test_a_node_alone_measures_all_rounds_and_its_other_ranks_wait(started):
     [node] = started(
         ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "3", "--name", "box-7"), processes_a_node=2

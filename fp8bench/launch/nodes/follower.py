@@ -11,9 +11,21 @@ from functools import partial
 
 from fp8bench.launch.nodes.agent import POLL_S, Agent, NodeGone
 from fp8bench.launch.nodes.leader import all_ranks, lost_node, lost_store, on_machines, where_of
-from fp8bench.launch.nodes.messages import END, End, Ready, Refusal, Turn, bye_of, go_of, ready_of, turn_of, view_of
+from fp8bench.launch.nodes.messages import (
+    END,
+    End,
+    NodeView,
+    Ready,
+    Refusal,
+    Turn,
+    bye_of,
+    go_of,
+    ready_of,
+    turn_of,
+    view_of,
+)
 from fp8bench.launch.nodes.store import StoreLost
-from fp8bench.launch.nodes.turn import RunRanks, run_turn
+from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
 from fp8bench.launch.processes.spawn import run_ranks
 from fp8bench.launch.processes.views import reports_of
 from fp8bench.launch.signals import held_back
@@ -78,11 +90,10 @@ class Follower:
                         agent.leave(KeyboardInterrupt())
                 return interrupted()
 
-            try:
-                view = run_turn(agent, turn, told, _nobody, noticed, self.timeout_s, run=self.run_ranks)
-            except (NodeGone, StoreLost) as gone:
-                self._keep_failed(gone, told)
-                raise
+            view, gone = run_turn(agent, turn, told, _nobody, noticed, self.timeout_s, run=self.run_ranks)
+            if gone is not None:
+                self._keep_failed(gone, told, left_behind(view))
+                raise gone
             if view is not None:
                 agent.store.put(view_of(turn, agent.place.node), view.model_dump_json())
 
@@ -92,11 +103,12 @@ class Follower:
         except ModeUnavailable as refusal:
             return Ready(refusal=Refusal.of(refusal))
 
-    def _keep_failed(self, gone: NodeGone | StoreLost, told: Turn) -> None:
-        """Keep the record of the failed run in place of node 0."""
+    def _keep_failed(self, gone: NodeGone | StoreLost, told: Turn, mine: NodeView) -> None:
+        """Keep the record of the failed run in place of node 0. mine: of this node's ranks."""
         config = told.config
         lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
-        reports = reports_of(all_ranks(config, {}), None, [lost], partial(where_of, config=config))
+        views = {self.agent.place.node: mine}
+        reports = reports_of(all_ranks(config, views), None, [lost], partial(where_of, config=config))
         if self.agent.place.node == 1 and told.place is not None:
             self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
 

@@ -22,7 +22,7 @@ from fp8bench.launch.nodes.messages import (
     view_of,
 )
 from fp8bench.launch.nodes.store import StoreLost
-from fp8bench.launch.nodes.turn import RunRanks, run_turn
+from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import Lost
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
@@ -114,11 +114,10 @@ class Leader:
 
     def _views(self, turn: int, told: Turn, watch: Watch, trace: Path | None) -> tuple[dict[int, NodeView], list[Lost]]:
         """Return what each node saw of its ranks, by node, and the nodes that are gone."""
-        try:
-            with held_back() as interrupted:
-                mine = run_turn(self.agent, turn, told, watch, interrupted, self.timeout_s, trace, self._run_ranks)
-        except (NodeGone, StoreLost) as gone:
-            return {}, [self._lost(gone, told.config)]
+        with held_back() as interrupted:
+            mine, gone = run_turn(self.agent, turn, told, watch, interrupted, self.timeout_s, trace, self._run_ranks)
+        if gone is not None:
+            return {0: left_behind(mine)}, [self._lost(gone, told.config)]
         if mine is None:
             return {}, []
         deadline = time.monotonic() + VIEW_S

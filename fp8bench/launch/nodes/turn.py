@@ -4,15 +4,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.agent import Agent, NodeGone
 from fp8bench.launch.nodes.messages import END, NodeView, Status, Stop, Turn, stop_of
+from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.rank import Rendezvous, Task
 from fp8bench.launch.processes.spawn import Others, Outcome, run_ranks
+from fp8bench.launch.processes.views import RankView
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LOOK_S = 0.5
 """Seconds between two looks at the store while ranks run."""
+
+Gone = NodeGone | StoreLost
+"""What ends a run because of another node: the node, or the store that it holds, is gone."""
 
 RunRanks = Callable[[Task, float | None, Watch, Callable[[], bool], Others], Outcome | None]
 """A function with the signature of `spawn.run_ranks`; tests pass another."""
@@ -27,24 +32,33 @@ def run_turn(
     timeout_s: float | None,
     trace: Path | None = None,
     run: RunRanks = run_ranks,
-) -> NodeView | None:
-    """Run this node's ranks from their start to their end; return None if an interrupt ended them. Raises what
-    `Elsewhere` raises, once all ranks have ended.
+) -> tuple[NodeView | None, Gone | None]:
+    """Run this node's ranks from their start to their end. Return what was seen of them, None if an interrupt ended
+    them, and why they were ended early if another node is gone. Raises Interrupt if a signal ended a node, once all
+    ranks have ended.
     """
     place = agent.place
     meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
     task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
-    done = run(task, timeout_s, watch, interrupted, Elsewhere(agent, turn))
+    elsewhere = Elsewhere(agent, turn)
+    done = run(task, timeout_s, watch, interrupted, elsewhere)
     agent.stage = None
-    return None if done is None else NodeView(ranks=done.views, overdue=done.overdue)
+    return None if done is None else NodeView(ranks=done.views, overdue=done.overdue), elsewhere.gone
+
+
+def left_behind(view: NodeView | None) -> NodeView:
+    """Return only what is kept of ranks that were ended because another node is gone: what they had found, and their
+    part of the log. How they ended says nothing about the cause.
+    """
+    ranks = view.ranks if view is not None else ()
+    return NodeView(ranks=tuple(RankView(rank=one.rank, kept=one.kept, log=one.log) for one in ranks))
 
 
 class Elsewhere:
     """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
-    failed.
+    failed, and that they end at once if another node is gone. gone: that node, or the store that it holds.
 
-    Raises NodeGone if another node is gone, StoreLost if that is the node that holds the store, and Interrupt if a
-    signal ended a node.
+    Raises Interrupt if a signal ended a node.
     """
 
     def __init__(self, agent: Agent, turn: int) -> None:
@@ -53,9 +67,19 @@ class Elsewhere:
         self._due = 0.0
         self._told = False
         self._grace_s: float | None = None
+        self.gone: Gone | None = None
 
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
         self._agent.stage = last_stage(seen)
+        if self.gone is None:
+            try:
+                self._exchange(grace_s)
+            except (NodeGone, StoreLost) as gone:
+                self.gone, self._grace_s = gone, 0.0
+        known = [one for one in (grace_s, self._grace_s) if one is not None]
+        return min(known, default=None)
+
+    def _exchange(self, grace_s: float | None) -> None:
         if grace_s is not None and not self._told:
             self._told = True
             stop = Stop(node=self._agent.place.node, grace_s=grace_s)
@@ -63,8 +87,6 @@ class Elsewhere:
         if self._grace_s is None and (now := time.monotonic()) >= self._due:
             self._due = now + LOOK_S
             self._look()
-        known = [one for one in (grace_s, self._grace_s) if one is not None]
-        return min(known, default=None)
 
     def _look(self) -> None:
         agent = self._agent

@@ -195,6 +195,30 @@ def test_where_node_0_is_gone_node_1_keeps_the_record():
     assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
 
 
+def leaving_a_log(task, timeout_s, watch, interrupted, others):
+    """Ranks that wait until they are ended, and then leave a log."""
+    outcome = waiting_in("timing")(task, timeout_s, watch, interrupted, others)
+    views = (view.model_copy(update={"log": f"rank {view.rank}: alive", "ended": True}) for view in outcome.views)
+    return Outcome(tuple(views))
+
+
+@pytest.mark.slow
+def test_the_ranks_of_the_node_that_survives_leave_their_log_and_are_not_to_blame():
+    pair = Pair(leaving_a_log, leaving_a_log)
+    pair.leader.place = PLACE
+    running = InBackground(pair.run)
+    time.sleep(0.3)
+    pair.shared.lost = True
+
+    with pytest.raises(StoreLost):
+        pair.following.done()
+    [(_, theirs)] = pair.kept
+    assert [report.log for report in theirs] == ["", "", "rank 2: alive", "rank 3: alive"]
+    assert list(reasons(theirs)) == [0, 1]
+    assert [report.log for report in running.done()] == ["rank 0: alive", "rank 1: alive", "", ""]
+    assert list(reasons(running.done())) == [2, 3]
+
+
 @pytest.mark.slow
 def test_where_the_store_is_gone_all_end_and_both_know_a_culprit():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
