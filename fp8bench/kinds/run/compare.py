@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.row import Comparison, Row, to_row
+from fp8bench.kinds.run.between import best_of_each, like_modes
+from fp8bench.kinds.run.row import Between, Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
@@ -61,20 +62,40 @@ def compare(
     rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
     reference = _find_reference(rows, options.reference)
     rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
+    between = None
     if reference is not None:
         of = {record.run_id: record for record in latest}
         like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
         rows = [
             compared_with(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
         ]
+        between = _between(rows, reference, of, found, options.allow_mismatch)
     warnings = (
         *_without_reference(reference, options.reference),
         *_about_prices(rows, prices, options),
     )
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
+        between=between,
         warnings=warnings,
     )
+
+
+def _between(
+    rows: Sequence[Row],
+    reference: Row,
+    of: Mapping[str, Record],
+    found: Mapping[str, UnitTime | None],
+    allow_mismatch: bool,
+) -> Between | None:
+    """Return the comparison of two instances. rows: compared with the reference. of, found: by the run's id."""
+    like, pair = like_modes(rows, reference), best_of_each(rows, reference)
+    if like is None or pair is None or like.gain_vs_reference is None:
+        return None
+    one, other = pair
+    alike = likeness(of[one.run_id], of[other.run_id], allow_mismatch)
+    best = compared_with(one, other, found[one.run_id], found[other.run_id], alike)
+    return None if best.gain_vs_reference is None else Between(like=like, best=best, against=other)
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:

@@ -17,7 +17,7 @@ from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.cost import break_even_usd_per_hour
 from fp8bench.records.select import in_micro_batches
 from fp8bench.report import document as doc
-from fp8bench.report.written import counted
+from fp8bench.report.written import change, counted
 
 SHORT_MARK = 24
 SHORT_MARKS = 48
@@ -48,6 +48,7 @@ def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc
         _table(rows, letters, view),
         *([doc.Note(f"Every measured row: {', '.join(common)}.")] if common else []),
         *map(doc.Sentence, answers(rows)),
+        *map(doc.Sentence, across(comparison)),
     ]
 
 
@@ -120,6 +121,28 @@ def answers(rows: Sequence[Row]) -> Iterator[str]:
     yield f"Cheapest{' and fastest' if both else ''}{of_job}: {_told(cheapest)}{_beside(cheapest, priced)}."
     if not both:
         yield f"Fastest{of_job}: {_told(fastest)}{_as_cheap_at(fastest, cheapest)}."
+
+
+def across(comparison: Comparison) -> Iterator[str]:
+    """Compare two instances in like modes and at the best of each, if all of these rows are shown."""
+    between, shown = comparison.between, {row.run_id for row in comparison.rows}
+    if between is None or not {one.run_id for one in (between.like, between.best, between.against)} <= shown:
+        return
+    like, best, against = between.like, between.best, between.against
+    one, other = _at_batch(best), _at_batch(against)
+    yield (
+        f"What a dollar buys on {like.instance}, against {against.instance}: {_gain(like)} with {like.mode_label} on "
+        f"both; {_gain(best)} with the best of each, {f'{one} on both' if one == other else f'{one} against {other}'}."
+    )
+
+
+def _gain(row: Row) -> str:
+    doubt = ", inconclusive" if row.verdict == "inconclusive" else ""
+    return f"{change(row.gain_vs_reference, row.gain_ci_vs_reference)}{doubt}"
+
+
+def _at_batch(row: Row) -> str:
+    return f"{row.variant_label} (batch {row.batch_size})"
 
 
 def _as_cheap_at(row: Row, cheapest: Row) -> str:

@@ -123,10 +123,23 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
+class Between(Frozen):
+    """Two instances compared. like: a row of the one, compared with the reference in the same mode. best: the best row
+    of the one, compared with `against`, the best row of the other.
+    """
+
+    like: Row
+    best: Row
+    against: Row
+
+
 class Comparison(Frozen):
-    """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons."""
+    """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.
+    between: None unless it says more than the rows do.
+    """
 
     rows: tuple[Row, ...]
+    between: Between | None = None
     warnings: tuple[str, ...] = ()
     name: str = ""
 
