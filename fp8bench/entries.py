@@ -54,8 +54,9 @@ class WorkloadEntry(NamedTuple):
 
     default_on: the devices on which it runs if no workload is named. defaults: its own defaults of a run's options, by
     field, with the sequence length or the image size if it takes one; None for an outside workload, whose class
-    decides. head_dim: width of an attention head; None if unknown. member: its name within its family; None outside a
-    family. te_switches: the options of Transformer Engine's layer that it can be trained with; None as for defaults.
+    decides. head_dim: width of an attention head; None if unknown. unit: what throughput counts, `images` or
+    `tokens`; None for an outside workload. member: its name within its family; None outside a family. te_switches: the
+    options of Transformer Engine's layer that it can be trained with; None as for defaults.
     """
 
     name: str
@@ -65,6 +66,7 @@ class WorkloadEntry(NamedTuple):
     defaults: Mapping[str, Any] | None = MappingProxyType({})
     needs: Needs = Needs()
     head_dim: int | None = None
+    unit: str | None = None
     member: str | None = None
     te_switches: tuple[str, ...] | None = ()
 
@@ -79,8 +81,8 @@ class FamilyEntry(NamedTuple):
 
     names: a function that returns the members' names without importing torch. refuses: a function that raises
     UsageError for a name that is no member's if it has better advice than the nearest name. target: a class whose `of`
-    returns the class of a member. example: a member. defaults, te_switches: of every member, as in WorkloadEntry; a
-    member may be refused a switch later, by its model.
+    returns the class of a member. example: a member. defaults, unit, te_switches: of every member, as in WorkloadEntry;
+    a member may be refused a switch later, by its model.
     """
 
     prefix: str
@@ -91,6 +93,7 @@ class FamilyEntry(NamedTuple):
     summary: str
     defaults: Mapping[str, Any] = MappingProxyType({})
     needs: Needs = Needs()
+    unit: str | None = None
     te_switches: tuple[str, ...] = ()
 
     def members(self) -> list[str]:
@@ -112,6 +115,7 @@ class FamilyEntry(NamedTuple):
             summary,
             defaults=self.defaults,
             needs=self.needs,
+            unit=self.unit,
             member=member,
             te_switches=self.te_switches,
         )

@@ -130,6 +130,7 @@ BUILTIN_WORKLOADS = (
         default_on=("cuda",),
         needs=_TIMM,
         head_dim=80,
+        unit="images",
         te_switches=_VIT_SWITCHES,
     ),
     WorkloadEntry(
@@ -138,6 +139,7 @@ BUILTIN_WORKLOADS = (
         "ViT-Huge/16, 256 px, no class token, 1024 classes",
         needs=_TIMM,
         head_dim=80,
+        unit="images",
         te_switches=_VIT_SWITCHES,
     ),
     WorkloadEntry(
@@ -147,6 +149,7 @@ BUILTIN_WORKLOADS = (
         default_on=("cpu",),
         needs=_TIMM,
         head_dim=16,
+        unit="images",
         te_switches=_VIT_SWITCHES,
     ),
     WorkloadEntry(
@@ -156,6 +159,7 @@ BUILTIN_WORKLOADS = (
         defaults={**_LLM_DEFAULTS, "batch_size": 4},
         needs=_LLM,
         head_dim=64,
+        unit="tokens",
         te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
@@ -165,6 +169,7 @@ BUILTIN_WORKLOADS = (
         defaults={**_LLM_DEFAULTS, "batch_size": 1},
         needs=_LLM,
         head_dim=128,
+        unit="tokens",
         te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
@@ -174,6 +179,7 @@ BUILTIN_WORKLOADS = (
         defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
         needs=_LLM,
         head_dim=16,
+        unit="tokens",
         te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
@@ -182,6 +188,7 @@ BUILTIN_WORKLOADS = (
         "one layer of a GPT, 4096 wide, forward and backward alone, 2048 tokens a sample",
         defaults={**_LAYER_DEFAULTS, "batch_size": 4, "sequence_length": 2048},
         head_dim=128,
+        unit="tokens",
         te_switches=_LAYER_SWITCHES,
     ),
     WorkloadEntry(
@@ -189,6 +196,7 @@ BUILTIN_WORKLOADS = (
         "fp8bench.workloads.gpt_layer:GPTLayerMicro",
         "the same, 64 wide, for CPUs and tests, 64 tokens a sample",
         defaults={**_LAYER_DEFAULTS, "batch_size": 8, "sequence_length": 64},
+        unit="tokens",
         te_switches=_LAYER_SWITCHES,
     ),
 )
@@ -203,6 +211,7 @@ FAMILIES = {
         summary="any image model of timm, built without a download",
         defaults={"image_size": None, "classes": None},
         needs=_TIMM,
+        unit="images",
         te_switches=_VIT_SWITCHES,
     )
 }
@@ -284,6 +293,14 @@ def switches_of(workload: str) -> tuple[str, ...]:
     a member of a family takes is known only from its model.
     """
     return next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == workload), None) or ()
+
+
+def unit_of(workload: str) -> str | None:
+    """Return what throughput counts, by the workload's name; None for an outside or unknown workload."""
+    prefix, colon, _ = workload.partition(":")
+    if colon:
+        return FAMILIES[prefix].unit if prefix in FAMILIES else None
+    return next((entry.unit for entry in BUILTIN_WORKLOADS if entry.name == workload), None)
 
 
 def find_kind(name: str) -> KindEntry:

@@ -149,6 +149,11 @@ class TestLoad:
 
         assert isinstance(loaded, type)
         assert loaded.name == entry.name
+        assert isinstance(entry, ModeEntry) or loaded.unit == registry.unit_of(entry.name)
+
+    def test_a_member_of_a_family_counts_what_its_family_does_and_an_unknown_workload_nothing(self) -> None:
+        assert registry.unit_of("timm:convnext_base") == registry.find_workload("timm:convnext_base").unit == "images"
+        assert registry.unit_of("of-a-plug-in") is registry.unit_of("another:member") is None
 
     @pytest.mark.parametrize("target", ["no_such_module_at_all:Mode", "fp8bench.registry:NoSuchMode"])
     def test_a_broken_target_is_told_with_its_name(self, target: str) -> None:

@@ -163,6 +163,21 @@ def test_the_headings_name_the_unit_of_the_rows():
 
 
 @pytest.mark.parametrize(
+    ("workloads", "heading"),
+    [
+        (("llm-micro",), "tokens/USD"),
+        (("vit-huge", "timm:resnet50"), "images/USD"),
+        (("vit-huge", "llm-1b"), "units/USD"),
+        (("of-a-plug-in",), "units/USD"),
+    ],
+    ids=["tokens", "images", "both", "unknown"],
+)
+def test_the_headings_name_the_unit_of_the_workload_where_no_row_ran(workloads, heading):
+    rows = [row(workload=name, status="failed", reason="it broke", unit=None) for name in workloads]
+    assert heading in plain_lines(*rows)[0]
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), (100.4, "100"), (12_345.6, "12,346")],
 )

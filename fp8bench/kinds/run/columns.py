@@ -8,6 +8,7 @@ The names are used by --columns, --sort, --filter and --group-by. A number is in
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fp8bench import registry
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
 from fp8bench.report.document import NOTHING, CellKind, Column, Rows, Tone
@@ -38,8 +39,9 @@ class RowColumn(NamedTuple):
 
 
 def units_of(rows: Sequence[Row]) -> str:
-    """Return e.g. `images`, or `units` if rows count different things."""
-    units = {row.unit for row in rows if row.unit}
+    """Return e.g. `images`, or `units` if rows count different things. If no row ran, the workloads decide."""
+    ran = [row.unit for row in rows if row.unit]
+    units = {*(ran or (registry.unit_of(row.workload) or "units" for row in rows))}
     return units.pop() if len(units) == 1 else "units"
 
 
