@@ -69,11 +69,16 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
         warn(f"not read: {unread.what}")
 
 
-def show(document: "Document", form: str) -> None:
-    """Print a document. form: one of `options.FORMATS`; `table` is drawn on a terminal, and plain text elsewhere."""
+def show(document: "Document", form: str, repeat: bool = True) -> None:
+    """Print a document. form: one of `options.FORMATS`; `table` is drawn on a terminal, and plain text elsewhere.
+    repeat: whether warnings that plain text contains are also shown on standard error, as for a table that is written
+    to a file.
+    """
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))
+    if form == render.PIPE and not repeat:
+        return
     for text in document.warnings:
         warn(text)
 

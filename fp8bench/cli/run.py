@@ -184,7 +184,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> Non
         unread,
         lambda records, whole: compare(records, catalog, options, whole),
     )
-    show(document(shown), "table")
+    show(document(shown), "table", repeat=False)
 
 
 @dataclass(frozen=True)
