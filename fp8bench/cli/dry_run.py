@@ -50,7 +50,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
     was examined, also what it consists of.
     """
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
-    own = owned(prepared.variants)
+    own = {*owned(prepared.variants), *(["mode"] if prepared.variants else [])}
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
     for entry, run in zip(prepared.entries, runs, strict=True):
         if entry.config in prepared.to_size:

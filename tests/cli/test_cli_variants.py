@@ -151,6 +151,7 @@ class TestDryRun:
         lines = [re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
 
         assert ["batch_size", "by variant", "article.yaml"] in lines
+        assert ["mode", "by variant", "article.yaml"] in lines
         assert ["steps", "5", "article.yaml"] in lines
         auto = "compiled where the mode gains by it; each step launched from Python"
         assert ["baseline-bf16 (batch 4)", auto, "-", "-", "-"] in lines
