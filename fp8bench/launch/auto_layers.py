@@ -3,10 +3,12 @@ the plain list of layers that its ranks convert (see gemm_pays.py).
 """
 
 from collections.abc import Container, Iterable, Sequence
+from math import gcd
 from typing import Any
 
 from fp8bench import registry
 from fp8bench.launch.gemm_pays import PRECISIONS, judge, paying, require_timed
+from fp8bench.launch.known_layers import tokens_of
 from fp8bench.launch.place import Place
 from fp8bench.launch.recipes import recipe_of
 from fp8bench.pricing import catalog as catalogs
@@ -14,6 +16,7 @@ from fp8bench.records import instances, results
 from fp8bench.records.select import Filter
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.recipe import AUTO_LAYERS
 from fp8bench.schema.record import Record
@@ -90,9 +93,23 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
         and set(PRECISIONS[recipe]) & set(record.config.precisions)
     ]
     if not found:
+        _require_rows(config)
         raise UsageError(
             f"{config.mode_label}: no record of `fp8bench gemm` of {config.workload} at batch {config.batch_size} on "
             f"this machine is kept in {place.results_dir}, so layers=auto does not know what pays",
             f"Run `fp8bench gemm --workload {config.workload} --batch-size {config.batch_size} --compiled-casts` here",
         )
     return found[-1]
+
+
+def _require_rows(config: RunConfig) -> None:
+    """Raise UsageError if `fp8bench gemm` could time no fp8 GEMM at this batch size."""
+    tokens = tokens_of(config.workload)
+    if tokens is None or config.batch_size * tokens % ALIGNMENT == 0:
+        return
+    raise UsageError(
+        f"{config.mode_label}: layers=auto goes by the times of fp8 GEMMs, which need a multiple of {ALIGNMENT} rows, "
+        f"and batch {config.batch_size} x {tokens} tokens of {config.workload} are {config.batch_size * tokens:,}",
+        f"Use --batch-size {padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))}, or name the layers by a "
+        "regular expression",
+    )

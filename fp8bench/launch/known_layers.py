@@ -1,5 +1,5 @@
-"""Names of the built-in workloads' linear layers, known without torch, so that a regular expression that matches none
-is refused before a process starts. For other workloads, each rank looks at the model.
+"""Names of the built-in workloads' linear layers, and how many rows an image has in them, known without torch, so that
+what cannot work is refused before a process starts. For other workloads, each rank looks at the model.
 """
 
 from itertools import chain
@@ -16,6 +16,14 @@ _KNOWN = {
     "llm-micro": ("model.layers", 2, _LLAMA),
 }
 """The name of the list of blocks, the number of blocks, and the layers in each; the head stays in bf16."""
+
+_TOKENS = {"vit-huge": 197, "vit-huge-256": 256, "vit-micro": 17}
+"""Patches of an image, and the class token. A language model's rank checks its own."""
+
+
+def tokens_of(workload: str) -> int | None:
+    """Return how many rows each sample has in every layer that may run in fp8; None if that is not known here."""
+    return _TOKENS.get(workload)
 
 
 def layers_of(workload: str) -> tuple[str, ...]:

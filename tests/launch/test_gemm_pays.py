@@ -64,6 +64,16 @@ def test_without_a_record_of_the_same_gemms_the_command_that_makes_one_is_told()
     assert "fp8bench gemm --workload vit-huge --batch-size 48" in caught.value.remedy
 
 
+@pytest.mark.parametrize(("batch_size", "enough"), [(4, 16), (24, 32)])
+def test_a_batch_whose_gemms_cannot_be_timed_is_refused_with_the_next_one_that_can(batch_size, enough):
+    with pytest.raises(UsageError, match=f"batch {batch_size} x 17 tokens of vit-micro are") as caught:
+        resolved([run(workload="vit-micro", batch_size=batch_size)], here())
+    assert caught.value.remedy.startswith(f"Use --batch-size {enough},")
+    assert "fp8bench gemm" not in caught.value.remedy
+    with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-micro at batch"):
+        resolved([run(workload="vit-micro", batch_size=enough)], here())
+
+
 def test_a_batch_size_that_is_yet_to_be_found_decides_nothing():
     with pytest.raises(UsageError, match="which layers pay depends on the batch size"):
         resolved([run()], here(), to_size=[run()])

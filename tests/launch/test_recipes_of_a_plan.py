@@ -157,3 +157,15 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
         entry.head_dim
     }
     assert isinstance(model, nn.Module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit-huge", "vit-huge-256", "vit-micro"])
+def test_the_known_rows_of_an_image_are_its_models(name):
+    from fp8bench import registry
+    from fp8bench.launch.known_layers import tokens_of
+    from fp8bench.numerics.gemm.linear_layers import linear_gemms
+
+    found = linear_gemms(registry.load(registry.find_workload(name))(data="device"), 2)
+    rows = {one.shape.m for one in found.products if one.role == "forward" and one.stays_bf16 is None}
+    assert rows == {2 * tokens_of(name)}
