@@ -5,7 +5,6 @@ no probe runs.
 """
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 
@@ -16,6 +15,7 @@ from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.doctor.run_probes import Probe, run_probes
 from fp8bench.machine import driver as driver_facts
 from fp8bench.machine import host as host_facts
+from fp8bench.machine import temporary
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.identity import installed as installed_version
 
@@ -56,9 +56,9 @@ def probe(environ: Mapping[str, str], driver: DriverFacts, cores: float, install
     alone = gpus.one_process_a_gpu(driver.gpus)
     at_once = 1 if alone else max(2, min(MOST_AT_ONCE, int(cores)))
     limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
-    with tempfile.TemporaryDirectory(prefix="fp8bench-doctor-") as folder:
+    with temporary.folder(temporary.DOCTOR) as folder:
         names = wanted(bool(driver.gpus), installed)
-        probes = [Probe(name, RESULTS[name], variables(name, environ, folder)) for name in names]
+        probes = [Probe(name, RESULTS[name], variables(name, environ, str(folder))) for name in names]
         results = run_probes(probes, at_once, limit_s)
     return Probed(**{name.replace("-", "_"): result for name, result in results.items()})  # type: ignore[arg-type]
 

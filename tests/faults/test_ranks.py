@@ -4,13 +4,14 @@ import fcntl
 import json
 import os
 import resource
+import tempfile
 import threading
 
 import pytest
 
 from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, rank_error
-from fp8bench.launch.processes.start import LEFT_S, PREFIX, sweep
 from fp8bench.launch.processes.telling import Inbox, Teller
+from fp8bench.machine.temporary import DOCTOR, LEFT_S, PREFIXES, RANKS, folder, sweep
 from fp8bench.schema.errors import LONGEST, RunFailed, in_words
 
 
@@ -100,20 +101,33 @@ class TestErrors:
 
 
 class TestSweep:
-    def test_what_killed_launchers_left_is_removed_and_what_is_in_use_or_others_stays(self, tmp_path):
-        names = {name: tmp_path / name for name in (f"{PREFIX}left", f"{PREFIX}used", f"{PREFIX}new", "fp8bench-other")}
-        for folder in names.values():
-            folder.mkdir()
-            (folder / "task.json").touch()
-            os.utime(folder, (0, 0))
-        os.utime(names[f"{PREFIX}new"])
-        held = os.open(names[f"{PREFIX}used"], os.O_RDONLY)
+    @pytest.mark.parametrize("prefix", PREFIXES)
+    def test_what_killed_processes_left_is_removed_and_what_is_in_use_or_others_stays(self, prefix, tmp_path):
+        names = {name: tmp_path / name for name in (f"{prefix}left", f"{prefix}used", f"{prefix}new", "fp8bench-other")}
+        for each in names.values():
+            each.mkdir()
+            (each / "task.json").touch()
+            os.utime(each, (0, 0))
+        os.utime(names[f"{prefix}new"])
+        held = os.open(names[f"{prefix}used"], os.O_RDONLY)
         fcntl.flock(held, fcntl.LOCK_EX)
         sweep(tmp_path)
         os.close(held)
 
         assert LEFT_S >= 1
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(set(names) - {f"{PREFIX}left"})
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(set(names) - {f"{prefix}left"})
+
+    def test_a_folder_is_in_use_while_it_is_open_and_the_next_one_removes_what_was_left(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        left = tmp_path / f"{RANKS}left"
+        left.mkdir()
+        os.utime(left, (0, 0))
+        with folder(DOCTOR) as path:
+            os.utime(path, (0, 0))
+            sweep(tmp_path)
+            assert list(tmp_path.iterdir()) == [path]
+
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

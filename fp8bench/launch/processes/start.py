@@ -8,14 +8,11 @@ Ranks run in a separate session, so that Ctrl-C on the terminal reaches this pro
 Their rendezvous is a file, not a port: looking for a free port and binding it later is a race.
 """
 
-import fcntl
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,13 +24,8 @@ from fp8bench.launch.processes.blame import End
 from fp8bench.launch.processes.rank import RankError, Stacks, ask_for_stacks, task_path
 from fp8bench.launch.processes.telling import Inbox
 from fp8bench.launch.signals import process_tree
+from fp8bench.machine import temporary
 from fp8bench.schema.errors import RunFailed
-
-PREFIX = "fp8bench-ranks-"
-"""The prefix of the name of a folder that ranks share."""
-
-LEFT_S = 60.0
-"""Seconds. A folder that was changed more recently may still be in the making."""
 
 POLL_S = 0.1
 
@@ -171,32 +163,6 @@ def begin(begun: Begun, ranks: Iterable[int], entry: str, waits: bool = False) -
             os.close(its)
 
 
-def sweep(temporary: Path) -> None:
-    """Remove the folders of launchers that were killed, on which nobody holds the lock. A folder that cannot be removed
-    or locked stays.
-    """
-    with os.scandir(temporary) as entries:
-        found = [Path(entry) for entry in entries if entry.name.startswith(PREFIX)]
-    for folder in found:
-        with suppress(OSError), ExitStack() as stack:
-            if time.time() - folder.stat(follow_symlinks=False).st_mtime > LEFT_S:
-                stack.callback(os.close, _locked(folder))
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _locked(folder: Path) -> int:
-    """Return the open folder, which counts as in use while it is open. Raises OSError if another process uses it, or
-    the file system has no locks.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def close(inboxes: Mapping[int, Inbox]) -> None:
     """Close the inboxes of ranks to which nobody listens any more."""
     for inbox in inboxes.values():
@@ -206,12 +172,7 @@ def close(inboxes: Mapping[int, Inbox]) -> None:
 def folder(stack: ExitStack) -> Path:
     """Return a folder for ranks to share, removed with the stack. Raises RunFailed if there is no room for it."""
     with _made_room():
-        sweep(Path(tempfile.gettempdir()))
-        made = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-        path = Path(stack.enter_context(made))
-        with suppress(OSError):
-            # On a file system without locks, nobody removes the folder if this process is killed.
-            stack.callback(os.close, _locked(path))
+        path = stack.enter_context(temporary.folder(temporary.RANKS))
         (path / "path.json").write_text(json.dumps(sys.path))
     return path
 
