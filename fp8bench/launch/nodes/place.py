@@ -42,12 +42,14 @@ class Elastic:
 
 
 def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
-    """Return the group in torchrun's variables, or None without one. Raises UsageError for impossible values."""
-    if not any(name in environ for name in RANKS):
+    """Return the group in torchrun's variables, or None without one. An empty variable counts as not set. Raises
+    UsageError for impossible values.
+    """
+    if not any(environ.get(name) for name in RANKS):
         return None
     missing = [name for name in TORCHRUN if not environ.get(name)]
     if missing:
-        given = next(name for name in RANKS if name in environ)
+        given = next(name for name in RANKS if environ.get(name))
         raise UsageError(
             f"{given} is set in the environment, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
             REMEDY,

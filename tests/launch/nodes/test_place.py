@@ -46,6 +46,12 @@ def test_what_is_set_on_many_machines_is_no_group():
     assert elastic_from({"WORLD_SIZE": "8", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}) is None
 
 
+def test_empty_variables_are_not_set():
+    assert elastic_from(dict.fromkeys(TORCHRUN, "")) is None
+    assert elastic_from({"RANK": "", "LOCAL_RANK": "", "WORLD_SIZE": "8"}) is None
+    assert "LOCAL_RANK is set in the environment, and RANK is not" in refused({**variables(), "RANK": ""})
+
+
 @pytest.mark.parametrize("missing", TORCHRUN)
 def test_a_part_of_the_variables_is_refused_and_what_is_missing_named(missing):
     environ = variables()
