@@ -5,7 +5,6 @@
 141 the reader of the output stopped (`| head`): what a shell reports for a program that SIGPIPE ended
 """
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import typer
 
 from fp8bench import __version__, registry
 from fp8bench.cli.command import Command, with_options
+from fp8bench.cli.output import FULL, of_output
 from fp8bench.launch import signals
 from fp8bench.launch.streams import never_failing
 from fp8bench.schema.broken_library import refusal_of
@@ -83,8 +83,6 @@ READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
 """Set by the shell's completion script, which expects names instead of the command's output."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_OF_OUTPUT = (*_FULL, errno.EBADF, errno.EIO, errno.EFBIG)
 LONGEST_LINE = 2000
 
 # typer has its own copy of click in some versions and uses click itself in others; this is the base of its errors in
@@ -126,7 +124,7 @@ def _end(error: Exception, debug: bool) -> None:
     known = error if isinstance(error, Fp8benchError) else _in_words(error)
     if known is None or (debug and not isinstance(error, Interrupted)):
         return
-    if isinstance(error, OSError) and error.filename is None:
+    if of_output(error.__cause__) or (isinstance(error, OSError) and error.filename is None):
         _silence_stdout()
     _fail(str(known), known.exit_code)
 
@@ -239,10 +237,10 @@ def _in_words(error: Exception) -> Fp8benchError | None:
 
 def _of_the_system(error: OSError) -> Fp8benchError:
     reason = error.strerror or str(error)
-    if error.filename is not None and error.errno in _FULL:
+    if error.filename is not None and error.errno in FULL:
         return RunFailed(f"cannot write {os.fspath(error.filename)}: {reason}", "Make room, and run the command again")
-    if error.filename is None and error.errno in _OF_OUTPUT:
-        remedy = "Make room" if error.errno in _FULL else "Send standard output elsewhere"
+    if of_output(error):
+        remedy = "Make room" if error.errno in FULL else "Send standard output elsewhere"
         return RunFailed(f"cannot write the output: {reason}", f"{remedy}, and run the command again")
     if error.filename is None:
         return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")

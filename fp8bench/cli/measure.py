@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from fp8bench import registry
 from fp8bench.cli.command import Function, parameters_of, with_parameters
 from fp8bench.cli.nodes import Group, as_torchrun_has_it
 from fp8bench.cli.options import Form, option
-from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
+from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
 from fp8bench.entries import KindEntry
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.place import register
@@ -73,8 +74,11 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
         return
     with _nodes(kind) as group:
         record = fit(_measured(kind, request, group))
-        log(f"kept as {results.write(record, request.results_dir)}")
-        _show(kind, record, request.results_dir, form, plots)
+        path = results.write(record, request.results_dir)
+        log(f"kept as {path}")
+        command = shlex.join(["fp8bench", kind.name, "--record", str(path)])
+        with shown_after_keeping(f"the record is kept as {path}", command):
+            _show(kind, record, request.results_dir, form, plots)
         raise typer.Exit(kind.exit_code(record, request))
 
 

@@ -1,13 +1,15 @@
 """What commands share: results on standard output, lines on standard error, and the catalogue with users' files."""
 
+import errno
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from fp8bench.report import render
-from fp8bench.schema.errors import MeasurementInvalid, inert
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed, inert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +18,31 @@ if TYPE_CHECKING:
     from fp8bench.records.results import Folders
     from fp8bench.report.document import Document
     from fp8bench.schema.instance import Catalog
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+OF_OUTPUT = (*FULL, errno.EBADF, errno.EIO, errno.EFBIG)
+"""Errors of standard output, if they name no file."""
+
+
+def of_output(error: BaseException | None) -> bool:
+    """Return whether standard output could not be written."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in OF_OUTPUT
+
+
+@contextmanager
+def shown_after_keeping(kept: str, command: str) -> "Iterator[None]":
+    """If the output within the context cannot be written, say that nothing is lost. kept: what is kept where, as in
+    `the record is kept as PATH`. command: shows it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not of_output(error):
+            raise
+        raise RunFailed(
+            f"cannot write the output: {error.strerror or error}; {kept}", f"Show it with `{command}`"
+        ) from error
 
 
 def log(line: str) -> None:

@@ -4,6 +4,9 @@ from elsewhere, which is never presented as measured.
 
 import json
 import os
+import shlex
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -14,7 +17,7 @@ import typer
 from fp8bench.cli.command import resolved
 from fp8bench.cli.nodes import as_torchrun_has_it
 from fp8bench.cli.options import ResultsDir, Strict, option, switch
-from fp8bench.cli.output import Unread, load_catalog, log, show, warn
+from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping, warn
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -99,25 +102,38 @@ def _measure_and_print(
         listener(rounds, quiet) as listening,
     ):
         say = log if not quiet else lambda _line: None
-        records, reached = [], mirror is not None
+        records, paths, reached = [], [], mirror is not None
         for record, path in measure(prepared, rounds, listening, say=say):
             records.append(record)
+            paths.append(path)
             # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.
             if mirror is not None and reached and path is not None:
                 reached = send_one(mirror, path)
     unread = Unread()
     if not records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
-    if as_json:
-        typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
-    else:
-        _print_session(rounds.session_id, prepared, unread)
+    with _said_where_kept(prepared, paths):
+        if as_json:
+            typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
+        else:
+            _print_session(rounds.session_id, prepared, unread)
     _say_whether_precise(rounds)
     code = exit_code(records, named)
     code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
     if code == 0:
         unread.end(strict)
     return code
+
+
+def _said_where_kept(prepared: "Prepared", paths: Sequence[Path]) -> AbstractContextManager[None]:
+    """Say where the records are if they cannot be printed. paths: those of this call."""
+    key, results_dir = prepared.instance.key, prepared.results_dir
+    words = ["fp8bench", "compare", key]
+    if results_dir != Path("results"):
+        words += ["--results-dir", str(results_dir)]
+    one = len(paths) == 1
+    kept = f"the record is kept as {paths[0]}" if one else f"the session's records are kept in {results_dir / key}"
+    return shown_after_keeping(kept, shlex.join(words))
 
 
 def _say_whether_precise(rounds: "Schedule") -> None:

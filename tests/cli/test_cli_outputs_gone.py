@@ -1,5 +1,7 @@
 """Whatever becomes of the output, or of a file that is read, it is one line and never a traceback."""
 
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -70,6 +72,46 @@ def test_a_full_disk_is_one_line_and_exit_code_5(calling, arguments, tmp_path):
         "fp8bench: cannot write the output: No space left on device. Make room, and run the command again.\n"
     )
     assert code == 5
+
+
+class Full(io.TextIOWrapper):
+    """A standard output whose disk is full."""
+
+    def __init__(self):
+        super().__init__(io.BytesIO(), encoding="utf-8")
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+def test_a_record_that_cannot_be_printed_is_kept_and_the_line_tells_where(
+    form, run_with, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr(sys, "stdout", Full())
+    code = run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *form)
+    [path] = (tmp_path / "results").glob("cpu/*.json")
+
+    assert code == 5
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "fp8bench: cannot write the output: No space left on device; the record is kept as "
+        f"{path.relative_to(tmp_path)}. Show it with `fp8bench compare cpu`."
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
+def test_a_record_of_another_kind_that_cannot_be_printed_is_shown_by_the_command_that_is_told(tmp_path):
+    with FULL.open("w") as full:
+        code, said = forked(tmp_path, "gemm", "--shape", "16,16,16", "--rounds", "1", stdout=full)
+    [path] = (tmp_path / "results").rglob("*.json")
+    path = path.relative_to(tmp_path)
+
+    assert code == 5
+    assert said.splitlines()[-1] == (
+        f"fp8bench: cannot write the output: No space left on device; the record is kept as {path}. "
+        f"Show it with `fp8bench gemm --record {path}`."
+    )
 
 
 @pytest.mark.slow
