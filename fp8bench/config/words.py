@@ -25,12 +25,15 @@ def is_whole(word: str) -> bool:
     return word.isascii() and word.isdecimal()
 
 
-def whole(flag: str, text: str, least: int, limit: Limit) -> int:
-    """Parse an integer. Raises UsageError for anything else, below `least`, which is 0 or more, or beyond the limit."""
+def whole(flag: str, text: str, least: int, limit: Limit, example: str | None = None) -> int:
+    """Parse an integer. Raises UsageError for anything else, below `least`, which is 0 or more, or beyond the limit.
+    example: how a valid one is given; None: as the flag and the number.
+    """
     word = text.strip()
     if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
         raise UsageError(
-            f"{flag} {quoted(text)} is not a whole number of at least {least}", f"Give, for example, {flag} {least}"
+            f"{flag} {quoted(text)} is not a whole number of at least {least}",
+            f"Give, for example, {example or f'{flag} {least}'}",
         )
     return within(flag, text, word, limit)
 

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from fp8bench.schema.converge import TextFacts
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.errors import UsageError, nearest
 
 VOCABULARY = 256
 
@@ -71,7 +71,10 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
         )
     known = [name for name, size in workload.sizes().items() if isinstance(size, int) and name != "vocab_size"]
     for name in sizes:
-        require_known(f"size of {workload.name}", name, known, f"fp8bench converge --size: {', '.join(known)}")
+        if name not in known:
+            meant = " or ".join(map(repr, nearest(name, known)))
+            hint = f"Did you mean {meant}? " if meant else ""
+            raise UsageError(f"unknown size of {workload.name} {name!r}", f"{hint}Name one of {', '.join(known)}")
     return resized(vocab_size=VOCABULARY, **sizes)
 
 

@@ -126,6 +126,17 @@ class TestPrepare:
         with pytest.raises(UsageError, match=told):
             prepared(**words)
 
+    def test_what_is_advised_for_a_size_is_accepted_when_it_is_typed(self, prepared):
+        with pytest.raises(UsageError) as refused:
+            prepared(sizes=("depth=0",))
+        assert refused.value.remedy == "Give, for example, --size depth=1"
+
+        with pytest.raises(UsageError) as refused:
+            prepared(sizes=("foo=4",))
+        hint, _, names = refused.value.remedy.partition("Name one of ")
+        assert hint == ""
+        assert "depth" in names.split(", ")
+
     def test_under_torchrun_the_ranks_of_all_nodes_train(self, prepared):
         config = prepared(environ=TORCHRUN).config.config
         assert (config.world_size, config.nodes) == (4, 2)

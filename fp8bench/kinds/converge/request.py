@@ -159,7 +159,8 @@ def _sizes(request: ConvergeRequest) -> dict[str, int]:
         name, equals, number = text.partition("=")
         if not (name.strip() and equals and number.strip()):
             raise UsageError(f"--size {quoted(text)} is not NAME=N", "Give, for example, --size num_hidden_layers=4")
-        found[name.strip()] = whole(f"--size {name.strip()}", number, 1, SIZE)
+        flag = f"--size {name.strip()}"
+        found[name.strip()] = whole(flag, number, 1, SIZE, example=f"{flag}=1")
     if request.sequence_length is not None:
         found["sequence_length"] = request.sequence_length
     return found
