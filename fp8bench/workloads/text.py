@@ -11,7 +11,7 @@ its share: two ranks together read what one rank with a batch of twice the size 
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -78,12 +78,14 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
     return resized(vocab_size=VOCABULARY, **sizes)
 
 
-def read(file: str | None) -> Text:
-    """Return the text of a file or of the standard library. Raises UsageError if it cannot be read or is too short."""
-    return standard_library() if file is None else of_file(Path(file))
+def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
+    """Return the text of a file or of the standard library. least: returns how many bytes a file needs. Raises
+    UsageError if the text cannot be read or is too short.
+    """
+    return standard_library() if file is None else of_file(Path(file), least)
 
 
-def of_file(path: Path) -> Text:
+def of_file(path: Path, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
     """Return the text of a file, its last part held out. Raises UsageError if it cannot be read or is too short."""
     try:
         if not path.is_file():
@@ -101,7 +103,8 @@ def of_file(path: Path) -> Text:
         raise UsageError(f"--text {path} cannot be read: {error.strerror}", "Check its name and permissions") from error
     if len(content) < HELD_OUT:
         raise UsageError(
-            f"--text {path} has {len(content)} bytes, which is not enough text to train on", "Name a longer one"
+            f"--text {path} has {len(content)} bytes, which is not enough text to train on",
+            f"Give a text of {least():,} bytes or more",
         )
     border = len(content) - len(content) // HELD_OUT
     return Text(path.name, content[:border], content[border:])
@@ -167,6 +170,11 @@ def held_out_starts(size: int, length: int, batch_size: int, batches: int, rank:
     return every[rank * share : (rank + 1) * share]
 
 
+def bytes_needed(length: int, batch_size: int, world_size: int) -> int:
+    """Return the size of the smallest file of which either part has enough sequences for one batch of all ranks."""
+    return HELD_OUT * (batch_size * world_size * length + 1)
+
+
 def require_enough(text: Text, length: int, batch_size: int, world_size: int) -> None:
     """Raise UsageError if either part has too few sequences for one batch of all ranks."""
     together = batch_size * world_size
@@ -181,6 +189,6 @@ def require_enough(text: Text, length: int, batch_size: int, world_size: int) ->
         raise UsageError(
             f"{text.name} is too short: {size:,} bytes are {what}, and a step of {together} sequences of {length} "
             f"tokens needs {needed:,}",
-            f"Give a text of {HELD_OUT * needed:,} bytes or more with --text, or lower --batch-size or "
-            "--sequence-length",
+            f"Give a text of {bytes_needed(length, batch_size, world_size):,} bytes or more with --text, or lower "
+            "--batch-size or --sequence-length",
         )

@@ -18,6 +18,7 @@ from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together
 from fp8bench.records import results
 from fp8bench.schema.errors import Interrupted, RunFailed, UsageError
+from fp8bench.workloads.text import HELD_OUT
 
 NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -125,6 +126,20 @@ class TestPrepare:
     def test_what_means_nothing_is_refused(self, prepared, words, told):
         with pytest.raises(UsageError, match=told):
             prepared(**words)
+
+    @pytest.mark.parametrize("size", [0, 12])
+    def test_a_file_of_hardly_any_bytes_is_refused_with_how_many_are_needed(self, size, prepared, tmp_path):
+        file = tmp_path / "short.txt"
+        file.write_bytes(b"x" * size)
+        with pytest.raises(UsageError, match=f"has {size} bytes, which is not enough text") as refused:
+            prepared(text=str(file))
+        needed = int(refused.value.remedy.removeprefix("Give a text of ").split()[0].replace(",", ""))
+
+        file.write_bytes(b"x" * needed)
+        assert prepared(text=str(file)).config.config.text.name == "short.txt"
+        file.write_bytes(b"x" * (needed - HELD_OUT))
+        with pytest.raises(UsageError, match="too short"):
+            prepared(text=str(file))
 
     def test_what_is_advised_for_a_size_is_accepted_when_it_is_typed(self, prepared):
         with pytest.raises(UsageError) as refused:

@@ -18,7 +18,7 @@ from fp8bench.schema.converge import ConvergeConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
 from fp8bench.schema.option import ByDevice, Limit, Option
-from fp8bench.workloads.text import Text, byte_level, read, require_enough
+from fp8bench.workloads.text import Text, byte_level, bytes_needed, read, require_enough
 
 MODES: dict[Device, tuple[str, ...]] = {
     "cuda": ("baseline-bf16", "te-fp8", "torchao-float8"),
@@ -118,7 +118,8 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     _require_two(runs)
     place = place_of(request, machine)
     sizes = _sizes(request)
-    text = read(request.text)
+    one = runs[0]
+    text = read(request.text, lambda: bytes_needed(_sequence_length(one, sizes), one.batch_size, one.world_size))
     config = _config(request, runs, sizes, text)
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
     warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
