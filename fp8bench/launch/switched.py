@@ -10,7 +10,7 @@ from fp8bench.entries import WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import RequestedMode
-from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
+from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiring_first, split
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _no_rung(config: RunConfig) -> bool:
 
 def refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
     """Return why the configuration cannot have its switches; None if it can, as far as known here."""
-    names = split(config.te_switches)
+    names = requiring_first(config.te_switches)
     for name in names:
         if workload.te_switches is not None and name not in workload.te_switches:
             takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"

@@ -72,6 +72,13 @@ def split(switches: str | None) -> tuple[str, ...]:
     return tuple(switches.split("+")) if switches else ()
 
 
+def requiring_first(switches: str | None) -> tuple[str, ...]:
+    """Return the switches one by one, last those that another of them requires: a user may not have given these."""
+    names = split(switches)
+    brought = {name for one in SWITCHES if one.name in names for name in one.brings}
+    return tuple(sorted(names, key=brought.__contains__))
+
+
 def of_fp8(switches: str | None) -> tuple[str, ...]:
     """Return the switches that have no effect on a mode without fp8."""
     return tuple(one.name for one in SWITCHES if one.fp8 and one.name in split(switches))

@@ -82,6 +82,11 @@ def test_what_cannot_be_says_why_and_what_can(requested, settings, what, remedy)
     assert remedy in error.remedy
 
 
+@pytest.mark.parametrize("settings", [{"workload": "llm-1b"}, {"te_attention": "sdpa"}], ids=str)
+def test_a_switch_that_another_requires_is_not_named_in_its_place(settings):
+    assert refused("fused-wgrad", **settings).what.startswith("--te-switch fused-wgrad: it ")
+
+
 def test_a_language_model_takes_the_cache():
     assert switches_of("weight-cache", workload="llm-1b", gpus=8) == ["weight-cache"]
 
