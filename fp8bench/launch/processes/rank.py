@@ -8,7 +8,6 @@ that remains is to tear down native libraries, several of which complain or abor
 """
 
 import faulthandler
-import logging
 import os
 import signal
 import sys
@@ -25,6 +24,7 @@ from typing import Any, Literal, NoReturn
 
 from pydantic import Field
 
+from fp8bench.launch.processes.harmless import hide_harmless
 from fp8bench.launch.processes.telling import Teller
 from fp8bench.launch.signals import STOPPED, process, send
 from fp8bench.launch.streams import never_failing
@@ -127,8 +127,7 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     faulthandler.register(REQUEST, stack)
     # torch's profiler writes to standard error, amid the progress, unless this is set before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    # torch 2.15 warns about how torchao registers its enums, in every rank.
-    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+    hide_harmless()
     sys.stdout, sys.stderr = never_failing(1), never_failing(2)
     teller = Teller(pipe)
     with ended_by_errors(teller):
