@@ -1,6 +1,7 @@
 """What `fp8bench converge` prepares, which processes it starts, and the record that comes of it."""
 
 import os
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,7 +18,7 @@ from fp8bench.launch.processes.rank import Work
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together
 from fp8bench.records import results
-from fp8bench.schema.errors import Interrupted, RunFailed, UsageError
+from fp8bench.schema.errors import Interrupted, ModeUnavailable, RunFailed, UsageError
 from fp8bench.workloads.text import HELD_OUT
 
 NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
@@ -126,6 +127,16 @@ class TestPrepare:
     def test_what_means_nothing_is_refused(self, prepared, words, told):
         with pytest.raises(UsageError, match=told):
             prepared(**words)
+
+    def test_a_model_whose_library_cannot_be_imported_is_refused_before_anything_starts(
+        self, prepared, monkeypatch, tmp_path
+    ):
+        monkeypatch.setitem(sys.modules, "transformers.models.llama", None)
+        with pytest.raises(ModeUnavailable, match="need transformers, which cannot be imported") as refused:
+            prepared(workload="llm-micro")
+
+        assert refused.value.remedy == "Install it with `pip install 'fp8bench[llm]'`"
+        assert not (tmp_path / "results").exists()
 
     @pytest.mark.parametrize("size", [0, 12])
     def test_a_file_of_hardly_any_bytes_is_refused_with_how_many_are_needed(self, size, prepared, tmp_path):

@@ -122,6 +122,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     text = read(request.text, lambda: bytes_needed(_sequence_length(one, sizes), one.batch_size, one.world_size))
     config = _config(request, runs, sizes, text)
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
+    _require_trainable(one, sizes)
     warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
     passes = config.steps * config.batch_size * config.world_size * config.sequence_length / len(text.train)
     if passes > 1:
@@ -195,6 +196,20 @@ def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str
 
 
 def _sequence_length(run: RunConfig, sizes: Mapping[str, int]) -> int:
+    return int(_workload(run, sizes).sizes()["sequence_length"])
+
+
+def _require_trainable(run: RunConfig, sizes: Mapping[str, int]) -> None:
+    """Raise ModeUnavailable if no mode can train the workload here, as without the library that builds its model."""
+    check = getattr(_workload(run, sizes), "check", None)
+    if check is not None:
+        from fp8bench.launch.processes.harmless import hide_harmless
+
+        hide_harmless()
+        check(run.batch_size, False)
+
+
+def _workload(run: RunConfig, sizes: Mapping[str, int]) -> Any:
     # The workload's module imports torch; invalid words fail before this.
     workload = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
-    return int(byte_level(workload, sizes).sizes()["sequence_length"])
+    return byte_level(workload, sizes)
