@@ -12,7 +12,7 @@ from typing import Any
 
 from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
 from fp8bench.schema.broken_library import refusal_of
-from fp8bench.schema.errors import ONE_SLIP, UsageError, edit_distance, unknown_name
+from fp8bench.schema.errors import UsageError, unknown_name
 
 MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
@@ -259,8 +259,8 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     name, _, recipe = label.partition(":")
     known = modes()
     if name not in known:
-        suggested = [entry.name for entry in known.values() if not entry.hidden or _almost(name, entry.name)]
-        raise unknown_name("mode", name, suggested, "fp8bench modes")
+        visible = [entry.name for entry in known.values() if not entry.hidden]
+        raise unknown_name("mode", name, visible, "fp8bench modes")
     entry = known[name]
     if entry.recipes is None:
         return entry, recipe or None
@@ -274,11 +274,6 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
             raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Use `--mode {name}`")
         raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench modes")
     return entry, recipe or (entry.recipes[0] if entry.recipes else None)
-
-
-def _almost(name: str, hidden: str) -> bool:
-    """Return whether a name is that of a hidden mode but for one slip, which no listing would show."""
-    return edit_distance(name.lower(), hidden) <= ONE_SLIP
 
 
 def find_workload(name: str) -> WorkloadEntry:

@@ -81,15 +81,6 @@ class TestModes:
         assert f"Did you mean {near!r}?" in caught.value.remedy
         assert "`fp8bench modes`" in caught.value.remedy
 
-    def test_a_slip_in_the_name_of_a_mode_that_is_not_listed_is_refused_with_that_name(self) -> None:
-        with pytest.raises(UsageError) as caught:
-            registry.find_mode("te-fp8-articl")
-        assert "Did you mean 'te-fp8-article'?" in caught.value.remedy
-
-        with pytest.raises(UsageError) as caught:
-            registry.find_mode("te-fp8-x")
-        assert "article" not in caught.value.remedy
-
     def test_an_unknown_recipe_is_refused_with_the_nearest_one_of_that_mode(self) -> None:
         with pytest.raises(UsageError) as caught:
             registry.find_mode("te-fp8:curent")
@@ -113,10 +104,9 @@ class TestModes:
 
         assert (entry.name, entry.hidden, recipe) == (HIDDEN, True, None)
 
-    @pytest.mark.parametrize("name", ["te-bf16-art", "te-bf16-x", "te-bf61", "article", "te-"])
-    def test_a_hidden_mode_is_not_suggested_for_any_other_name_nor_run_by_default(self, name: str) -> None:
+    def test_a_hidden_mode_is_never_suggested_nor_run_by_default(self) -> None:
         with pytest.raises(UsageError) as caught:
-            registry.find_mode(name)
+            registry.find_mode("te-bf16-articl")
 
         assert HIDDEN not in str(caught.value)
         assert registry.modes()[HIDDEN].default_on == ()

@@ -119,12 +119,9 @@ def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> N
 AT_MOST = 4
 """The most names in a suggestion. There is a separate command to list them all."""
 
-ONE_SLIP = 3
-"""The largest `edit_distance` of a single edit."""
-
 _SHORTEST_FAMILY = 2
 _SLIP = 2
-_REPLACED = ONE_SLIP
+_REPLACED = 3
 """The weights of edits. An extra, missing or swapped letter is a likelier slip than a replaced one: `p4` is more likely
 meant as p4d than as p5.
 """
