@@ -92,6 +92,8 @@ def _loss_gaps(
             LossGap(
                 run_id=record.run_id,
                 workload=record.config.workload,
+                batch_size=record.config.batch_size,
+                optimizer=record.config.optimizer,
                 nodes=record.config.nodes,
                 mode=row.mode,
                 against=record.config.modes[0],

@@ -19,7 +19,6 @@ from fp8bench.launch.switched import words_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
-from fp8bench.records.files import Broken
 from fp8bench.records.fit import fit
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -92,10 +91,10 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
     paths = {record.run_id: path for record, path in found}
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
-    whole = [results.read_whole(paths[record.run_id]) for record in kept.records]
-    for broken in (*found.broken, *(one for one in whole if isinstance(one, Broken))):
+    whole = [results.first_whole(found.files(one.run_id, paths[one.run_id])) for one in kept.records]
+    for broken in (*found.broken, *(one for _, files in whole for one in files)):
         warn(f"warning: not read: {broken}")
-    rounds.restore(record for record in whole if isinstance(record, Record))
+    rounds.restore(record for record, _ in whole if record is not None)
     return rounds
 
 

@@ -17,8 +17,13 @@ from statistics import median
 from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
-LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-"""For control groups of the second and of the first version: the limit's file, and the file of what is used."""
+LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", ""),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
+)
+"""For control groups of the second and of the first version: the limit's file, the file of what is used, and the file
+with what of it are cached files, whose names there have a prefix.
+"""
 
 LOOP_TURNS = 400_000
 LOOP_REPEATS = 15
@@ -127,9 +132,17 @@ def _available(meminfo: Path) -> Iterable[int]:
 
 
 def _room(cgroup: Path) -> Iterable[int]:
-    """Return the memory that the control group may still take."""
-    for files in LIMITS:
-        limit, used = (text_if_any(cgroup / name).strip() for name in files)
+    """Return the memory that the control group may still take. What is used includes cached files, which make room."""
+    for limit_file, used_file, stat_file, prefix in LIMITS:
+        limit, used = (text_if_any(cgroup / name).strip() for name in (limit_file, used_file))
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
-            return [max(0, int(limit) - int(used))]
+            cached = _cached(cgroup / stat_file, prefix)
+            return [max(0, int(limit) - max(0, int(used) - cached))]
     return []
+
+
+def _cached(stat: Path, prefix: str) -> int:
+    """Return the bytes of cached files, without those of shared memory, which make no room."""
+    names = {f"{prefix}active_file", f"{prefix}inactive_file"}
+    lines = [line.split() for line in text_if_any(stat).splitlines()]
+    return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] in names and words[1].isdigit())

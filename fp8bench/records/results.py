@@ -173,6 +173,10 @@ class Found(tuple[_Item, ...]):
         found.broken, found.copies = tuple(broken), copies
         return found
 
+    def files(self, run_id: str, own: Path) -> list[Path]:
+        """Return all files of a record, its own first."""
+        return [own, *self.copies.get(run_id, ())]
+
 
 class Kept(NamedTuple, Generic[SomeRecord]):
     """A record and the file where it lies."""
@@ -323,8 +327,11 @@ def read_on_demand(
 
     def whole(record: Record) -> Record:
         if record.run_id not in read:
-            files = [paths[record.run_id], *found.copies.get(record.run_id, ())]
-            read[record.run_id] = _first_whole(record.run_id, files, warn)
+            one, broken = first_whole(found.files(record.run_id, paths[record.run_id]))
+            if one is None:
+                raise _Unreadable(record.run_id, broken)
+            warn(broken)
+            read[record.run_id] = one
         return read[record.run_id]
 
     while True:
@@ -335,13 +342,12 @@ def read_on_demand(
             del left[unreadable.run_id]
 
 
-def _first_whole(run_id: str, files: Sequence[Path], warn: Callable[[Sequence[Broken]], None]) -> Record:
-    """Return the record from the first of its files that can be read. Raises _Unreadable if none can."""
+def first_whole(files: Iterable[Path]) -> tuple[Record | None, list[Broken]]:
+    """Return a run from the first of its files that can be read, None if none can, and the broken ones before it."""
     broken: list[Broken] = []
     for path in files:
         one = read_whole(path)
         if not isinstance(one, Broken):
-            warn(broken)
-            return one
+            return one, broken
         broken.append(one)
-    raise _Unreadable(run_id, broken)
+    return None, broken

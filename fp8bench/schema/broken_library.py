@@ -1,5 +1,6 @@
 """The error of a library that is installed but cannot be imported, or is missing, in words."""
 
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -24,14 +25,15 @@ def refusal_of(error: Exception) -> ModeUnavailable | None:
 
 
 def _library_of(error: Exception) -> str | None:
-    """Return the top-level name of the library that was being imported, of several the first; None if none was."""
+    """Return the top-level name of the library that was being imported, of several the first; None if none was, or only
+    Python's own: a name that its standard library lacks is a mistake in this program.
+    """
     frames = list(_frames(error.__traceback__))
     after_ours = max((place for place, (package, _) in enumerate(frames) if package == _OURS), default=-1) + 1
     imported = [package for package, function in frames[after_ours:] if function == _BODY]
-    if imported:
-        return imported[0]
-    named = error.name.partition(".")[0] if isinstance(error, ImportError) and error.name else None
-    return None if named == _OURS else named
+    named = error.name.partition(".")[0] if isinstance(error, ImportError) and error.name else ""
+    found = imported[0] if imported else named
+    return found if found not in ("", _OURS, *sys.stdlib_module_names) else None
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, str]]:

@@ -3,14 +3,14 @@
 from datetime import date
 
 import pytest
-from builders import environment, machine_called
+from builders import environment, machine_called, published
 from scaling.made_scaling import nodes_of, series
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.claims.document import document
-from fp8bench.kinds.run.claims.entry import load
+from fp8bench.kinds.run.claims.entry import VariantOf, load
 from fp8bench.kinds.run.claims.evaluate import evaluate
-from fp8bench.kinds.run.claims.studies import Beside, LossGap
+from fp8bench.kinds.run.claims.studies import Beside, LossGap, measured_gap
 from fp8bench.pricing.catalog import load as load_catalog
 from fp8bench.records.named import parse_reference
 from fp8bench.report.render import render
@@ -121,12 +121,19 @@ class TestMeasured:
         assert only(tmp_path, FASTER, [*alone, *other]).verdict == "inconclusive"
         assert only(tmp_path, FALLS, [*alone, *newer]).verdict == "inconclusive"
 
+    def test_a_figure_that_names_no_nodes_is_of_no_number_of_them(self, tmp_path):
+        imported = published("p5", step_time_s=0.1, published_on=None)
+        figure = imported.figure.model_copy(update={"workload": "llm-1b"})
+        records = [imported.model_copy(update={"figure": figure})]
+        assert only(tmp_path, "step(p5.bf16)", records).value is None
+
     def test_a_run_of_one_node_is_none_of_two(self, tmp_path):
         assert only(tmp_path, "step(p5.bf16_2)", of_llm(1, 0.1)).value is None
 
 
 def gap(value, low=None, high=None, **changes):
-    values = {"workload": "llm-1b", "nodes": 1, "mode": "te-fp8:delayed", "against": "baseline-bf16"}
+    values = {"workload": "llm-1b", "batch_size": 4, "optimizer": "adamw", "nodes": 1}
+    values |= {"mode": "te-fp8:delayed", "against": "baseline-bf16"}
     return LossGap(
         **{"run_id": "a-run", **values, "value": value, "low": low, "high": high, "diverged": False, **changes}
     )
@@ -141,6 +148,16 @@ class TestLosses:
         ):
             row = only(tmp_path, GAP, loss_gaps={"p5": [gap(0.9), gap(sum(ends) / 2, *ends)]})
             assert (row.verdict, row.value_from, row.run_ids) == (verdict, "measured", ("a-run",))
+
+    @pytest.mark.parametrize("unlike", [{"batch_size": 8}, {"optimizer": "sgd"}, {"nodes": 32}, {"workload": "llm-7b"}])
+    def test_a_gap_of_other_trainings_is_not_of_these(self, tmp_path, unlike):
+        of_llm = {"workload": "llm-1b", "nodes": 1}
+        of_both = (
+            VariantOf(mode="te-fp8", batch_size=4, **of_llm),
+            VariantOf(mode="baseline-bf16", optimizer="adamw", te_switches="none", **of_llm),
+        )
+        assert measured_gap(*of_both, [gap(0.1, **unlike)]) is None
+        assert measured_gap(*of_both, [gap(0.1)]).value == 0.1
 
     @pytest.mark.parametrize(
         ("found", "why"),

@@ -245,18 +245,21 @@ class TestTraining:
         assert record.warnings == (*job.warnings, *marks)
         assert record.work.tokens_per_step == 4 * workload_facts().units_per_step
 
-    def test_a_node_that_is_gone_ends_the_call_and_is_no_finding_about_a_mode(self, prepared):
+    def test_a_node_that_is_gone_ends_the_call_and_is_no_finding_about_a_mode(self, prepared, tmp_path):
         def gone():
             if len(ranks.ran) == 2:
                 raise RunFailed("node 1 is gone", "Start all nodes again")
 
-        ranks = Ranks({(MODES[1], 0): BROKEN})
+        ranks, lines = Ranks({(MODES[1], 0): BROKEN}), []
         with pytest.raises(RunFailed, match="node 1 is gone"):
-            train_all(prepared(), ranks, NOW, lambda _line: None, gone)
+            train_all(prepared(), ranks, NOW, lines.append, gone)
+        [log] = (tmp_path / "results").rglob("*.log")
+        assert (log.read_text(), lines[-1]) == ("Traceback\n", f"tracebacks and stacks are in {log}")
         lines = []
         record = trained(prepared(), Ranks(), lines)
         assert lines[0] == "resumed: 1 of 6 trainings were done before"
         assert {one.status for one in record.trainings} == {"ok"}
+        assert list((tmp_path / "results").rglob("*.log")) == []
 
     def test_a_step_of_all_ranks_counts_and_not_how_many_there_are(self, prepared):
         one = trained(prepared(batch_size="4"), Ranks())

@@ -111,3 +111,19 @@ def test_nothing_tells(written):
 def test_a_containers_limit_counts_where_it_is_the_smaller(written, limit_file, used_file, limit, used, free):
     files = {"proc__meminfo": "MemAvailable: 64 kB\n", limit_file: f"{limit}\n", used_file: f"{used}\n"}
     assert free_host_bytes(written(**files)) == free
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit_file", "used_file", "prefix"),
+    [("", "max", "current", ""), ("memory__", "limit_in_bytes", "usage_in_bytes", "total_")],
+    ids=["v2", "v1"],
+)
+def test_files_that_a_container_has_cached_make_room(written, folder, limit_file, used_file, prefix):
+    group = f"sys__fs__cgroup__{folder}memory."
+    files = {
+        "proc__meminfo": "MemAvailable: 64 kB\n",
+        f"{group}{limit_file}": "40960\n",
+        f"{group}{used_file}": "40000\n",
+        f"{group}stat": f"anon 8192\nshmem 900\n{prefix}inactive_file 20000\n{prefix}active_file 11808\nbroken\n",
+    }
+    assert free_host_bytes(written(**files)) == 32768

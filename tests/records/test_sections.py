@@ -68,3 +68,13 @@ def test_an_instance_is_known_by_what_cannot_be_read_too(kept):
         path.write_text(path.read_text().replace('"warmup":', '"warmth":', 1))
     found = results.read(folder, ["mine"])
     assert (len(found), results.instances_of(found)) == (0, {"mine"})
+
+
+def test_the_first_file_that_can_be_read_is_taken_and_those_before_it_are_told(kept):
+    folder, records, paths = kept
+    bad = folder / "mine" / "bad.json"
+    bad.write_text("{")
+    record, broken = results.first_whole([bad, *paths])
+    assert (record, [one.path for one in broken]) == (records[0], [bad])
+    record, broken = results.first_whole([bad])
+    assert (record, len(broken)) == (None, 1)

@@ -43,7 +43,19 @@ def test_like_modes_and_the_best_of_each_are_set_side_by_side():
 
 def test_the_other_instance_may_have_no_like_batch():
     (line,) = sentences([one for one in EVERY if one is not P5])
-    assert "-23.4 % with baseline-bf16 on both" in line
+    assert "-23.4 % with baseline-bf16 (batch 128 against 64);" in line
+
+
+def test_other_work_is_not_compared_though_it_is_shown():
+    other = published("p5", step_time_s=0.01, minutes=-40)
+    figure = other.figure.model_copy(update={"workload": "vit-micro"})
+    other = other.model_copy(update={"figure": figure, "fingerprint": {**other.fingerprint, "workload": "vit-micro"}})
+    options = CompareOptions(
+        ("p4d", "p5"), date(2023, 11, 15), parse_reference(None, ["p4d", "p5"]), allow_mismatch=True
+    )
+    found = compare([*EVERY, other], CATALOG, options)
+    assert other.run_id in {row.run_id for row in found.rows}
+    assert (found.between.like.run_id, found.between.best.run_id) == (P5.run_id, P5_FP8.run_id)
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,11 @@ def test_an_error_in_a_call_of_an_imported_library_is_not_one_of_its_import(libr
     error = library("def fail():\n    raise OSError('a disk failed')", lambda module: module.fail())
 
     assert refusal_of(error) is None
+
+
+@pytest.mark.parametrize("code", ["from itertools import no_such_name", "import json.no_such_part", "1 / 0"])
+def test_what_pythons_own_library_lacks_is_a_mistake_of_ours(code):
+    with pytest.raises((ImportError, ZeroDivisionError)) as caught:
+        exec(code, {})
+
+    assert refusal_of(caught.value) is None

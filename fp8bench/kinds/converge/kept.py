@@ -14,9 +14,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fp8bench.machine.identity import Here
+from fp8bench.records.fit import fit_log
 from fp8bench.schema.converge import ConvergeConfig, Trained, WorkFacts
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.files import Frozen, bytes_of
+from fp8bench.schema.files import Frozen, bytes_of, write_atomically
 from fp8bench.schema.machine import Environment, MachineIdentity
 
 
@@ -37,7 +38,8 @@ class Unfinished:
     ) -> None:
         """machine: of all nodes together."""
         identity, software = machine.id if machine else None, dict(here.software) if here else {}
-        text = json.dumps([config.model_dump(mode="json"), identity, software], sort_keys=True)
+        alone = {"nodes"} if config.nodes == 1 else set()
+        text = json.dumps([config.model_dump(mode="json", exclude=alone), identity, software], sort_keys=True)
         self.path = folder / f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
         self.done = {(one.trained.mode, one.trained.seed): one for one in self._read()}
 
@@ -56,9 +58,19 @@ class Unfinished:
                 f"cannot write {self.path}: {error.strerror}", "Make room, or choose another --results-dir"
             ) from error
 
+    def keep_log(self, text: str) -> Path | None:
+        """Keep what ranks left behind, if the call ends without a record; None if it cannot be written."""
+        path = self.path.with_suffix(".log")
+        try:
+            write_atomically(path, fit_log(text) + "\n", replace=True)
+        except OSError:
+            return None
+        return path
+
     def forget(self) -> None:
-        """Delete the file; the record has all of it."""
-        self.path.unlink(missing_ok=True)
+        """Delete the files; the record has all of it."""
+        for path in (self.path, self.path.with_suffix(".log")):
+            path.unlink(missing_ok=True)
 
     def _read(self) -> list[Done]:
         """Return the trainings in the file, without lines that a crash cut short or that are of another version."""

@@ -19,7 +19,7 @@ from fp8bench.launch.processes import Executor
 from fp8bench.records import lock, results
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
-from fp8bench.schema.errors import Interrupted, Status
+from fp8bench.schema.errors import Interrupted, RunFailed, Status
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
@@ -151,7 +151,11 @@ def _train_missing(
                 reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
             except KeyboardInterrupt as interrupt:
                 raise _interrupted(interrupt, mode, seed, len(unfinished.done), len(turns)) from interrupt
-            require_all()
+            try:
+                require_all()
+            except RunFailed:
+                _keep_logs(unfinished, [*logs, log_of(reports)], log)
+                raise
             trained = to_trained(mode, seed, reports)
             if trained.curve is not None:
                 log(f"{mode}, seed {seed}: {_in_words(trained.curve)}")
@@ -162,6 +166,13 @@ def _train_missing(
             logs += [text for text in [log_of(reports)] if text]
             left = deque(turn for turn in left if turn[0] != mode)
     return list(stopped.values()), logs
+
+
+def _keep_logs(unfinished: Unfinished, logs: Sequence[str], log: Log) -> None:
+    """Keep what ranks left behind of a call that ends without a record."""
+    text = "\n\n".join(filter(None, logs))
+    if text and (path := unfinished.keep_log(text)):
+        log(f"tracebacks and stacks are in {path}")
 
 
 def in_turns(config: ConvergeConfig) -> Iterator[tuple[str, int]]:

@@ -54,7 +54,8 @@ def _readable(
     left = tuple(key for key in options.instances if key in there)
     if left == options.instances:
         return options
-    for key in set(options.instances) - results.instances_of(kept):
+    known = results.instances_of(kept)
+    for key in (key for key in options.instances if key not in known):
         remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
         raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
     if not left:

@@ -1,5 +1,5 @@
 """Two instances compared by what a dollar buys in like modes, and at the best of each: which instance is cheaper may
-depend on the mode. Pure.
+depend on the mode. Rows are of the same work. Pure.
 """
 
 from collections.abc import Sequence

@@ -69,7 +69,9 @@ def compare(
         rows = [
             compared_with(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
         ]
-        between = _between(rows, reference, of, found, options.allow_mismatch)
+        work = of[reference.run_id].fingerprint
+        alike = [row for row in rows if not unlike_work(of[row.run_id].fingerprint, work)]
+        between = _between(alike, reference, of, found, options.allow_mismatch)
     warnings = (
         *_without_reference(reference, options.reference),
         *_about_prices(rows, prices, options),
@@ -95,7 +97,7 @@ def _between(
     one, other = pair
     alike = likeness(of[one.run_id], of[other.run_id], allow_mismatch)
     best = compared_with(one, other, found[one.run_id], found[other.run_id], alike)
-    return None if best.gain_vs_reference is None else Between(like=like, best=best, against=other)
+    return None if best.gain_vs_reference is None else Between(like=like, reference=reference, best=best, against=other)
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:

@@ -130,9 +130,11 @@ def across(comparison: Comparison) -> Iterator[str]:
         return
     like, best, against = between.like, between.best, between.against
     one, other = _at_batch(best), _at_batch(against)
+    mode, sizes = like.mode_label, (like.batch_size, between.reference.batch_size)
+    alike = f"{mode} on both" if sizes[0] == sizes[1] else f"{mode} (batch {sizes[0]} against {sizes[1]})"
     yield (
-        f"What a dollar buys on {like.instance}, against {against.instance}: {_gain(like)} with {like.mode_label} on "
-        f"both; {_gain(best)} with the best of each, {f'{one} on both' if one == other else f'{one} against {other}'}."
+        f"What a dollar buys on {like.instance}, against {against.instance}: {_gain(like)} with {alike}; "
+        f"{_gain(best)} with the best of each, {f'{one} on both' if one == other else f'{one} against {other}'}."
     )
 
 

@@ -124,11 +124,12 @@ class Row(Labelled, Frozen):
 
 
 class Between(Frozen):
-    """Two instances compared. like: a row of the one, compared with the reference in the same mode. best: the best row
-    of the one, compared with `against`, the best row of the other.
+    """Two instances compared. like: a row of the one, compared with the other's `reference` in the same mode. best: the
+    best row of the one, compared with `against`, the best row of the other.
     """
 
     like: Row
+    reference: Row
     best: Row
     against: Row
 

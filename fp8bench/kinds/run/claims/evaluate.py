@@ -294,12 +294,14 @@ def _on_as_many_nodes(record: Record, other: Record, function: str) -> Record:
 
 
 def _executed_as(record: Record, variant: VariantOf) -> bool:
-    """Return whether the record was run like the variant, or is a figure that does not say."""
+    """Return whether the record was run like the variant, or is a figure that does not say. No figure is of a number of
+    nodes.
+    """
     config = record.config
     if variant.batch_size == AUTO and not was_searched(record):
         return False
     if config is None:
-        return True
+        return variant.nodes is None
     optimized = variant.optimizer in (None, config.optimizer) and variant.nodes in (None, config.nodes)
     switched = variant.te_switches in (None, config.te_switches or NONE)
     return (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fp8bench.kinds.run.claims.entry import VariantOf
 from fp8bench.kinds.run.claims.expression import Value
 from fp8bench.kinds.run.claims.layers import Kept, label_of
+from fp8bench.schema.switches import NONE
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
 
 
@@ -21,6 +22,8 @@ class LossGap:
 
     run_id: str
     workload: str
+    batch_size: int
+    optimizer: str
     nodes: int
     mode: str
     against: str
@@ -97,9 +100,20 @@ def loss_gap(one: Published, other: Published) -> Value | None:
 
 
 def measured_gap(one: VariantOf, other: VariantOf, gaps: Sequence[LossGap]) -> Value | None:
-    """Return the gap from the latest record that has both modes; None if none has."""
-    wanted = (one.workload, label_of(one.mode), label_of(other.mode))
+    """Return the gap from the latest record that has both variants; None if none has. A training has no switches."""
+    modes = (label_of(one.mode), label_of(other.mode))
     for gap in reversed(gaps):
-        if (gap.workload, gap.mode, gap.against) == wanted and one.nodes in (None, gap.nodes):
+        if (gap.mode, gap.against) == modes and _was_trained(gap, one) and _was_trained(gap, other):
             return Value(gap.value, gap.low, gap.high, "measured", (gap.run_id,), gap.doubt)
     return None
+
+
+def _was_trained(gap: LossGap, variant: VariantOf) -> bool:
+    """Return whether the record of the gap has all of the variant's properties that a training has."""
+    return (
+        gap.workload == variant.workload
+        and variant.batch_size in (None, gap.batch_size)
+        and variant.optimizer in (None, gap.optimizer)
+        and variant.nodes in (None, gap.nodes)
+        and variant.te_switches in (None, NONE)
+    )
