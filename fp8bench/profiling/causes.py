@@ -31,6 +31,7 @@ from typing import Literal
 
 from fp8bench.profiling.facts import StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
+from fp8bench.schema.noise import NOISE
 from fp8bench.schema.rank import GEMMS, Category, starved
 
 Cause = Literal[
@@ -54,9 +55,6 @@ WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 
 NOTICEABLE = 0.03
 """Our choice: the share of a step below which a cause is not named, because processes of a mode differ by 1 to 2 %."""
-
-FASTER = 0.02
-"""Our choice: how much shorter a step must be to count as faster, for the same reason."""
 
 FAIR_FP8_SPEED_UP = 1.3
 """Our choice: the speed-up of GEMMs that fp8 should reach at least. Its peak is twice that of bf16, and ViT-Huge at
@@ -114,7 +112,7 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_C
     no_fp8 = facts.fp8 and not facts.profile.has_fp8_gemm
     if reference is None:
         said, joint = f"{facts.label} takes {_length(facts)}", ", and"
-    elif facts.length_s < reference.length_s * (1 - FASTER):
+    elif facts.length_s < reference.length_s * (1 - NOISE):
         return "faster", _faster(facts, reference)
     else:
         said, joint = f"{facts.label} is not faster than {reference.label}", " because"

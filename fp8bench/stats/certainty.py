@@ -22,6 +22,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from fp8bench.schema.noise import NOISE
+
 if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
 
@@ -36,11 +38,8 @@ VerdictOn = Literal["units_per_usd", "throughput"]
 TOO_FEW_STEPS = "too few steps for an interval"
 """Why an estimate, and what is computed from it, has no interval."""
 
-NOISE = 0.01
-"""How far from equal the complete interval must be before one of two is called better, as a share."""
-
 BETWEEN_MACHINES = 0.04
-"""The same for two that were measured on different machines. Machines of one type differed by up to 3.7 %
+"""NOISE for two that were measured on different machines. Machines of one type differed by up to 3.7 %
 (evidence/README.md), and an interval covers the processes of one.
 """
 

@@ -37,8 +37,9 @@ from itertools import combinations
 from random import Random
 from typing import Literal
 
+from fp8bench.schema.noise import NOISE
 from fp8bench.stats.bootstrap import SEED, Centre
-from fp8bench.stats.certainty import NOISE, TOO_FEW_STEPS, Verdict
+from fp8bench.stats.certainty import TOO_FEW_STEPS, Verdict
 from fp8bench.stats.estimate import Estimate, combined, deviations
 from fp8bench.stats.intervals import t_quantile
 

@@ -24,8 +24,9 @@ from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Software, differing
+from fp8bench.schema.noise import NOISE
 from fp8bench.schema.record import Record, not_comparable, unlike_software
-from fp8bench.stats.certainty import NOISE, Place, RowVerdict, holds_noise, noise_between, verdict_on_value
+from fp8bench.stats.certainty import Place, RowVerdict, holds_noise, noise_between, verdict_on_value
 
 if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio

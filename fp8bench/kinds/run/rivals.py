@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.row import Row
-from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE, noise_between
+from fp8bench.schema.noise import NOISE
+from fp8bench.stats.certainty import BETWEEN_MACHINES, noise_between
 
 RULE = (
     f"intervals must be {NOISE * 100:.2g} % apart on one machine, and {BETWEEN_MACHINES * 100:.2g} % on different ones"
