@@ -165,6 +165,67 @@ def speedups(rows):
     return f"{', '.join(said[:-1])} and {said[-1]}"
 
 
+EXPLAINED = sorted(
+    {
+        words
+        for page in (README, *(path.read_text() for path in (ROOT / "docs").glob("*.md")))
+        for words in re.findall(r"`fp8bench (explain [^`]+)`", page)
+        if "--plot" not in words
+    }
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", EXPLAINED)
+def test_an_example_of_explain_finds_two_records_of_the_same_work(words, committed):
+    assert call(committed, *shlex.split(words)).code == 0
+
+
+@pytest.mark.slow
+def test_what_is_said_of_torchao_on_two_gpus_is_what_the_records_say(committed):
+    (words, said) = re.findall(r"on two GPUs \(`fp8bench ([^`]+)`\)(.+?)\n\n", README, re.DOTALL)[0]
+    shown = call(committed, *shlex.split(words)).stdout
+    for part, sign, change in (
+        ("casts and scales", "-", "less on casts"),
+        ("norms, activations, sums", "+", "more on norms"),
+    ):
+        (difference,) = re.findall(rf"^{part} .+ ([-+][0-9.]+)$", shown, re.MULTILINE)
+        assert f"{difference.removeprefix(sign)} ms {change}" in " ".join(said.split())
+    against = []
+    for instance in ("h200-2x", "h200-1x"):
+        rows, _ = compared(committed, instance, "64", "vit-huge")
+        ours, reference = (
+            rows[mode, "compiled+graphed"]["step_time_s"] for mode in ("torchao-float8", "baseline-bf16")
+        )
+        against.append(ours / reference - 1)
+    assert f"{-100 * against[0]:.1f} % shorter on two GPUs and {100 * against[1]:.1f} % longer on one" in " ".join(
+        said.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder"),
+    [
+        ("te-bf16", "results/h200-1x"),
+        ("te-bf16-article", "results/h200-1x"),
+        ("torchao-float8:tensorwise", "results/h200-1x"),
+        ("te-fp8:delayed", "evidence/split-qkv/h200-1x"),
+    ],
+)
+def test_the_gates_errors_are_what_the_records_say(mode, folder):
+    """The bounds too, where the records are of those that apply now."""
+    (cells,) = re.findall(rf"^\| `{mode}` \| ([0-9.]+) \| ([0-9.]+) \| (.+) \|$", README, re.MULTILINE)
+    paths = sorted((ROOT / folder).glob(f"*-{mode.replace(':', '-')}-??????.json"))
+    records = [json.loads(path.read_text()) for path in paths]
+    parities = [record["parity"] for record in records if record["fingerprint"]["workload"] == "vit-huge"]
+    assert parities
+    for parity in parities:
+        assert (f"{parity['logits_error']:.2f}", f"{parity['input_gradient_error']:.2f}") == cells[:2]
+        if mode != "torchao-float8:tensorwise":
+            bounds = (parity["tolerance"][name] for name in ("logits", "input_gradient"))
+            assert ", ".join(f"{bound:.2g}" for bound in bounds) == cells[2]
+
+
 @pytest.mark.slow
 def test_what_split_qkv_gains_is_what_its_records_say(committed):
     done = call(committed, "compare", "h200-1x", "--results-dir", str(ROOT / "evidence/split-qkv"), "--format", "json")
