@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cli.calling import call
 
+from fp8bench.kinds.run.columns import NAMES
 from fp8bench.profiling.unused import ADVICE
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 
@@ -163,6 +164,11 @@ def by_machine(folder, instance, batch_size):
 def speedups(rows):
     said = sorted(f"{row['speedup_vs_reference']:.2f}x" for row in rows if row["mode"] == "te-fp8")
     return f"{', '.join(said[:-1])} and {said[-1]}"
+
+
+def test_the_page_about_compare_lists_every_column():
+    (listed,) = re.findall(r"^Names: (.+?)\n\n", (ROOT / "docs" / "compare.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"`([a-z][a-z0-9-]*)`", listed)) == set(NAMES)
 
 
 EXPLAINED = sorted(
