@@ -1,11 +1,14 @@
 """Variants of a file are whole by themselves, and what is wrong with one is said with its line and field."""
 
+import re
+
 import pytest
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.config.sources import Resolved, resolve
 from fp8bench.config.variants import OF_ALL, OWN
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import ROOT
 from fp8bench.schema.yaml_text import parse_mapping
 
 FILE = "article.yaml"
@@ -63,6 +66,15 @@ def test_a_request_without_variants_is_one_request():
 def test_what_is_the_same_for_all_is_how_a_measurement_is_made():
     assert set(OWN) | OF_ALL == set(OBEYED_BY_WORKERS)
     assert {"batch_size", "compile", "cuda_graphs", "optimizer", "te_attention"} <= set(OWN)
+
+
+def test_the_page_lists_the_settings_that_a_variant_may_have_and_those_of_all():
+    said = (ROOT / "docs" / "variants.md").read_text()
+    own, of_all = re.findall(r"A variant has a `mode`(.+?)\. Settings of the\s+measurement(.+?)\.\n", said, re.DOTALL)[
+        0
+    ]
+    assert set(re.findall(r"`(\w+)`", own)) - {"auto"} == set(OWN)
+    assert set(re.findall(r"`(\w+)`", of_all)) - {"rounds", "gpus"} == OF_ALL
 
 
 @pytest.mark.parametrize(
