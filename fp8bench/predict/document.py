@@ -1,5 +1,6 @@
 """Predictions, and the model's error, as documents."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.explain.steps import PARTS
@@ -9,7 +10,7 @@ from fp8bench.predict.model_error import Case, Change, ModelError, model_error
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
 from fp8bench.predict.step import PartName
 from fp8bench.report import document as doc
-from fp8bench.report.written import number, rate, with_interval
+from fp8bench.report.written import counted, number, rate, with_interval
 from fp8bench.schema.execution import suffix
 
 SOFTWARE = "software, the kernels that it chooses, and clocks under the power limit are as measured"
@@ -53,10 +54,10 @@ def document(found: Predictions) -> doc.Document:
     )
     best = next((row for row in rows if _ran(row)), None)
     shown = doc.blocks(
-        [doc.Sentence(_of_what(rows[0]))],
+        [doc.Sentence(_of_what(rows))],
         [table, *map(doc.Note, letters.lines())],
         [] if best is None else [*map(doc.Sentence, _answers(best, sum(map(_ran, rows)) > 1))],
-        [] if best is None else [doc.Heading(f"A step of {_label(best)}, batch {best.batch_size} a GPU"), _parts(best)],
+        [] if best is None else [doc.Heading(_of_which_step(best, rows)), _parts(best)],
         [doc.Heading("Assumed"), *map(doc.Note, common)] if common else [],
         [*map(doc.Note, _about_ranges(rows)), *map(doc.Note, found.omitted), *map(doc.Warned, found.warnings)],
     )
@@ -188,9 +189,11 @@ def _columns(rows: Sequence[Prediction]) -> list[doc.Column]:
     units = {row.unit for row in rows}
     unit = units.pop() if len(units) == 1 else "units"
     several = len({row.workload for row in rows}) > 1
+    origins = _origins(rows)
     column = doc.Rows(rows).column
     return [
         column("predicted mode", _label, "word"),
+        *([column("from", lambda row: origins[_machine(row)], "word")] if len(origins) > 1 else []),
         *([column("workload", lambda row: row.workload, "word")] if several else []),
         column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}"),
         column("step, ms (range)", lambda row: _in_ms(row) if _ran(row) else row.status, "interval"),
@@ -236,12 +239,38 @@ def _notes(row: Prediction, common: Sequence[str], letters: doc.Letters) -> str:
     return " ".join(f"[{letters.of(text)}]" for text in ([row.reason] if row.reason else [*row.warnings, *own]))
 
 
-def _of_what(row: Prediction) -> str:
-    measured = row.measured
+def _of_what(rows: Sequence[Prediction]) -> str:
+    row = rows[0]
+    measured = {_machine(one): f"{_gpus(one.measured)} of {one.measured.instance}" for one in rows}
     return (
-        f"Predicted for {_gpus(row)} of {row.instance} from what was measured on {_gpus(measured)} of "
-        f"{measured.instance}. None of this ran on {row.instance}."
+        f"Predicted for {_gpus(row)} of {row.instance} from what was measured on {_listed([*measured.values()])}. "
+        f"None of this ran on {row.instance}."
     )
+
+
+def _of_which_step(row: Prediction, rows: Sequence[Prediction]) -> str:
+    origins = _origins(rows)
+    source = f", from {origins[_machine(row)]}" if len(origins) > 1 else ""
+    return f"A step of {_label(row)}, batch {row.batch_size} a GPU{source}"
+
+
+def _machine(row: Prediction) -> tuple[str, int]:
+    """Return the instance that was measured, and how many of its GPUs trained."""
+    return row.measured.instance, row.measured.world_size
+
+
+def _origins(rows: Sequence[Prediction]) -> dict[tuple[str, int], str]:
+    """Return the name of each machine that was measured, with its number of GPUs if several numbers were measured."""
+    machines = dict.fromkeys(map(_machine, rows))
+    times = Counter(instance for instance, _ in machines)
+    return {
+        (instance, gpus): f"{instance} ({counted(gpus, 'GPU')})" if times[instance] > 1 else instance
+        for instance, gpus in machines
+    }
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _gpus(row: Prediction | Measured) -> str:
@@ -291,19 +320,27 @@ def _parts(row: Prediction) -> doc.Table:
 
 
 def _about_ranges(rows: Sequence[Prediction]) -> list[str]:
-    """Return how reliable the ranges are, for each kind of change that the rows make."""
-    said = []
-    for error in dict.fromkeys(row.model_error for row in rows if row.model_error):
-        if error.cases == 0:
-            said.append(
-                "Ranges are the measured 95 % intervals, of the machine that was measured: the GPU is the same, and so "
-                "is the number of GPUs. By how much machines of one kind differ is unknown."
-            )
-            continue
-        tried = "1 prediction" if error.cases == 1 else f"{error.cases} predictions"
-        said.append(
-            f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side. The model "
-            f"was off by this much at worst in {tried} of what was measured, for {error.basis}: {_worst(error)}. Few "
-            "machines are known, so a range is not a 95 % interval."
+    """Return how reliable the ranges are, for each kind of change that the rows make, and for which rows."""
+    origins = _origins(rows)
+    machines: dict[ModelError, dict[str, None]] = {}
+    for row in rows:
+        if row.model_error:
+            machines.setdefault(row.model_error, {})[origins[_machine(row)]] = None
+    return [
+        _about_range(error, f" from {_listed([*of])}" if len(origins) > 1 else "") for error, of in machines.items()
+    ]
+
+
+def _about_range(error: ModelError, source: str) -> str:
+    """Return how reliable the ranges are. source: ` from h200-1x`, of the rows that have them; empty if all have."""
+    if error.cases == 0:
+        return (
+            f"Ranges{source} are the measured 95 % intervals, of the machine that was measured: the GPU is the same, "
+            "and so is the number of GPUs. By how much machines of one kind differ is unknown."
         )
-    return said
+    tried = counted(error.cases, "prediction")
+    return (
+        f"Ranges{source}: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side. The model "
+        f"was off by this much at worst in {tried} of what was measured, for {error.basis}: {_worst(error)}. Few "
+        "machines are known, so a range is not a 95 % interval."
+    )

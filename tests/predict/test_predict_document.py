@@ -120,3 +120,28 @@ def test_an_error_that_nothing_tests_is_unknown():
     text = render(document_of_errors(HeldOut(cases=(case(one_source(), "narrow-1x", 0.1),))), PIPE)
     assert re.search(r"^another architecture +unknown +- +-$", text, re.MULTILINE)
     assert re.search(r"^same architecture +10.0 % +1 +b from a \(baseline-bf16, \+10.0 %\)$", text, re.MULTILINE)
+
+
+def test_of_several_machines_each_row_and_each_range_names_its_own():
+    two = one_source(*records("fast-2x"))
+    cases = [case(one_source(), "narrow-8x", 0.1), case(two, "narrow-8x", 0.2)]
+    text = render(shown("narrow-8x", sources=(one_source(), two), cases=cases), PIPE)
+    assert "from what was measured on 2 Fast of fast-2x and 1 Fast of fast-1x." in text
+    assert re.search(r"^predicted mode +from +batch x GPUs", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16/eager +fast-1x +64 x 8 ", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16/eager +fast-2x +64 x 8 ", text, re.MULTILINE)
+    assert "batch 64 a GPU, from fast-2x" in text
+    assert re.search(r"^Ranges from .*fast-1x.*: the measured", text, re.MULTILINE)
+
+
+def test_of_one_machine_no_row_names_it():
+    text = render(shown(), PIPE)
+    assert not re.search(r"^predicted mode +from", text, re.MULTILINE)
+    assert "\nRanges: the measured" in text
+
+
+def test_numbers_of_gpus_of_one_instance_are_told_apart():
+    alone = one_source(*(one.model_copy(update={"instance": "fast-2x"}) for one in records("fast-1x")))
+    text = render(shown(sources=(alone, one_source(*records("fast-2x")))), PIPE)
+    assert re.search(r" fast-2x \(1 GPU\) ", text)
+    assert re.search(r" fast-2x \(2 GPUs\) ", text)
