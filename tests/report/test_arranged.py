@@ -85,6 +85,19 @@ def test_each_mode_at_its_best_is_its_dearest_buy_of_one_execution():
     assert names(best_batches(rows)) == ["large", "replayed", "elsewhere", "refused"]
 
 
+def test_the_best_batch_is_one_of_all_machines_of_an_instance_unless_machines_are_apart():
+    rows = [
+        ran("small", 5.0, machine="a"),
+        ran("large", 7.0, batch_size=256, machine="b"),
+        ran("too-large", status="failed", batch_size=512, machine=None),
+        ran("eager", 3.0, execution="eager", machine="a"),
+    ]
+    assert names(best_batches(rows)) == ["large", "eager"]
+    assert names(best_batches(rows, of_each_machine=True)) == ["small", "large", "too-large", "eager"]
+    assert names(asked(best_batch=True)(*rows)) == ["large", "eager"]
+    assert names(asked(best_batch=True, group_by="machine")(*rows)) == ["small", "large", "too-large", "eager"]
+
+
 def test_without_prices_the_best_batch_is_the_fastest():
     assert names(best_batches([ran("slow", per_s=1.0), ran("fast", per_s=2.0, batch_size=8)])) == ["fast"]
 

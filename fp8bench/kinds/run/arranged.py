@@ -63,7 +63,7 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         words = " ".join(f"--filter {quoted(one.words)}" for one in view.filter)
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
     if view.best_batch:
-        rows = best_batches(rows)
+        rows = best_batches(rows, of_each_machine=view.group_by == "machine")
     if options.job is not None:
         rows = [with_job(row, options.job) for row in rows]
     rows = with_front(rows)
@@ -119,26 +119,29 @@ def _wanted(condition: Condition) -> float:
     return value
 
 
-def best_batches(rows: Sequence[Row]) -> list[Row]:
-    """Return for each mode on each instance and machine, with one execution and number of GPUs, the batch size that
-    buys most for a dollar (without prices, the fastest). What did not run is omitted if the same mode ran at any size.
+def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row]:
+    """Return for each mode on each instance, with one execution and number of GPUs, the batch size that buys most for a
+    dollar (without prices, the fastest), whichever machine it was measured on. What did not run is omitted if the same
+    mode ran at any size. of_each_machine: whether each machine of an instance has its own best.
     """
     best: dict[object, Row] = {}
     for row in rows:
         key = (
-            (*_mode(row), row.execution, row.attention, row.joined, row.world_size, row.workload)
+            (*_mode(row, of_each_machine), row.execution, row.attention, row.joined, row.world_size, row.workload)
             if row.status == "ok"
             else row.run_id
         )
         if key not in best or _worth(row) > _worth(best[key]):
             best[key] = row
     kept = {row.run_id for row in best.values()}
-    ran = {_mode(row) for row in rows if row.status == "ok"}
-    return [row for row in rows if row.run_id in kept and (row.status == "ok" or _mode(row) not in ran)]
+    ran = {_mode(row, of_each_machine) for row in rows if row.status == "ok"}
+    return [
+        row for row in rows if row.run_id in kept and (row.status == "ok" or _mode(row, of_each_machine) not in ran)
+    ]
 
 
-def _mode(row: Row) -> tuple[object, ...]:
-    return row.instance, row.machine, row.mode, row.recipe
+def _mode(row: Row, of_each_machine: bool) -> tuple[object, ...]:
+    return row.instance, row.mode, row.recipe, row.machine if of_each_machine else None
 
 
 def _worth(row: Row) -> float:
