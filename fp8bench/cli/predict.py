@@ -10,7 +10,7 @@ import typer
 from fp8bench.cli import names
 from fp8bench.cli.options import PURCHASES, Form, Region, ResultsDir, Workload, choice, option, switch
 from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
-from fp8bench.cli.selection import day_of
+from fp8bench.cli.selection import day_of, of_one_workload
 from fp8bench.config.words import whole
 from fp8bench.predict.document import document, document_of_errors
 from fp8bench.predict.held_out import HeldOut, held_out, kept
@@ -119,8 +119,12 @@ def _sources(
 
 def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tuple[Sources, HeldOut]:
     """Return what a prediction can be made from, among the requested records; and machines predicted from one another,
-    from all records here and the published figures that come with the program. requested: None to request no records.
+    from all records here and the published figures that come with the program. requested: None to request no records;
+    without a workload, the one of most of its records.
     """
+    there = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
+    if requested is not None:
+        requested = of_one_workload(requested, [one.record for one in there], "predicting")
 
     def found(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Sources, HeldOut]:
         others = held_out(records, catalog, whole, kept().pairs)
@@ -132,5 +136,4 @@ def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tupl
             raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy)
         return sources(wanted(of_instance, requested), catalog, whole), others
 
-    there = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
     return results.read_on_demand(there, tell_broken, found)

@@ -1,8 +1,5 @@
 """`fp8bench report`: what `compare` shows, with everything that it rests on, as one page of HTML; or one plot of it."""
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -12,21 +9,19 @@ import typer
 from fp8bench.cli import names
 from fp8bench.cli.options import ResultsDir, Strict, choice, option, switch
 from fp8bench.cli.output import Unread, log, warn
-from fp8bench.cli.selection import Selection
+from fp8bench.cli.selection import Selection, of_one_workload
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run import Gathered, gather
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, by_run, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.records.results import Kept
 from fp8bench.records.select import Measurement
 from fp8bench.report.page import picture
 from fp8bench.report.page.page import Section, render
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
@@ -67,7 +62,8 @@ def report(
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
     options, catalog = selection.resolved(keys, results_dir, reference=selection.reference)
     kept = results.read(results_dir, options.instances)
-    options = _of_one_workload(options, kept)
+    if not options.allow_mismatch:
+        options = options._replace(wanted=of_one_workload(options.wanted, [one.record for one in kept], "showing"))
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
     for text in found.comparison.warnings:
@@ -83,20 +79,6 @@ def report(
         _draw(found, plot, path, force, units)
     log(f"written as {path}")
     unread.end(strict)
-
-
-def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> CompareOptions:
-    """Choose the workload of most records if none is named, and log it: rows of several are not comparable."""
-    if options.wanted.workload is not None or options.allow_mismatch:
-        return options
-    wanted = replace(options.wanted, status="ok")
-    found = Counter(record.what.workload for record in wanted.of(one.record for one in kept))
-    if len(found) < 2:
-        return options
-    most = found.most_common(1)[0][0]
-    others = ", ".join(sorted(found.keys() - {most}))
-    log(f"showing {most}, the workload of most records; --workload chooses another ({others})")
-    return options._replace(wanted=replace(options.wanted, workload=most))
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:

@@ -78,6 +78,25 @@ def test_one_mode_on_some_gpus_for_their_share_of_the_price(predict):
     assert row["step_time_range_s"][0] < row["step_time_s"] < row["step_time_range_s"][1]
 
 
+def test_of_several_workloads_the_one_of_most_records_is_predicted(predict, folder):
+    for record in measured(settings={"world_size": 1, "workload": "vit-huge-256"}, session_id="longer", minutes=30):
+        keep(record, folder / "results")
+    rows = {
+        name: json.loads(predict("p5", "--from", "h200-1x", *more, "--format", "json"))
+        for name, more in (("most", ()), ("named", ("--workload", "vit-huge-256")))
+    }
+    assert {row["workload"] for row in rows["most"]} == {"vit-huge"}
+    assert {row["workload"] for row in rows["named"]} == {"vit-huge-256"}
+
+
+def test_which_workload_is_predicted_is_said(folder):
+    for record in measured(settings={"world_size": 1, "workload": "vit-huge-256"}, session_id="longer", minutes=30):
+        keep(record, folder / "results")
+    said = "fp8bench: predicting vit-huge, the workload of most records; --workload chooses another (vit-huge-256)\n"
+    assert said in call(folder, "predict", "p5", "--from", "h200-1x").stderr
+    assert "workload of most" not in call(folder, "predict", "p5", "--from", "h200-1x:te-fp8").stderr
+
+
 def test_a_records_file_is_a_source_wherever_it_lies(predict, folder):
     path = next((folder / "results" / "h200-1x").glob("*te-fp8*.json"))
     shutil.move(path, folder / "kept.json")
