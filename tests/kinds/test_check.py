@@ -234,6 +234,18 @@ def test_two_batches_of_one_mode_are_told_apart_in_the_answer():
     assert "p5:baseline-bf16/eager at batch 64 x 8, +10" in sentence(checked(now, before))
 
 
+def test_two_workloads_or_optimizers_of_one_mode_are_told_apart_in_the_answer():
+    before = [
+        *old(),
+        *old(settings={"workload": "vit-huge-256"}, minutes=10),
+        *old(settings={"workload": "vit-huge-256", "optimizer": "adamw"}, minutes=20),
+    ]
+    answer = sentence(checked(new(mode="te-bf16"), before))
+    assert "p5:baseline-bf16/eager of vit-huge at batch 64 x 8" in answer
+    assert "p5:baseline-bf16/eager of vit-huge-256 with sgd at batch 64 x 8" in answer
+    assert "p5:baseline-bf16/eager of vit-huge-256 with adamw at batch 64 x 8" in answer
+
+
 def test_machines_read_the_check_whole():
     found = of_every_outcome()
     data = json.loads(render(document(found), "json"))

@@ -47,9 +47,16 @@ def _names(rows: list[CheckedRow], check: Check) -> str:
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    """Return the label, with the batch if variants differ in it."""
+    """Return the label. If several variants have it, it is followed by the batch, and by the workload or optimizer if
+    they differ in it.
+    """
     several = [other for other in check.rows if other.label == row.label]
-    return row.label if len(several) == 1 else f"{row.label} at batch {row.batch_size} x {row.world_size}"
+    if len(several) == 1:
+        return row.label
+    of_workload = [other for other in several if other.workload == row.workload]
+    of = f" of {row.workload}" if of_workload != several else ""
+    by = f" with {row.optimizer}" if len({other.optimizer for other in of_workload}) > 1 else ""
+    return f"{row.label}{of}{by} at batch {row.batch_size} x {row.world_size}"
 
 
 def _allowed(check: Check) -> str:
