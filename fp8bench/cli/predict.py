@@ -22,6 +22,7 @@ from fp8bench.predict.target import Target, target
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
 from fp8bench.records import results
+from fp8bench.records.layout import RUN
 from fp8bench.records.named import names_a_file
 from fp8bench.records.results import read_record
 from fp8bench.records.select import Filter, Measurement
@@ -133,7 +134,7 @@ def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tupl
         of_instance = Filter(instance=requested.instance).of(records)
         if not of_instance:
             remedy = "Name one that has records with --from, or a record's file"
-            raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy)
+            raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy, RUN)
         return sources(wanted(of_instance, requested), catalog, whole), others
 
     return results.read_on_demand(there, tell_broken, found)

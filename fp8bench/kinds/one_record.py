@@ -17,7 +17,7 @@ from fp8bench.launch.place import Place, place_on
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import together
 from fp8bench.records import results
-from fp8bench.records.select import in_order, latest_alike
+from fp8bench.records.select import BY_WORK, in_order, latest_alike
 from fp8bench.report.document import Document
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
@@ -199,11 +199,18 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
             raise results.nothing_found(
                 f"of `fp8bench {self.name}`{of} for {', '.join(keys)}",
                 results_dirs,
-                f"Run `fp8bench {self.name} --instance {keys[0]}` there",
+                f"Run `fp8bench {self.name} --instance {keys[0]}{self._flags(options)}` there",
+                self.name,
             )
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
             log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
         return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
+
+    def _flags(self, options: CompareOptions) -> str:
+        """Return the filters that the kind's own command takes as options, as in `Filter.flags`."""
+        known = options_of(self.request)
+        names = [name for name in BY_WORK if name not in known]
+        return replace(options.wanted, **dict.fromkeys(names)).flags
 
     def compared(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions) -> Document:
         """Show the chosen records in the order given. A kind whose document depends on the options overrides this."""

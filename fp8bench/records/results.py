@@ -190,30 +190,38 @@ def known_instances(results_dir: Folders) -> set[str]:
     return set(counts(results_dir))
 
 
-def counts(results_dir: Folders) -> dict[str, int]:
-    """Return the number of records per instance, without published figures, sorted by instance."""
+def counts(results_dir: Folders, kind: str | None = None) -> dict[str, int]:
+    """Return the number of records per instance, without published figures, sorted by instance. kind: of records; None
+    counts all.
+    """
     heads = (
         layout.head(path, layout.WHOSE) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path)
     )
-    count = Counter(one.instance for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
+    here = (one for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
+    count = Counter(one.instance for one in here if kind in (None, one.kind))
     return dict(sorted(count.items()))
 
 
-def nothing_found(what: str, results_dir: Folders, remedy: str) -> UsageError:
-    """Return the error for a search without a result. what: was searched for, `of ...` or `for ...`."""
-    return UsageError(f"no record {what}: {what_lies_in(results_dir)}", remedy)
+def nothing_found(what: str, results_dir: Folders, remedy: str, kind: str | None = None) -> UsageError:
+    """Return the error for a search without a result. what: was searched for, `of ...` or `for ...`. kind: of records
+    that were searched; None: of any.
+    """
+    return UsageError(f"no record {what}: {what_lies_in(results_dir, kind)}", remedy)
 
 
-def what_lies_in(results_dir: Folders) -> str:
-    """Return `results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing."""
-    return ", and ".join(map(_lies_in, folders_of(results_dir)))
+def what_lies_in(results_dir: Folders, kind: str | None = None) -> str:
+    """Return `results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing. kind: of the
+    records; None: of any.
+    """
+    return ", and ".join(_lies_in(folder, kind) for folder in folders_of(results_dir))
 
 
-def _lies_in(folder: Path) -> str:
+def _lies_in(folder: Path, kind: str | None) -> str:
     if not folder.is_dir():
         return f"there is no folder {folder}"
-    lies = ", ".join(f"{name} ({number})" for name, number in counts(folder).items())
-    return f"{folder} has records of {lies}" if lies else f"{folder} has no records"
+    lies = ", ".join(f"{name} ({number})" for name, number in counts(folder, kind).items())
+    of_kind = "" if kind is None or (kind == RUN and lies) else f" of kind {kind}"
+    return f"{folder} has records{of_kind} of {lies}" if lies else f"{folder} has no records{of_kind}"
 
 
 def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:

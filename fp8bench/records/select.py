@@ -18,10 +18,14 @@ from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status
 from fp8bench.schema.execution import VARIANTS, OptimizerName, Variant, variant_of, variants_of
 from fp8bench.schema.machine import MachineIdentity, Software, same_machine, software_of
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, RecordHead, Source
 
 Key = tuple[object, ...]
 _Group = TypeVar("_Group")
+
+BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")
+"""Fields of a filter that an option of a command that measures has too."""
 
 OF_THE_RECORD = frozenset({"instance", "status", "source", "execution"})
 """Fields of a filter that a record has itself; its configuration has the others."""
@@ -65,6 +69,12 @@ class Filter:
         by = f" with {self.optimizer}" if self.optimizer else ""
         pieces = f" in {in_micro_batches(self.grad_accumulation)}" if self.grad_accumulation else ""
         return f"{of}{at}{by}{pieces}"
+
+    @property
+    def flags(self) -> str:
+        """` --workload vit-huge --batch-size 64`, the options by which a run meets what `words` says."""
+        given = ((flag_of(name), getattr(self, name)) for name in BY_WORK)
+        return "".join(f" {flag} {value}" for flag, value in given if value)
 
 
 def in_micro_batches(number: int) -> str:

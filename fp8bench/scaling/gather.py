@@ -10,6 +10,7 @@ from fp8bench.kinds.kind import CompareOptions, Unread
 from fp8bench.kinds.run.compare import like_with_like, names_apart, unlike_work
 from fp8bench.pricing.choose import require_region
 from fp8bench.records import results
+from fp8bench.records.layout import RUN
 from fp8bench.records.select import Filter, Measurement, in_micro_batches, select
 from fp8bench.scaling.points import Found, Point, compared, counted, names_of, of_runs, of_throughput, words_for
 from fp8bench.schema.errors import UsageError, unknown_name
@@ -137,7 +138,7 @@ def _workload(
                 "workload", question.workload, sorted({*sizes, *registry.workloads()}), "fp8bench workloads"
             )
         if question.workload not in sizes:
-            raise _nothing(f"of {question.workload}", options, results_dir)
+            raise _nothing(f"of {question.workload}", options, results_dir, f" --workload {question.workload}")
         return question.workload
     if not sizes:
         raise _nothing(f"for {', '.join(options.instances)}", options, results_dir)
@@ -150,10 +151,13 @@ def _workload(
     return candidates[0]
 
 
-def _nothing(what: str, options: CompareOptions, results_dir: results.Folders) -> UsageError:
+def _nothing(what: str, options: CompareOptions, results_dir: results.Folders, flags: str = "") -> UsageError:
     instance = options.instances[0] if len(options.instances) == 1 else "NAME"
     return results.nothing_found(
-        what, results_dir, f"Run `fp8bench run --instance {instance}` there, or name another instance or workload"
+        what,
+        results_dir,
+        f"Run `fp8bench run --instance {instance}{flags}` there, or name another instance or workload",
+        RUN,
     )
 
 

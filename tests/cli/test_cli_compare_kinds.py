@@ -86,7 +86,8 @@ def test_of_products_a_workload_and_a_batch_size_are_chosen(kept, fp8bench_in):
     for flags, said in (
         (
             ("--batch-size", "7"),
-            "no record of `fp8bench gemm` at batch size 7 for p5: results has records of p5 (5). ",
+            "no record of `fp8bench gemm` at batch size 7 for p5: results has records of kind gemm of p5 (3). "
+            "Run `fp8bench gemm --instance p5 --batch-size 7` there.",
         ),
         (("--workload", "vit-micro"), "no record of `fp8bench gemm` of vit-micro for p5: "),
     ):

@@ -192,6 +192,12 @@ class TestWhereRecordsLie:
         assert results.what_lies_in(tmp_path / "absent") == f"there is no folder {tmp_path / 'absent'}"
         assert results.what_lies_in(tmp_path / "published" / "..").endswith("has records of h200-1x (2), p5 (1)")
 
+    def test_a_search_for_a_kind_names_the_records_of_that_kind(self, tmp_path):
+        self.put(tmp_path / "p5" / "r.json", measured("p5"))
+        assert results.what_lies_in(tmp_path, "run").endswith(" has records of p5 (1)")
+        assert results.what_lies_in(tmp_path, "gemm").endswith(" has no records of kind gemm")
+        assert results.counts(tmp_path, "gemm") == {}
+
 
 @pytest.mark.parametrize("version", [2, SCHEMA_VERSION])
 def test_the_beginning_of_a_file_says_all_that_a_table_needs(version, tmp_path):

@@ -84,3 +84,11 @@ def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wan
     own = measured("p5", settings={"workload": "vit-huge-256"})
 
     assert ids(select([figure, own], every=False, wanted=Filter(workload="vit-huge"))) == [figure.run_id]
+
+
+def test_the_options_by_which_a_run_meets_a_filter_are_those_of_its_work():
+    wanted = Filter(
+        instance="p5", mode="te-fp8", workload="llm-1b", batch_size=4, optimizer="adamw", grad_accumulation=2
+    )
+    assert wanted.flags == " --workload llm-1b --batch-size 4 --optimizer adamw --grad-accumulation 2"
+    assert Filter(instance="p5").flags == ""

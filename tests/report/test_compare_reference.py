@@ -143,5 +143,6 @@ def test_an_instance_without_records_is_refused_by_name():
 
 
 def test_an_instance_without_records_of_the_workload_is_refused_with_both_names():
-    with pytest.raises(UsageError, match="no record of vit-micro for instance 'p5'"):
+    with pytest.raises(UsageError, match="no record of vit-micro for instance 'p5'") as caught:
         compared(measured("p5"), workload="vit-micro")
+    assert caught.value.remedy.startswith("Run `fp8bench run --instance p5 --workload vit-micro` there")

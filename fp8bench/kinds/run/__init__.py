@@ -14,6 +14,7 @@ from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.views import Whole, views
 from fp8bench.records import results
+from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.report.document import Document
 from fp8bench.schema.errors import UsageError
@@ -56,8 +57,10 @@ def _readable(
         return options
     known = results.instances_of(kept)
     for key in (key for key in options.instances if key not in known):
-        remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
-        raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+        remedy = (
+            f"Run `fp8bench run --instance {key}{options.wanted.flags}` there, or add a figure with `fp8bench import`"
+        )
+        raise results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
     if not left:
         raise UsageError(
             f"no record of {', '.join(options.instances)} can be read; the warnings name the files",

@@ -119,9 +119,10 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
     present = {record.instance for record in chosen}
     for name in options.instances:
         if name not in present:
+            run = f"fp8bench run --instance {name}{options.wanted.flags}"
             raise UsageError(
                 f"no record{options.wanted.words} for instance {name!r}",
-                f"Run `fp8bench run --instance {name}` there, or add a figure with `fp8bench import`",
+                f"Run `{run}` there, or add a figure with `fp8bench import`",
             )
 
 

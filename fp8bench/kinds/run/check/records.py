@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fp8bench.kinds.kind import Unread
 from fp8bench.records import results
+from fp8bench.records.layout import RUN
 from fp8bench.records.select import Filter, Measurement, latest_first, select, session
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
@@ -33,7 +34,7 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
     """
     kept = _measured(results_dir)
     if not kept:
-        raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder")
+        raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
     current = _session(kept, named, "--session") if named is not None else session(latest_first(kept)[0][-1])
     now = _whole(results_dir, unread, lambda record: session(record) == current)
     folder = Path(against)
