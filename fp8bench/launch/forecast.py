@@ -187,6 +187,11 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     recipe = (config.recipe or "").partition(",")[0]
     if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
         return f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
+    not_whole = _not_whole(config) if config.compile == "on" else None
+    if not_whole:
+        return f"cannot be compiled as a whole (--compile on) with {not_whole}; --compile blocks can be used with it"
+    if config.cuda_graphs == "on" and _sharded(config):
+        return "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"
     needs = entry.needs
     if needs is None:
         return None
@@ -199,6 +204,22 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None
+
+
+def _not_whole(config: RunConfig) -> str | None:
+    """Return the option with which torch.compile takes single blocks only; None if it can take the complete model."""
+    if config.tensor_parallel > 1:
+        return "--tensor-parallel"
+    if _sharded(config):
+        return "--parallel fsdp"
+    if config.activation_checkpointing != "none":
+        return f"--activation-checkpointing {config.activation_checkpointing}"
+    return None
+
+
+def _sharded(config: RunConfig) -> bool:
+    """Return whether FSDP2 joins the ranks, as far as the settings decide it: under `auto`, memory decides too."""
+    return config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
 
 
 def same_work(ran: RunConfig, planned: RunConfig) -> bool:

@@ -134,6 +134,30 @@ def test_a_replay_asked_for_without_a_gpu_cannot_run(mode, catalog):
     assert obstacle(config(cuda_graphs="on"), gpu("NVIDIA H200"), catalog) is None
 
 
+SINGLE_BLOCKS = (
+    {"parallel": "fsdp"},
+    {"tensor_parallel": 2},
+    {"tensor_parallel": 2, "parallel": "fsdp"},
+    {"activation_checkpointing": "full"},
+)
+
+
+@pytest.mark.parametrize("settings", SINGLE_BLOCKS, ids=str)
+def test_a_model_that_is_compiled_block_by_block_cannot_be_compiled_whole(settings, catalog):
+    found = obstacle(config(compile="on", **settings), gpu("NVIDIA H200"), catalog)
+    assert str(found).startswith("cannot be compiled as a whole (--compile on) with --")
+    for other in ("auto", "blocks", "off"):
+        assert obstacle(config(compile=other, **settings), gpu("NVIDIA H200"), catalog) is None
+    assert obstacle(config(compile="on"), gpu("NVIDIA H200"), catalog) is None
+
+
+def test_what_fsdp_joins_cannot_be_replayed(catalog):
+    asked = {"cuda_graphs": "on", "world_size": 8}
+    for settings in ({"parallel": "fsdp"}, {"tensor_parallel": 2}):
+        assert "under FSDP2" in obstacle(config(**asked, **settings), gpu("NVIDIA H200"), catalog)
+    assert obstacle(config(**asked, tensor_parallel=8), gpu("NVIDIA H200"), catalog) is None
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
