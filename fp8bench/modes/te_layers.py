@@ -6,7 +6,6 @@ that modes differ in how they compute and not in what they convert. A layer whos
 is unchanged, because a subclass may compute something else.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from torch import nn
 
 from fp8bench.modes.te_block import copy_linear, copy_weight
 from fp8bench.modes.timm_block import find_timm_blocks, odd_parts
-from fp8bench.modes.torchao import convertible
+from fp8bench.modes.torchao import convertible, not_linear
 from fp8bench.schema.errors import ModeUnavailable
 
 _LINEARS = {("torch.nn.modules.linear", "Linear"), ("timm.layers.linear", "Linear")}
@@ -118,8 +117,7 @@ def _affine(norm: Any) -> bool:
 def _why_none(model: nn.Module) -> str:
     """Return what is wrong with the first linear layer, and which other layers the model has instead."""
     linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    kinds = Counter(type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.Conv2d))
-    convolutions = "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
+    convolutions = not_linear(model)
     if not linears:
         return f"it has no linear layer{convolutions}"
     name, layer = linears[0]

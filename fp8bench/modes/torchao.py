@@ -15,6 +15,7 @@ takes only CUDA's autocast into account, so on a CPU the GEMMs are emulated from
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -50,9 +51,27 @@ def require_convertible(model: nn.Module) -> None:
     if any(convertible(module, name) for name, module in model.named_modules()):
         return
     raise ModeUnavailable(
-        f"torchao can convert none of the model's {count_linears(model)} linear layers, so nothing would run in fp8",
+        f"torchao can convert none of the model's {count_linears(model)} linear layers, so nothing would run in fp8: "
+        f"{_why_none(model)}",
         f"Use a model whose linear layers, the head aside, have dimensions divisible by {ALIGNMENT}",
     )
+
+
+def _why_none(model: nn.Module) -> str:
+    """Return what is wrong with the first linear layer, the head last, and which other layers the model has instead."""
+    linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    if not linears:
+        return f"it has no linear layer{not_linear(model)}"
+    name, layer = min(linears, key=lambda one: is_head(one[0]))
+    if is_head(name):
+        return f"{name} gives the logits, and stays plain{not_linear(model)}"
+    return f"{name} is {layer.in_features} x {layer.out_features}, no multiples of {ALIGNMENT}{not_linear(model)}"
+
+
+def not_linear(model: nn.Module) -> str:
+    """Return `; 40 Conv2d layers are not linear layers`, for the end of a reason; empty if there are none."""
+    kinds = Counter(type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.Conv2d))
+    return "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
 
 
 class TorchAOFloat8:

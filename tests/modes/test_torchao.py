@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fp8bench.modes.torchao import TorchAOFloat8, convertible
+from fp8bench.modes.torchao import TorchAOFloat8, convertible, require_convertible
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.vit import ViTMicro
 
@@ -84,3 +84,17 @@ def test_a_choice_that_matches_no_layer_is_refused_with_some():
 def test_the_recipe_that_cannot_be_emulated_is_unavailable_on_a_cpu():
     with pytest.raises(ModeUnavailable, match="rowwise_with_gw_hp"):
         TorchAOFloat8("rowwise_with_gw_hp").check(CPU)
+
+
+@pytest.mark.parametrize(
+    ("layers", "why"),
+    [
+        ({"head": nn.Linear(32, 16), "conv": nn.Conv2d(3, 8, 1)}, "head gives the logits, and stays plain; 1 Conv2d "),
+        ({"head": nn.Linear(32, 10), "mlp": nn.Linear(20, 32)}, "mlp is 20 x 32, no multiples of 16"),
+        ({"conv": nn.Conv2d(3, 8, 1)}, "it has no linear layer; 1 Conv2d layers are not linear layers"),
+    ],
+)
+def test_a_model_without_a_layer_to_convert_is_refused_with_a_layer_and_the_reason(layers, why):
+    with pytest.raises(ModeUnavailable) as refused:
+        require_convertible(nn.ModuleDict(layers))
+    assert f"so nothing would run in fp8: {why}" in refused.value.what
