@@ -5,6 +5,7 @@ defines for a light and for a dark screen. The colours of data are Okabe and Ito
 distinguish, and no meaning depends on colour alone. Text stays text.
 """
 
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -131,6 +132,9 @@ FILE, WIDE, NARROW = 760, 560, 340
 SMALL = 12
 MINUTE = 11
 
+LINE_PX = 16
+"""From one line of small text to the next."""
+
 
 @dataclass(frozen=True)
 class Chart(ABC):
@@ -147,13 +151,15 @@ class Chart(ABC):
 
 def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Element], float]:
     """Return the name and the detail of a row, side by side if both fit, and the position below them. They are above
-    the row's bar, not next to it, so that a long name fits a phone.
+    the row's bar, not next to it, so that a long name fits a phone; a long detail takes several lines.
     """
     named = f"{number}  {name}"
     elements: list[Element] = [Label(0, y + 13, shortened(named, width), bold=True)]
     if text_width(named) + text_width(detail, SMALL) + 16 <= width:
         return [*elements, Label(width, y + 13, detail, "faint", "end", SMALL)], y + 19
-    return [*elements, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
+    lines = folded(detail, width, SMALL)
+    below = [Label(0, y + 29 + LINE_PX * place, line, "faint", size=SMALL) for place, line in enumerate(lines)]
+    return [*elements, *below], y + 35 + LINE_PX * (len(lines) - 1)
 
 
 def described(rows: Iterable[tuple[int, str, str]]) -> str:
@@ -175,9 +181,27 @@ def text_width(text: str, size: float = 13) -> float:
     return 0.62 * size * len(text)
 
 
+def folded(text: str, room: float, size: float = 13) -> list[str]:
+    """Return the lines into which the text is divided to fit: at its colon, and then between words. There is at least
+    one line; a word that is too long is shortened.
+    """
+    if len(text) <= _fits(room, size):
+        return [text]
+    head, colon, rest = text.partition(": ")
+    if colon:
+        return [*folded(f"{head}:", room, size), *folded(rest, room, size)]
+    lines = textwrap.wrap(text, _fits(room, size), break_long_words=False, break_on_hyphens=False)
+    return [shortened(line, room, size) for line in lines]
+
+
+def _fits(room: float, size: float) -> int:
+    """Return how many letters fit."""
+    return max(3, int(room / (0.58 * size)))
+
+
 def shortened(text: str, room: float, size: float = 13) -> str:
     """Return as much of the text as fits; the table has the complete text."""
-    fits = max(3, int(room / (0.58 * size)))
+    fits = _fits(room, size)
     return text if len(text) <= fits else f"{text[: fits - 1]}\u2026"
 
 

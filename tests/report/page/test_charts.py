@@ -1,6 +1,7 @@
 """Charts: what is said stays within its width, places are in proportion, and nothing from elsewhere is markup."""
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +20,7 @@ from fp8bench.report.page.drawing import (
     Label,
     Line,
     Rect,
+    folded,
     shortened,
     svg,
     text_width,
@@ -227,6 +229,29 @@ def test_a_file_is_drawn_from_the_same_marks_and_the_same_bytes_each_time(suffix
 def test_a_long_name_is_shortened_and_a_short_one_is_not():
     assert shortened(LONG, 100).endswith("\u2026")
     assert shortened("p5", 100) == "p5"
+
+
+GAIN = "compiled+graphed, batch 256: +10.1 % (+9.4 to +10.8)"
+
+
+def test_a_detail_that_does_not_fit_takes_several_lines_and_loses_nothing():
+    assert folded(GAIN, 800, SMALL) == [GAIN]
+    assert folded(GAIN, 330, SMALL) == ["compiled+graphed, batch 256:", "+10.1 % (+9.4 to +10.8)"]
+    assert folded(GAIN, 120, SMALL) == ["compiled+graphed,", "batch 256:", "+10.1 % (+9.4 to", "+10.8)"]
+    assert folded("a" * 99, 100, SMALL) == [shortened("a" * 99, 100, SMALL)]
+    assert folded("", 100, SMALL) == [""]
+
+
+def test_bars_leave_room_for_each_line_of_a_detail():
+    bars = Bars("value", "", "", tuple(Bar(one, "p5", GAIN, 1.0, "1") for one in (1, 2)))
+    labels = [one for one in bars.draw(330).elements if isinstance(one, Label)]
+    said = [one.text for one in labels if one.size == SMALL and one.look == "faint"]
+    assert said == 2 * folded(GAIN, 330, SMALL)
+    down = [one.y for one in labels]
+    assert all(below - above >= 12 for above, below in pairwise(sorted(down)))
+    bars_at = [one.y for one in bars.draw(330).elements if isinstance(one, Rect)]
+    assert bars_at[0] > labels[2].y
+    assert bars.draw(330).height > bars_at[1]
 
 
 def test_a_file_has_title_and_caption_above_the_marks_of_the_page():
