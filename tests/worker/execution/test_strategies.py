@@ -6,9 +6,12 @@ from builders import config
 from outside.outside_plugins import Polite, TinyLinear
 from worker.execution.executing import PLAIN, settings, some_parts
 
+from fp8bench.launch.forecast import obstacle
+from fp8bench.machine.gpus import Machine
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy
 from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import CompileEvidence
 from fp8bench.worker.execution import reference
@@ -163,3 +166,19 @@ def test_rows_of_qkv_are_rearranged_by_heads_and_back():
     order = heads_together(width, size)
     assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     assert torch.argsort(order)[order].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"parallel": "fsdp"}, {"activation_checkpointing": "full"}, {"parallel": "ddp"}], ids=str
+)
+@pytest.mark.parametrize("asked", [{"compile": "on"}, {"cuda_graphs": "on"}], ids=str)
+def test_a_dry_run_refuses_what_a_rank_refuses(settings, asked):
+    """A dry run has no torch, and so a rule of its own."""
+    run = config(**{"world_size": 1, "mode": "baseline-bf16", **asked, **settings})
+    machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
+    try:
+        choose(run, BaselineBF16(), CUDA, ViTMicro())
+        refused = False
+    except ModeUnavailable:
+        refused = True
+    assert (obstacle(run, machine, load()) is not None) == refused
