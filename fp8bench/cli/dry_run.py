@@ -51,6 +51,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
     """
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     own = {*owned(prepared.variants), *(["mode"] if prepared.variants else [])}
+    origins = {name: resolved.origins["variants" if name in own else name] for name in requested}
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
     for entry, run in zip(prepared.entries, runs, strict=True):
         if entry.config in prepared.to_size:
@@ -59,7 +60,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
     settings = {
         "setting": requested,
         "value": [BY_VARIANT if name in own else _shown(name, value) for name, value in requested.items()],
-        "origin": [resolved.origins["variants" if name in own else name] for name in requested],
+        "origin": [*origins.values()],
     }
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
@@ -82,7 +83,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
             [*map(Sentence, outlook)],
         ),
         data={
-            "settings": {name: {"value": requested[name], "origin": resolved.origins[name]} for name in requested},
+            "settings": {name: {"value": requested[name], "origin": origins[name]} for name in requested},
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
