@@ -4,9 +4,9 @@ cost, and where a source disagrees with its own figures.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fp8bench.report.written import change, with_interval
+from fp8bench.report.written import change, with_interval, workers
 from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Point, counted, size_of, words_for, work_apart
+from fp8bench.scaling.points import Point, size_of, words_for, work_apart
 
 HALF_A_PERCENT = 0.005
 """By how much a percentage that is printed without decimals may differ."""
@@ -108,7 +108,7 @@ def about_prices(points: Sequence[Point]) -> list[str]:
         if one.usd_per_hour is None:
             continue
         dated = f"price of {one.price_as_of}" if one.price_as_of else one.price_source or "a price without a date"
-        of_node = counted(one.world_size // one.nodes, one.device)
+        of_node = workers(one.world_size // one.nodes, one.device)
         said[f"{one.instance}: {one.usd_per_hour / one.nodes:,.2f} USD/h for {of_node} of a node ({dated})."] = None
     return list(said)
 

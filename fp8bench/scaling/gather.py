@@ -12,7 +12,8 @@ from fp8bench.pricing.choose import require_region
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.select import Filter, Measurement, in_micro_batches, select
-from fp8bench.scaling.points import Found, Point, compared, counted, names_of, of_runs, of_throughput, words_for
+from fp8bench.report.written import workers
+from fp8bench.scaling.points import Found, Point, compared, names_of, of_runs, of_throughput, words_for
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -195,7 +196,7 @@ def _of_several_sizes(found: Sequence[Found], workload: str) -> list[Found]:
 def _sizes_of(found: Iterable[Found]) -> list[str]:
     """Return the sizes in words, e.g. `p4d: 8 GPUs, batch 64`."""
     said = [
-        f"{one.point.instance}: {counted(one.point.world_size, one.point.device)}"
+        f"{one.point.instance}: {workers(one.point.world_size, one.point.device)}"
         f"{f', batch {one.point.batch_size}' if one.point.batch_size else ''}"
         f"{f', {in_micro_batches(pieces)}' if (pieces := one.point.grad_accumulation or 1) > 1 else ''}"
         for one in found
@@ -226,7 +227,7 @@ def _pricing_day(records: Sequence[Record], figures: Sequence[ThroughputRecord],
 def _called(record: Record) -> str:
     what = record.what
     device = record.config.device if record.config else "cuda"
-    return f"{record.instance}:{what.mode} on {counted(what.world_size, device)}"
+    return f"{record.instance}:{what.mode} on {workers(what.world_size, device)}"
 
 
 def _with_micro_batches(record: Record) -> tuple[str, int | None]:

@@ -19,6 +19,7 @@ from fp8bench.kinds.run.unit_cost import unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
 from fp8bench.records.select import Measurement, in_micro_batches
+from fp8bench.report.written import workers
 from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen, made_of
@@ -291,13 +292,7 @@ def size_of(point: Point) -> str:
     """Return the size in words: `1 node`, or within one node `2 GPUs`."""
     if point.nodes > 1:
         return f"{point.nodes} nodes"
-    return "1 node" if point.source != "measured" else counted(point.world_size, point.device)
-
-
-def counted(workers: int, device: Device) -> str:
-    """Return the number of workers in words: `2 GPUs`, `1 process`."""
-    one, several = words_for([device])
-    return f"{workers} {one if workers == 1 else several}"
+    return "1 node" if point.source != "measured" else workers(point.world_size, point.device)
 
 
 def words_for(devices: Iterable[Device]) -> tuple[str, str]:

@@ -15,7 +15,8 @@ from fp8bench.predict.step import BOTH_DIRECTIONS
 from fp8bench.predict.work import BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN
 from fp8bench.records.named import find_kept
 from fp8bench.records.results import read_kind
-from fp8bench.scaling.points import Found, Point, counted, words_for
+from fp8bench.report.written import workers
+from fp8bench.scaling.points import Found, Point, words_for
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, suffix
@@ -245,7 +246,7 @@ def _network(point: Point, instance: Instance | None, wanted: Wanted) -> tuple[f
         found = link("all-reduce", _timed(record), config.world_size)
         return found.bus_gb_s, (
             f"links between nodes: {found.bus_gb_s:.3g} GB/s of bus bandwidth, as {config.nodes} nodes of "
-            f"{record.instance} with {counted(config.world_size, config.device)} were measured"
+            f"{record.instance} with {workers(config.world_size, config.device)} were measured"
         )
     known = (instance.network or {}).get("gbps") if instance else None
     if not isinstance(known, int | float):
@@ -264,7 +265,7 @@ def _within(point: Point, wanted: Wanted, catalog: Catalog) -> tuple[Link, list[
         found = link("all-reduce", _timed(record), ranks)
         return found, [
             f"links within a node: {found.bus_gb_s:.3g} GB/s of bus bandwidth and {found.latency_s * 1e6:.0f} us for a "
-            f"small message, as {counted(ranks, record.config.device)} of {record.instance} were measured"
+            f"small message, as {workers(ranks, record.config.device)} of {record.instance} were measured"
         ]
     gpu = catalog.gpus.get(point.gpu)
     if gpu is None or gpu.nvlink_gb_s is None:
