@@ -3,37 +3,36 @@ depend on the mode. Rows are of the same work. Pure.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fp8bench.kinds.run.row import Row
 
 
-def like_modes(rows: Sequence[Row], reference: Row) -> Row | None:
-    """Return the best row of the other instance in the reference's mode, of the same batch size if there is one. None
-    if the mode is missing there, or if the rows are not of two instances with several modes each.
+class Chosen(NamedTuple):
+    """Rows of two instances. like: the other instance's best in the reference's mode, of the same batch size if there
+    is one. best: its best of all. against: the best of the reference's instance.
+    """
+
+    like: Row
+    best: Row
+    against: Row
+
+
+def of_two_instances(rows: Sequence[Row], reference: Row) -> Chosen | None:
+    """Return what to compare. None if the rows are not of two instances with several modes each, if the mode is missing
+    on the other, or if the table says as much already, because the reference is the best of its instance.
     """
     priced = [row for row in rows if row.units_per_usd and row.status == "ok"]
-    instances = dict.fromkeys(row.instance for row in priced)
-    modes = [{row.mode_label for row in priced if row.instance == name} for name in instances]
-    if len(instances) != 2 or reference.instance not in instances or min(map(len, modes)) < 2:
-        return None
-    like = [row for row in priced if row.instance != reference.instance and row.mode_label == reference.mode_label]
+    mine = [row for row in priced if row.instance == reference.instance]
+    theirs = [row for row in priced if row.instance != reference.instance]
+    like = [row for row in theirs if row.mode_label == reference.mode_label]
     alike = [row for row in like if row.batch_size == reference.batch_size]
-    return best(alike or like)
-
-
-def best_of_each(rows: Sequence[Row], reference: Row) -> tuple[Row, Row] | None:
-    """Return the best row of the other instance and that of the reference's; None if the table says as much already,
-    because the latter is the reference, or if `like_modes` has nothing to set beside it.
-    """
-    like = like_modes(rows, reference)
-    mine = best([row for row in rows if row.instance == reference.instance])
-    theirs = None if like is None else best([row for row in rows if row.instance == like.instance])
-    if like is None or mine is None or theirs is None or mine.run_id == reference.run_id:
+    several = all(len({row.mode_label for row in one}) > 1 for one in (mine, theirs))
+    if not like or not several or len({row.instance for row in theirs}) > 1:
         return None
-    return theirs, mine
+    against = _best(mine)
+    return None if against.run_id == reference.run_id else Chosen(_best(alike or like), _best(theirs), against)
 
 
-def best(rows: Sequence[Row]) -> Row | None:
-    """Return the row that buys most for a dollar; None without one that has a price."""
-    priced = [row for row in rows if row.units_per_usd and row.status == "ok"]
-    return max(priced, key=lambda row: row.units_per_usd or 0.0, default=None)
+def _best(rows: Sequence[Row]) -> Row:
+    return max(rows, key=lambda row: row.units_per_usd or 0.0)

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.between import best_of_each, like_modes
+from fp8bench.kinds.run.between import of_two_instances
 from fp8bench.kinds.run.row import Between, Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing import cost
@@ -92,13 +92,16 @@ def _between(
     allow_mismatch: bool,
 ) -> Between | None:
     """Return the comparison of two instances. rows: compared with the reference. of, found: by the run's id."""
-    like, pair = like_modes(rows, reference), best_of_each(rows, reference)
-    if like is None or pair is None or like.gain_vs_reference is None:
+    pair = of_two_instances(rows, reference)
+    if pair is None or pair.like.gain_vs_reference is None:
         return None
-    one, other = pair
-    alike = likeness(of[one.run_id], of[other.run_id], allow_mismatch)
-    best = compared_with(one, other, found[one.run_id], found[other.run_id], alike)
-    return None if best.gain_vs_reference is None else Between(like=like, reference=reference, best=best, against=other)
+    one, other = pair.best.run_id, pair.against.run_id
+    best = compared_with(
+        pair.best, pair.against, found[one], found[other], likeness(of[one], of[other], allow_mismatch)
+    )
+    if best.gain_vs_reference is None:
+        return None
+    return Between(like=pair.like, reference=reference, best=best, against=pair.against)
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
