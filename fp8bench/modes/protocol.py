@@ -39,7 +39,8 @@ more method, `step_state(model)`, which returns them in a fixed order. Steps are
 state after them is compared too.
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -118,6 +119,12 @@ class Mode(Protocol):
         """Return what ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; other
         keys are kept too.
         """
+
+
+def apart(mode: Mode) -> AbstractContextManager[Any]:
+    """Return the context for a second model in this process: what a library keeps for all models is set aside in it."""
+    own: Callable[[], AbstractContextManager[Any]] = getattr(mode, "apart", nullcontext)
+    return own()
 
 
 def stated(mode: Mode | type[Mode], name: str) -> Any:

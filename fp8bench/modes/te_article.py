@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fp8bench.modes.te_block import transformer_layer
+from fp8bench.modes.te_block import TEBlock, transformer_layer
 from fp8bench.modes.timm_block import Block, BlockShape
 from fp8bench.modes.transformer_engine import TEBF16, TEFP8, import_te
 
@@ -50,6 +50,8 @@ class TEFP8Article(TEFP8):
 
 class ArticleBlock(nn.Module):
     """The articles' TE_Block: sizes and dropouts are passed, everything else has the default."""
+
+    plain_weights = TEBlock.plain_weights
 
     def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ stream of the TransformerLayer is bf16 and timm's is float32. Both are within th
 stated in the evidence.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -28,10 +28,25 @@ from fp8bench.modes.timm_block import Block, BlockShape
 from fp8bench.schema.errors import ModeUnavailable
 
 
+_PAIRS = ("weight", "bias")
+
+_OF_LAYER = {
+    **{f"self_attention.layernorm_qkv.layer_norm_{one}": f"norm1.{one}" for one in _PAIRS},
+    **{f"self_attention.layernorm_qkv.{one}": f"attn.qkv.{one}" for one in _PAIRS},
+    **{f"self_attention.layernorm_qkv.{role}_{one}": f"attn.qkv.{one}" for role in ("query", "key", "value") for one in _PAIRS},
+    **{f"self_attention.proj.{one}": f"attn.proj.{one}" for one in _PAIRS},
+    **{f"layernorm_mlp.layer_norm_{one}": f"norm2.{one}" for one in _PAIRS},
+    **{f"layernorm_mlp.{linear}_{one}": f"mlp.{linear}.{one}" for linear in ("fc1", "fc2") for one in _PAIRS},
+}
+"""The plain block's name of each weight of a te.TransformerLayer, and of one that has queries, keys and values apart."""
+
+
 class _ConvertedBlock(nn.Module):
     """The base of both blocks: timm's call signature, and a note of the residual stream's dtype."""
 
     residual_dtype: torch.dtype | None = None
+    plain_weights: ClassVar[dict[str, str]] = {f"layer.{name}": of for name, of in _OF_LAYER.items()}
+    """The plain block's name of each weight."""
 
     def forward(self, x: torch.Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False) -> torch.Tensor:
         """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
@@ -77,6 +92,14 @@ class TEBlock(_ConvertedBlock):
 
 class TESDPABlock(_ConvertedBlock):
     """Transformer Engine's linear layers around torch's attention, with residuals added as in timm."""
+
+    plain_weights: ClassVar[dict[str, str]] = {
+        **{f"qkv.layer_norm_{one}": f"norm1.{one}" for one in _PAIRS},
+        **{f"qkv.{one}": f"attn.qkv.{one}" for one in _PAIRS},
+        **{f"proj.{one}": f"attn.proj.{one}" for one in _PAIRS},
+        **{f"mlp.layer_norm_{one}": f"norm2.{one}" for one in _PAIRS},
+        **{f"mlp.{linear}_{one}": f"mlp.{linear}.{one}" for linear in ("fc1", "fc2") for one in _PAIRS},
+    }
 
     def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()

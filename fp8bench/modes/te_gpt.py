@@ -154,22 +154,11 @@ class TEGPTLayer(nn.Module):
         for weight in self.accumulated():
             weight.main_grad.zero_()
 
-    def weight_gradients(self) -> dict[str, Tensor]:
-        """Return the complete gradients that exist, by the plain layer's names. Every rank must call this."""
-        found = {}
-        names = {id(weight): name for name, weight in self.layer.named_parameters()}
-        for name, target in self._weights():
-            parts = [self._whole(names[id(weight)], weight) for weight in target]
-            came = [part for part in parts if part is not None]
-            if len(came) == len(parts):
-                found[name] = torch.cat(came)
-        return found
-
-    def _whole(self, name: str, weight: Any) -> Tensor | None:
-        gradient = getattr(weight, "main_grad", None) if weight.grad is None else weight.grad
-        if gradient is None:
-            return None
-        return gradient if self.group is None else self.shares[name].whole(gradient, self.group)
+    @property
+    def plain_weights(self) -> dict[str, str]:
+        """The plain layer's name of each weight; a divided layer's are parts of them."""
+        names = {id(weight): f"layer.{name}" for name, weight in self.layer.named_parameters()}
+        return {names[id(weight)]: of for of, target in self._weights() for weight in target}
 
     def _made(self, **options: Any) -> Any:
         layer = self.te.TransformerLayer(

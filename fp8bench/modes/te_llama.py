@@ -20,7 +20,7 @@ residual stream is bf16, and the plain model's is float32. The head and the embe
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -75,6 +75,16 @@ def convert_llama(
 
 class TELlamaLayer(nn.Module):
     """te.TransformerLayer with the call signature of LlamaDecoderLayer."""
+
+    plain_weights: ClassVar[dict[str, tuple[str, ...]]] = {
+        "layer.self_attention.layernorm_qkv.layer_norm_weight": ("input_layernorm.weight",),
+        "layer.self_attention.layernorm_qkv.weight": tuple(f"self_attn.{one}_proj.weight" for one in "qkv"),
+        "layer.self_attention.proj.weight": ("self_attn.o_proj.weight",),
+        "layer.layernorm_mlp.layer_norm_weight": ("post_attention_layernorm.weight",),
+        "layer.layernorm_mlp.fc1_weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+        "layer.layernorm_mlp.fc2_weight": ("mlp.down_proj.weight",),
+    }
+    """The plain layer's names of each weight."""
 
     residual_dtype: torch.dtype | None = None
     shares: dict[str, Share]

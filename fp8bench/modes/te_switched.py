@@ -63,18 +63,6 @@ class Switched:
         for _, layer in _named(model, TEGPTLayer):
             layer.clear_gradients()
 
-    def weight_gradients(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        """Return gradients by the plain model's names. If ranks share layers, every rank must call this method."""
-        layers = _named(model, TEGPTLayer)
-        found = {
-            name: weight.grad
-            for name, weight in model.named_parameters()
-            if weight.grad is not None and not any(name.startswith(f"{layer}.") for layer, _ in layers)
-        }
-        for name, layer in layers:
-            found |= {f"{name}.{of}": gradient for of, gradient in layer.weight_gradients().items()}
-        return found
-
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
         """Share the converted layers among the ranks of a group, in place. Returns, by name, this rank's share of each
         weight that is divided, or whose gradient must be summed over the group.

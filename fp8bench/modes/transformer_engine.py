@@ -11,8 +11,8 @@ every rank uses the same scales.
 Transformer Engine is imported on first use, never with this file.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -156,6 +156,15 @@ class TEBF16(Switched):
         """Run Transformer Engine's own checkpoint, whose second forward pass is in fp8 as the first is."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
+    def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
+        """Return the plain model's names of each trained weight of a converted block; others keep their names."""
+        found = {}
+        for name, block in model.named_modules():
+            stated: dict[str, str | tuple[str, ...]] = getattr(block, "plain_weights", {})
+            for own, of in stated.items():
+                found[f"{name}.{own}"] = tuple(f"{name}.{one}" for one in ((of,) if isinstance(of, str) else of))
+        return found
+
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return the number of Transformer Engine layers in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
@@ -205,8 +214,6 @@ class TEFP8(TEBF16):
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
         self.tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": settle})
         self.compile_policy = compile_policy(self.recipe)
-        if self.recipe == "delayed":
-            self.twin_refusal = "Transformer Engine rolls the amax histories of all models of a process together"
 
     def check(self, device: torch.device) -> None:
         """Check the requirements of te-bf16, and those of the recipe as Transformer Engine states them."""
@@ -302,6 +309,19 @@ class TEFP8(TEBF16):
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
+    def forget(self, model: nn.Module) -> None:
+        """Let the scales of delayed scaling be as if no pass had run."""
+        state = self.step_state(model)
+        for scale, history in zip(state[::2], state[1::2], strict=True):
+            scale.fill_(1)
+            history.zero_()
+
+    def apart(self) -> AbstractContextManager[Any]:
+        """Return the context for a second model: Transformer Engine rolls the amax histories of all models of a process
+        together, at the end of each pass of any.
+        """
+        return own_state()
+
     def fp8_weights(self) -> AbstractContextManager[Any]:
         """Return the context in which a layer is created."""
         if "fp8-weights" not in self.te_switches:
@@ -314,6 +334,29 @@ class TEFP8(TEBF16):
         if self._resolved is None:
             self._resolved = make_recipe(self._named)
         return self._resolved
+
+
+@contextmanager
+def own_state() -> Iterator[None]:
+    """Within the context, give this process a new state of Transformer Engine's, and the old one again after it. Raises
+    ModeUnavailable for a release whose state is not replaced by its `reset`.
+    """
+    from transformer_engine.pytorch.quantization import FP8GlobalStateManager as Manager
+
+    before = {name: value for name, value in vars(Manager).items() if not name.startswith("__")}
+    Manager.reset()
+    kept = [name for name, value in before.items() if isinstance(value, dict | list) and value is vars(Manager)[name]]
+    try:
+        if kept:
+            raise ModeUnavailable(
+                f"{versions()} keeps one state for all models of a process ({', '.join(kept)}), so te-fp8's steps have "
+                "nothing to be compared with",
+                "Use Transformer Engine 2.20 or newer",
+            )
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(Manager, name, value)
 
 
 def te_layers(model: nn.Module) -> list[Any]:

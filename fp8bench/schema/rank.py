@@ -33,6 +33,21 @@ class Tolerance(Frozen):
     settle_passes: int = Field(default=0, ge=0)
 
 
+class BlockParity(Frozen):
+    """What the gate measured block by block (see `worker.blocks`): the largest error of any block."""
+
+    blocks: int
+    output_error: float | None
+    input_gradient_error: float | None
+    weight_gradient_error: float | None = Field(description="by the plain model's names")
+    of_bound: float | None = Field(description="the largest error as a share of its bound, which differs by block")
+    closest: str = Field(description="what that error is of")
+    compared_weights: int = Field(description="of the plain model's trained weights")
+    rounding_weights: tuple[str, ...] = Field(
+        description="those whose gradient is rounding (a key's bias), judged by its size; * is a number"
+    )
+
+
 class Parity(Frozen):
     """What the parity gate measured. Errors are relative; an error of 1 means nothing in common."""
 
@@ -52,6 +67,7 @@ class Parity(Frozen):
         default=None, description="the same error if layers are rounded to fp8 and nothing else; null without fp8"
     )
     rounding_input_gradient_error: float | None = None
+    blocks: BlockParity | None = Field(default=None, description="null in older records, which were proved as a whole")
     tolerance: Tolerance
 
 

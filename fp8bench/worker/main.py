@@ -154,9 +154,9 @@ def proof_of(
 ) -> Proof:
     """Run the parity gate. Ranks that already share layers then see the same batch."""
     if not choice.strategy.divides_early:
-        return parity.prove(mode, workload, rank, device)
+        return parity.prove(mode, workload, rank, device, choice.strategy)
     _, group = samples_of(config, rank)
-    return parity.prove(mode, workload, group, device, choice.strategy.divide)
+    return parity.prove(mode, workload, group, device, choice.strategy)
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:

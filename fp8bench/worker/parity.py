@@ -1,7 +1,11 @@
 """The parity gate proves that a mode computes the same thing before it is timed.
 
-One batch goes through the plain model (bf16 autocast) and, with the same weights, through the converted one. This gives
-five numbers, and more for some workloads, all of them relative and without unit:
+The plain model is built, its trained weights are perturbed (`plain_weights.perturb`), and one batch goes through it
+under bf16 autocast. Then it is converted, and examined in three ways:
+
+  by name    the converted model trains the plain model's weights, all of them and no others, and they hold its numbers
+  by block   each block, and what lies between them, computes the plain one's output and gradients (`blocks`)
+  as a whole  the same batch gives, relative and without unit:
 
   logits_error          the larger of |z' - z| / |z| and, after subtracting the mean over the batch from both,
                         |c' - c| / |c|. The second is the error in what the *input* contributes to the logits: in a
@@ -15,28 +19,26 @@ five numbers, and more for some workloads, all of them relative and without unit
   leakage               the gradient of one sample's logits at the *other* samples of the batch, divided by that at its
                         own: 0 unless samples see each other. Small or shallow models attend so weakly when fresh that
                         attention across the batch would hide within the other bounds; it cannot hide here.
-  weight_gradient_error for a workload that ends with its gradients: |g' - g| / |g| of the weight that is furthest off,
-                        by its name in the plain model; 1 if one is missing. Float32 gradients are read where they
-                        are accumulated. A single weight may be twice as far off as the gradient at the input.
   later_leakage         for a causal workload: the gradient of the logits of the sample's first half at the tokens of
                         its second half, divided by that at the first half: 0 unless tokens see later tokens, and so
                         the targets that they must predict.
 
-How far an fp8 mode's logits and gradient may be off follows from what rounding alone does to the model: the gate looks
-at the plain model once more with its layers rounded (see `worker.rounding`), which gives two more numbers,
+How far an fp8 mode may be off follows from what rounding alone does to the model and to each block: the gate looks at
+the plain model once more with its layers rounded (see `worker.rounding`), which gives two more numbers,
 rounding_logits_error and rounding_input_gradient_error.
 
 |.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives 0.17
 and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93 and
 more.
 
-The gate does not prove torch.compile's output, because the model is examined before it is compiled (`execution.proof`
-does that), nor does it prove convergence.
+After the gate the model has its initial weights, and an fp8 recipe with scales the scales that a few passes with these
+weights give: training starts as if nothing had been proved. The gate proves neither torch.compile's output nor the
+optimizer (`execution.proof` does), nor convergence.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -44,39 +46,45 @@ from torch import Tensor, nn
 
 from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.schema.rank import Parity, Tolerance
+from fp8bench.schema.rank import BlockParity, Parity, Tolerance
+from fp8bench.worker import blocks
+from fp8bench.worker.execution.copies import size
+from fp8bench.worker.execution.parallel.ddp import DDP
+from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
+from fp8bench.worker.plain_weights import (
+    QUANTIZED,
+    Tie,
+    as_trained,
+    faults_of,
+    perturb,
+    ties,
+    trained_weights,
+)
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.worker.rounding import explained, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")
-OfWeights = Callable[[nn.Module], Mapping[str, Tensor]]
-"""Returns the gradients of a model's weights, by the plain model's names."""
 
-
-def no_weights(_model: nn.Module) -> Mapping[str, Tensor]:
-    """Return no gradients: they are not examined."""
-    return {}
-
-
-OF_ONE_WEIGHT = 2.0
-"""How many times further off the gradient of one weight may be than that at the input, which all weights affect."""
+ROOM = 4.0
+"""The plain model stays on the GPU beside the converted one if so many times its weights are free: passes of both, the
+copies of weights that autocast makes, and a block's gradients, several times.
+"""
 
 
 @dataclass(frozen=True)
 class View:
     """A model seen from outside. logits: [batch, ...] float32. loss: a float. input_gradient: shaped as the inputs, or
-    as the embeddings of tokens. weight_gradients: by the plain model's names; empty if not examined.
+    as the embeddings of tokens.
     """
 
     logits: Tensor
     loss: float
     input_gradient: Tensor
     sdpa_kernels: frozenset[str]
-    weight_gradients: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def look(
@@ -84,28 +92,27 @@ def look(
     workload: Workload,
     batch: Batch,
     context: AbstractContextManager[Any] | None = None,
-    of_weights: OfWeights = no_weights,
     scale: float = 1.0,
+    beside: Callable[[], Sequence[Tensor]] = tuple,
 ) -> View:
-    """Run one forward and backward pass; no weight changes, and no gradient is left behind. of_weights: returns the
-    gradients of weights. scale: multiplies the loss and divides the gradients.
+    """Run one forward and backward pass; no weight changes, and no gradient of a weight is computed for its own sake.
+    scale: multiplies the loss and divides the gradients. beside: returns more tensors of the pass that take theirs.
     """
     inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
-    (loss * scale).backward()
-    found = {name: gradient.detach().clone() / scale for name, gradient in of_weights(model).items()}
-    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels, found)
+    (loss * scale).backward(inputs=[inputs, *(one for one in beside() if one is not inputs)])
+    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
 
 
-def look_scaled(
-    model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode, of_weights: OfWeights = no_weights
-) -> View:
-    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last."""
+def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> tuple[View, float]:
+    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last; return
+    that too.
+    """
     for scale in modes.stated(mode, "gate_scales"):
-        view = look(model, workload, batch, mode.forward_context(), of_weights, scale)
+        view = look(model, workload, batch, mode.forward_context(), scale)
         if view.input_gradient.isfinite().all():
             break
-    return view
+    return view, scale
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,7 @@ def leakage(
     inputs, logits = _forward(logits_of, model, workload, batch, context)
     middle, causal = logits.shape[0] // 2, stated(workload, "causal")
     half = logits.shape[1] // 2
-    (logits[middle, :half] if causal else logits[middle]).float().sum().backward()
+    (logits[middle, :half] if causal else logits[middle]).float().sum().backward(inputs=[inputs])
     gradient = _take_gradient(model, inputs)
     own = gradient[middle].clone()
     gradient[middle] = 0
@@ -212,8 +219,8 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Proof:
-    """The converted model, the verdict on it, torch's attention kernels in its pass, the plain model's loss, and the
-    bounds on its steps as they will be executed.
+    """The converted model with its initial weights, the verdict on it, torch's attention kernels in its pass, the plain
+    model's loss, and the bounds on its steps as they will be executed. scale: of the loss, for float16.
     """
 
     model: nn.Module
@@ -221,56 +228,191 @@ class Proof:
     kernels: frozenset[str]
     plain_loss: float
     of_steps: Tolerance
+    scale: float = 1.0
 
 
-def prove(
-    mode: modes.Mode,
-    workload: Workload,
-    rank: int,
-    device: torch.device,
-    divide: Callable[[nn.Module], None] | None = None,
-) -> Proof:
-    """Build the plain model, look at it, convert it, and look again. Every rank does so, on its own GPU. divide: shares
-    the converted model among ranks that see the same batch, before the look; None if each rank has all of it.
+def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device, strategy: Strategy = DDP()) -> Proof:
+    """Build the plain model, look at it, convert another, and look again. Every rank does so, on its own GPU. strategy:
+    how ranks will be joined; one that divides layers early does so after the blocks were examined, and before the model
+    is looked at as a whole.
 
-    Raises what `mode.convert` and `divide` raise, on every rank (see worker.parallel.agreement).
+    Raises what `mode.convert` and `strategy.divide` raise, on every rank (see worker.parallel.agreement).
     """
     batch = next(workload.batches(stated(workload, "piece"), rank, device))
     model = workload.build(device)
-    plain = look(model, workload, batch, of_weights=_gradients(None, workload))
+    perturb(model, int(getattr(workload, "seed", 0)))
     with agreement():
         rounding = _rounding(mode, model)
-    alone = _rounding_alone(rounding, plain, model, workload, batch) if rounding is not None else None
+    plain = _plainly(model, workload, batch, rounding)
     with agreement():
-        model = mode.convert(model)
-        if divide is not None:
-            divide(model)
-    tolerance: Tolerance = modes.stated(mode, "tolerance")
+        model = mode.convert(_another(plain.model, workload, device))
+        found = ties(mode, model)
+        faults = faults_of(found, _weights(plain.model), _weights(model)) or _other_values(found, plain.model, model)
+    whole = {name: weight.shape for name, weight in trained_weights(model).items()}
+    early = strategy.divides_early
+    with modes.apart(mode) if early else nullcontext():
+        by_block, wrong = _by_block(mode, model, workload, batch, plain, found)
+    plain.model = nn.Identity()
+    if early:
+        with agreement():
+            strategy.divide(model)
+    else:
+        forget(mode, model)
+    _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
-    for _ in range(tolerance.settle_passes + reuses):
-        _begin(mode, model, first=True)
-        look(model, workload, batch, mode.forward_context())
     _begin(mode, model, first=not reuses)
-    converted = look_scaled(model, workload, batch, mode, _gradients(mode, workload))
+    converted, scale = look_scaled(model, workload, batch, mode)
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
-    parity = compare(plain, converted, leaked, tolerance, alone)
-    return Proof(model, parity, converted.sdpa_kernels, plain.loss, of_steps(parity.tolerance, tolerance))
+    tolerance: Tolerance = modes.stated(mode, "tolerance")
+    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *wrong], by_block)
+    if parity.passed:
+        _write_initial(found, workload.build(device), whole, model, strategy)
+        forget(mode, model)
+        _settle(mode, model, workload, batch)
+    return Proof(model, parity, converted.sdpa_kernels, plain.view.loss, of_steps(parity.tolerance, tolerance), scale)
+
+
+@dataclass
+class _Plain:
+    """The plain model, perturbed, and what it showed. rounding: what of it an fp8 mode rounds. alone: the errors that
+    this makes of logits and input gradient; None without fp8.
+    """
+
+    model: nn.Module
+    view: View
+    calls: list[blocks.Call]
+    glue: blocks.Glue
+    rounding: modes.Rounding | None
+    alone: tuple[float, float] | None
+
+
+def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes.Rounding | None) -> _Plain:
+    """Look at the plain model. One that leaves no room for another on the GPU waits on the host, to which its blocks
+    return after each comparison.
+    """
+    alone = None
+    place = _place(model)
+    other = None
+    if rounding is not None:
+        with rounded(model, rounding):
+            other = look(model, workload, batch)
+    with blocks.recording(model, place) as calls:
+        view = look(model, workload, batch, beside=lambda: blocks.tensors_of(calls))
+        blocks.recorded(calls)
+    glue = blocks.between(model, lambda: _loss(model, workload, batch), calls)
+    if other is not None:
+        alone = logits_error(view.logits, other.logits), relative_error([view.input_gradient], [other.input_gradient])
+    return _Plain(model.to(place), view, calls, glue, rounding, alone)
+
+
+def _place(model: nn.Module) -> torch.device:
+    """Return where the plain model waits beside the converted one: on the GPU if there is ample room."""
+    device = next(model.parameters()).device
+    if device.type != "cuda" or torch.cuda.mem_get_info(device)[0] > ROOM * size(model.parameters()):
+        return device
+    return torch.device("cpu")
+
+
+def _another(plain: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
+    """Return another plain model with the same weights and buffers."""
+    model = workload.build(device)
+    pairs = zip((*model.parameters(), *model.buffers()), (*plain.parameters(), *plain.buffers()), strict=True)
+    with torch.no_grad():
+        for mine, other in pairs:
+            mine.copy_(other)
+    return model
+
+
+def _weights(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in trained_weights(model).items()}
+
+
+def _by_block(
+    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, plain: _Plain, found: Sequence[Tie]
+) -> tuple[BlockParity, list[str]]:
+    """Examine the converted model block by block, as a later pass of a step if the mode reuses what the first stored."""
+    own: Tolerance = modes.stated(mode, "tolerance")
+    says_rounding = plain.rounding is not None or own.logits <= modes.BF16_TOLERANCE.logits
+    stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
+    pair = blocks.Pair(plain.model, model, found, mode.forward_context, plain.rounding, stated_errors)
+    reuses = bool(modes.stated(mode, "reuses"))
+    for _ in range(own.settle_passes + reuses):
+        _begin(mode, model, first=True)
+        blocks.examine(pair, plain.calls, look=False)
+    for scale in modes.stated(mode, "gate_scales"):
+        _begin(mode, model, first=not reuses)
+        compared, faults = blocks.examine(pair, plain.calls, scale)
+        if all(one.errors.finite for one in compared):
+            break
+    _begin(mode, model, first=True)
+    glue = plain.glue
+    if not faults:
+        shapes = _weights(plain.model)
+        glue = blocks.between(
+            model,
+            lambda: _loss(model, workload, batch, mode.forward_context()),
+            plain.calls,
+            lambda gradients: blocks.by_plain_names(found, gradients, shapes),
+        )
+    by_block, wrong = blocks.judged(compared, plain.glue, glue)
+    return by_block, [*faults, *wrong]
+
+
+def _loss(
+    model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
+) -> tuple[list[Tensor], Tensor]:
+    inputs, loss = _forward(lambda model, workload, batch: workload.loss(model, batch), model, workload, batch, context)
+    return [inputs], loss
+
+
+def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch) -> None:
+    """Run the passes that a recipe's scales need, and one whose stored weights later ones reuse."""
+    tolerance: Tolerance = modes.stated(mode, "tolerance")
+    for _ in range(tolerance.settle_passes + bool(modes.stated(mode, "reuses"))):
+        _begin(mode, model, first=True)
+        look(model, workload, batch, mode.forward_context())
+
+
+def forget(mode: modes.Mode, model: nn.Module) -> None:
+    """Let what a mode keeps from pass to pass be as if there had been none."""
+    own: Callable[[nn.Module], None] | None = getattr(mode, "forget", None)
+    if own is not None:
+        own(model)
+
+
+def _other_values(found: Sequence[Tie], plain: nn.Module, converted: nn.Module) -> list[str]:
+    """Return the first weight that does not hold the plain model's numbers; those that exist in fp8 alone are rounded."""
+    mine, theirs = trained_weights(converted), trained_weights(plain)
+    for tie in found:
+        for name, values in as_trained(tie, theirs, _weights(converted)).items():
+            weight, values = mine[name].detach(), values.detach().to(mine[name].device)
+            if type(mine[name]) is nn.Parameter and weight.dtype == values.dtype:
+                right = torch.equal(weight, values)
+            else:
+                right = relative_error([values.float()], [weight.float()]) <= QUANTIZED
+            if not right:
+                return [f"its weight {name} does not hold the numbers of {', '.join(tie.plain)}"]
+    return []
+
+
+@torch.no_grad()
+def _write_initial(
+    found: Sequence[Tie], fresh: nn.Module, whole: Mapping[str, torch.Size], model: nn.Module, strategy: Strategy
+) -> None:
+    """Give the model its initial weights: to the last digit what the workload builds. whole: the shapes of its weights
+    before ranks divided them.
+    """
+    weights, initial = trained_weights(model), trained_weights(fresh)
+    for tie in found:
+        for name, values in as_trained(tie, initial, whole).items():
+            part = strategy.part(name, values, weights[name]) if strategy.divides_early else values
+            weights[name].copy_(part)
 
 
 def _rounding(mode: modes.Mode, model: nn.Module) -> modes.Rounding | None:
     rounds: Callable[[nn.Module], modes.Rounding] | None = getattr(mode, "rounds", None)
     return rounds(model) if rounds is not None else None
-
-
-def _rounding_alone(
-    rounding: modes.Rounding, plain: View, model: nn.Module, workload: Workload, batch: Batch
-) -> tuple[float, float]:
-    """Return the errors of the logits and of the gradient at the input that rounding alone makes."""
-    with rounded(model, rounding):
-        found = look(model, workload, batch)
-    gradient = relative_error([plain.input_gradient], [found.input_gradient])
-    return logits_error(plain.logits, found.logits), gradient
 
 
 def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
@@ -281,33 +423,18 @@ def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
     announce(mode, first)
 
 
-def _gradients(mode: modes.Mode | None, workload: Workload) -> Callable[[nn.Module], Mapping[str, Tensor]]:
-    """Return what gives the gradients of weights by the plain model's names; it gives none if the workload is not
-    proved by them. mode: None for the plain model.
-    """
-    if not stated(workload, "proves_gradients"):
-        return lambda _model: {}
-    by_mode: Callable[[nn.Module], Mapping[str, Tensor]] | None = getattr(mode, "weight_gradients", None)
-    return by_mode or _by_name
-
-
-def _by_name(model: nn.Module) -> dict[str, Tensor]:
-    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-
-
-def weight_gradient_error(plain: Mapping[str, Tensor], converted: Mapping[str, Tensor]) -> float:
-    """Return the error of the weight that is furthest off; the error of a weight without a gradient is 1."""
-    return max(
-        relative_error([gradient.float()], [converted[name].float()]) if name in converted else 1.0
-        for name, gradient in plain.items()
-    )
-
-
 def compare(
-    plain: View, converted: View, leaked: Leaks, tolerance: Tolerance, rounding: tuple[float, float] | None = None
+    plain: View,
+    converted: View,
+    leaked: Leaks,
+    tolerance: Tolerance,
+    rounding: tuple[float, float] | None = None,
+    found: Sequence[str] = (),
+    by_block: BlockParity | None = None,
 ) -> Parity:
     """Measure and judge. A number that is not finite never passes. rounding: the errors of logits and gradient that
-    rounding alone makes, from which the bounds on them follow; None if the tolerance is all.
+    rounding alone makes, from which the bounds on them follow; None if the tolerance is all. found: faults by name and
+    by block, in words. by_block: the numbers of the blocks.
     """
     if rounding is not None:
         tolerance = explained(*rounding, modes.BF16_TOLERANCE, tolerance)
@@ -321,9 +448,8 @@ def compare(
     }
     if leaked.later is not None:
         measured["later_leakage"] = leaked.later
-    if plain.weight_gradients:
-        measured["weight_gradient_error"] = weight_gradient_error(plain.weight_gradients, converted.weight_gradients)
-    reason = judge(measured, tolerance, gradient_is_zero=not converted.input_gradient.any().item())
+    faults = [*judge(measured, tolerance, gradient_is_zero=not converted.input_gradient.any().item()), *found]
+    reason = f"it does not compute what the plain model does: {'; '.join(faults)}" if faults else None
     return Parity(
         passed=reason is None,
         reason=reason,
@@ -331,12 +457,14 @@ def compare(
         tolerance=tolerance,
         rounding_logits_error=finite(rounding[0]) if rounding else None,
         rounding_input_gradient_error=finite(rounding[1]) if rounding else None,
+        weight_gradient_error=by_block.weight_gradient_error if by_block else None,
+        blocks=by_block,
         **{name: finite(value) for name, value in measured.items()},
     )
 
 
-def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> str | None:
-    """Return why the mode does not compute what the plain model does, or None. Written so that NaN fails every test."""
+def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> list[str]:
+    """Return what sets the converted model apart as a whole, in words. Written so that NaN fails every test."""
     faults = []
     if not measured["separation"] >= tolerance.min_separation:
         faults.append(
@@ -359,9 +487,4 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
         error, bound = measured[f"{name}_error"], getattr(tolerance, name)
         if not error <= bound:
             faults.append(f"its {label} differ{'s' if name != 'logits' else ''} by {error:.3g} (at most {bound:.3g})")
-    error, bound = measured.get("weight_gradient_error", 0.0), OF_ONE_WEIGHT * tolerance.input_gradient
-    if not error <= bound:
-        faults.append(f"the gradient of one of its weights differs by {error:.3g} (at most {bound:.3g})")
-    if not faults:
-        return None
-    return "it does not compute what the plain model does: " + "; ".join(faults)
+    return faults

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 
@@ -14,7 +15,7 @@ def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 
 def norm(values: Tensor) -> float:
     """Return the Euclidean norm, in float64."""
-    return float(values.double().norm())
+    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))
 
 
 def ratio(part: float, whole: float) -> float:

@@ -92,7 +92,6 @@ class GPTLayerWorkload:
     name = "gpt-layer"
     unit = "tokens"
     causal: ClassVar[bool] = True
-    proves_gradients: ClassVar[bool] = True
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "weight_dtype")
     usual_length: ClassVar[int] = 2048
     architecture: ClassVar[dict[str, int]] = dict(hidden=4096, ffn=16384, heads=32)

@@ -50,8 +50,6 @@ class Workload(Protocol):
     RunConfig that its class takes as keywords. packages: the packages that build its model, whose versions are
     recorded. causal: whether there is a logit for every token, [batch, tokens, ...], that depends on no later token.
     piece: samples that a proof processes at once: two or more, and a number that fp8 kernels can take.
-    proves_gradients: whether the gate also compares the gradient of every weight, which needs memory for two more
-    copies of all weights.
     """
 
     name: str
@@ -59,7 +57,6 @@ class Workload(Protocol):
     config_fields: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = False
-    proves_gradients: ClassVar[bool] = False
     piece: int = 16
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...
