@@ -33,7 +33,11 @@ _PAIRS = ("weight", "bias")
 _OF_LAYER = {
     **{f"self_attention.layernorm_qkv.layer_norm_{one}": f"norm1.{one}" for one in _PAIRS},
     **{f"self_attention.layernorm_qkv.{one}": f"attn.qkv.{one}" for one in _PAIRS},
-    **{f"self_attention.layernorm_qkv.{role}_{one}": f"attn.qkv.{one}" for role in ("query", "key", "value") for one in _PAIRS},
+    **{
+        f"self_attention.layernorm_qkv.{role}_{one}": f"attn.qkv.{one}"
+        for role in ("query", "key", "value")
+        for one in _PAIRS
+    },
     **{f"self_attention.proj.{one}": f"attn.proj.{one}" for one in _PAIRS},
     **{f"layernorm_mlp.layer_norm_{one}": f"norm2.{one}" for one in _PAIRS},
     **{f"layernorm_mlp.{linear}_{one}": f"mlp.{linear}.{one}" for linear in ("fc1", "fc2") for one in _PAIRS},

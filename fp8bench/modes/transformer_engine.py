@@ -305,7 +305,7 @@ class TEFP8(TEBF16):
     def step_state(self, model: nn.Module) -> list[torch.Tensor]:
         """Return the scales of delayed scaling and the amax histories behind them; other recipes have no state."""
         scaled = [*te_layers(model), *(te_attentions(model) if self._named.fp8_attention else ())]
-        metas = [layer.fp8_meta.get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
+        metas = [getattr(layer, "fp8_meta", {}).get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 

@@ -73,7 +73,6 @@ class Errors:
     input_gradient: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
 
-
     @property
     def finite(self) -> bool:
         """Whether every error is a number."""
@@ -289,7 +288,9 @@ class Pair:
     stated: tuple[float, float] = (0.0, 0.0)
 
 
-def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = True) -> tuple[list[Compared], list[str]]:
+def examine(
+    pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = True
+) -> tuple[list[Compared], list[str]]:
     """Run every call on the converted model, in one context, and on the plain one. Returns what was compared, and in
     words which blocks are missing or give something of another kind. scale: multiplies gradients at outputs, for
     float16. look: False only runs the converted model, for a recipe whose scales come from earlier passes.
@@ -330,10 +331,15 @@ def _compared(pair: Pair, call: Call, found: Result, device: torch.device) -> Co
     home = next(block.parameters()).device
     names = {weight: name for name, weight in trained_weights(pair.plain).items()}
     block.to(device)
-    as_is, exact = _alone(block, call, names, device), _exactly(block, call, names, device)
+    as_is, exact = _alone(block, call, names, device), _cast(block, call, names, device, torch.float32)
     through = None if (pass_by := call.through()) is None else (pass_by[0].to(device), pass_by[1].to(device))
     rounding = [_hypot(_errors(as_is, exact, through), _storage(as_is, through))]
     sizes = [_sizes(as_is), _sizes(exact)]
+    if device.type == "cpu":
+        # There torch's norms add up 16-bit gradients in 16 bits: what rounding does to them depends on their input.
+        in_bf16 = _cast(block, call, names, device, torch.bfloat16)
+        rounding[0] = _hypot(rounding[0], _errors(as_is, in_bf16, through))
+        sizes.append(_sizes(in_bf16))
     if pair.rounding is not None:
         with rounded(pair.plain, pair.rounding):
             in_fp8 = _alone(block, call, names, device)
@@ -450,13 +456,15 @@ def _alone(
     return result
 
 
-def _exactly(block: nn.Module, call: Call, names: Mapping[nn.Parameter, str], device: torch.device) -> Result:
-    """Run one call in float32."""
-    if all(weight.dtype == torch.float32 for weight in block.parameters()):
-        return _alone(block, call, names, device, torch.float32)
-    copy = deepcopy(block).float()
+def _cast(
+    block: nn.Module, call: Call, names: Mapping[nn.Parameter, str], device: torch.device, dtype: torch.dtype
+) -> Result:
+    """Run one call with arguments and weights of this dtype, without autocast."""
+    if all(weight.dtype == dtype for weight in block.parameters()):
+        return _alone(block, call, names, device, dtype)
+    copy = deepcopy(block).to(dtype)
     pairs = zip(copy.parameters(), block.parameters(), strict=True)
-    return _alone(copy, call, {own: names[of] for own, of in pairs if of in names}, device, torch.float32)
+    return _alone(copy, call, {own: names[of] for own, of in pairs if of in names}, device, dtype)
 
 
 def _leaf(value: Any, device: torch.device | None = None, dtype: torch.dtype | None = None) -> Any:
@@ -464,8 +472,10 @@ def _leaf(value: Any, device: torch.device | None = None, dtype: torch.dtype | N
     if not isinstance(value, Tensor):
         return value
     to = dtype if value.is_floating_point() else None
-    return value.detach().to(device=device or value.device, dtype=to or value.dtype, copy=True).requires_grad_(
-        value.requires_grad
+    return (
+        value.detach()
+        .to(device=device or value.device, dtype=to or value.dtype, copy=True)
+        .requires_grad_(value.requires_grad)
     )
 
 

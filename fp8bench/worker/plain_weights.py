@@ -56,9 +56,7 @@ def _no_others(_model: nn.Module) -> dict[str, str]:
     return {}
 
 
-def faults_of(
-    ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: Mapping[str, torch.Size]
-) -> list[str]:
+def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: Mapping[str, torch.Size]) -> list[str]:
     """Return why the trained weights of a converted model are not those of the plain one; empty if they are. plain,
     converted: shapes by name.
     """
