@@ -27,7 +27,6 @@ from torch import nn
 from fp8bench.modes.timm_block import Block, BlockShape
 from fp8bench.schema.errors import ModeUnavailable
 
-
 _PAIRS = ("weight", "bias")
 
 _OF_LAYER = {
@@ -42,7 +41,7 @@ _OF_LAYER = {
     **{f"layernorm_mlp.layer_norm_{one}": f"norm2.{one}" for one in _PAIRS},
     **{f"layernorm_mlp.{linear}_{one}": f"mlp.{linear}.{one}" for linear in ("fc1", "fc2") for one in _PAIRS},
 }
-"""The plain block's name of each weight of a te.TransformerLayer, and of one that has queries, keys and values apart."""
+"""The plain block's name of each weight of a te.TransformerLayer, also of one with queries, keys and values apart."""
 
 
 class _ConvertedBlock(nn.Module):

@@ -5,7 +5,6 @@ te_gpt.py), and share the layer among ranks (see te_parallel.py).
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
 

@@ -126,6 +126,10 @@ class ExecutedEvidence(Frozen):
     loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
     gradient_error: float | None = Field(description="of the last step, all weights together")
     update_error: float | None = Field(description="of what the steps made of the weights, all together")
+    weight_error: float | None = Field(
+        default=None, description="of the single weight that is furthest off: its change, or Adam's moments of it"
+    )
+    furthest_weight: str | None = Field(default=None, description="that weight; null in older records, as its error")
     state_error: float | None = Field(
         default=None, description="of the scales that the mode keeps; null: it keeps none"
     )

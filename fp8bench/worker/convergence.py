@@ -21,7 +21,7 @@ time.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any, cast
@@ -39,10 +39,9 @@ from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
 from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, ready_to_train, uncompiled
-from fp8bench.worker.execution.copies import copied
 from fp8bench.worker.execution.decide import Execution, Gate, decide
-from fp8bench.worker.execution.step import Parts, PythonLaunch, forward, scales, weights
-from fp8bench.worker.main import profile, proved, require_fp8_kernels
+from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
+from fp8bench.worker.main import gate_of, profile, proved, require_fp8_kernels
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported
@@ -78,10 +77,10 @@ def _stages(
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, cast(Workload, workload), proof.model, choice) as (parts, batches):
         rate = Rate(parts)
-        start = Start.of(parts)
+        start = Snapshot.of(parts, HOST)
         warm = _Warm(config, parts, choice, progress)
-        execution = warm.up(batches, Gate(proof.of_steps, proof.plain_loss))
-        start.again(parts)
+        execution = warm.up(batches, gate_of(config, proof))
+        start.restore(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)
         progress.announce(warm.steps + config.steps, warm.pace_s)
@@ -147,31 +146,6 @@ def rate_at(step: int, plan: TextPlan) -> float:
 
 HOST = torch.device("cpu")
 """Where the start is kept: it is needed once, and a GPU may have no room for it during training."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """The state before the first step, copied to the host, without the optimizer's, which is then zero."""
-
-    weights: list[Tensor]
-    buffers: list[Tensor]
-    scales: list[Tensor]
-
-    @classmethod
-    def of(cls, parts: Parts) -> "Start":
-        kept = (weights(parts), parts.plain.buffers(), scales(parts))
-        return cls(*(copied(tensors, HOST) for tensors in kept))
-
-    def again(self, parts: Parts) -> None:
-        """Restore the start, in place."""
-        now = [*weights(parts), *parts.plain.buffers(), *scales(parts)]
-        with torch.no_grad():
-            for tensor, then in zip(now, [*self.weights, *self.buffers, *self.scales], strict=True):
-                tensor.copy_(then)
-            for state in parts.optimizer.state.values():
-                for value in state.values():
-                    if isinstance(value, Tensor):
-                        value.zero_()
 
 
 class _Warm:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -25,7 +26,7 @@ from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
-from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
+from fp8bench.worker.execution.decide import Execution, Gate, decide
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
@@ -87,11 +88,10 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
-        gate = Gate(proof.of_steps, proof.plain_loss)
 
         def as_decided(warm: Training) -> Training:
-            decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))
-            return replace(warm, launch=decided[0].launch) if needs_proof(choice, parts) else warm
+            decided.append(decide(config, parts, choice, warm.batches, gate_of(config, proof), progress.stage))
+            return replace(warm, launch=decided[0].launch)
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
@@ -147,6 +147,12 @@ def proved(
                 "parity",
             )
     return proof, choice
+
+
+def gate_of(config: RunConfig, proof: Proof) -> Gate:
+    """Return what the proof of steps needs to know from the gate's."""
+    names = frozenset(name for name, weight in proof.model.named_parameters() if weight.requires_grad)
+    return Gate(proof.of_steps, proof.plain_loss, partial(make_mode, config), names)
 
 
 def proof_of(

@@ -14,10 +14,10 @@ from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.counters import peak_memory
 from fp8bench.worker.execution import copies
 from fp8bench.worker.execution.build import choose, ready_to_train
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import proof_of, rank_group
+from fp8bench.worker.main import gate_of, proof_of, rank_group
 from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.workloads.llama import LLM1B
 
@@ -124,7 +124,7 @@ def _settled(run, rank, device, capture, changed):
                 parts,
                 choice,
                 batches,
-                Gate(proof.of_steps, proof.plain_loss),
+                gate_of(run, proof),
                 lambda _stage: None,
                 capture,
             )

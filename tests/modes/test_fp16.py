@@ -3,12 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from worker.execution.executing import CAPTURED, FrozenScales, Replayed, settings, some_parts
+from worker.execution.executing import CAPTURED, FrozenScales, Replayed, gate, settings, some_parts
 
 from fp8bench.modes.fp16 import BaselineFP16, LossScaling, _begin_momentum
-from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, step
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
@@ -87,9 +86,7 @@ class TestInTraining:
 
     def test_replayed_steps_are_proved_with_their_scale(self):
         parts, batches = some_parts(BaselineFP16())
-        found = decide(
-            settings(cuda_graphs="on"), parts, CAPTURED, batches, Gate(BF16_TOLERANCE, 0.0), lambda _: None, Replayed
-        )
+        found = decide(settings(cuda_graphs="on"), parts, CAPTURED, batches, gate(parts), lambda _: None, Replayed)
         assert found.executed.state_error == 0
 
     def test_a_scale_that_stands_still_is_found(self):
@@ -100,7 +97,7 @@ class TestInTraining:
                 parts,
                 CAPTURED,
                 batches,
-                Gate(BF16_TOLERANCE, 0.0),
+                gate(parts),
                 lambda _: None,
                 FrozenScales,
             )

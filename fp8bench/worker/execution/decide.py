@@ -1,12 +1,10 @@
-"""Goes from warm-up to what will be timed: proves, captures, or falls back with the reason.
+"""Goes from warm-up to what will be timed: proves the step, captures it, or falls back with the reason.
 
-    plainly eager steps -> back to the start -> capture -> the same steps replayed -> compared
-                                             (or, not captured, the same steps as compiled)
+    plainly run steps -> back to the start -> capture -> the same steps replayed -> compared
+                                          (or, not captured, the same steps from Python)
 
-The plain steps come first, because a graph keeps its memory, and both would not fit at once. A step that is neither
-compiled nor captured, with the complete model and one batch, is plain already: nothing about it is proved, and nothing
-is done here. A step whose model is sharded, whose batch is taken in micro-batches, or whose activations are recomputed
-is proved as it is.
+The plain steps come first, because a graph keeps its memory, and both would not fit at once. Every step is proved,
+whatever it is: what is timed is what was compared.
 
 With `--cuda-graphs auto`, a step that cannot be captured, or whose replay does not compute the same, is launched from
 Python, and the reason is recorded; with `on`, the former is unsupported and the latter invalid. Ranks decide together
@@ -17,20 +15,20 @@ import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import torch
-
+from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid
+from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence, Tolerance
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
-from fp8bench.worker.execution.copies import place_for
-from fp8bench.worker.execution.reference import NotProved, can_have_twin, reference_of, whole_bytes
+from fp8bench.worker.execution.copies import place_for, size
+from fp8bench.worker.execution.parallel.shards import local
+from fp8bench.worker.execution.reference import Expected, plain_steps
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
+from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot, scales
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch
@@ -38,25 +36,29 @@ from fp8bench.workloads.protocol import Batch
 
 @dataclass(frozen=True)
 class Execution:
-    """What will be timed, and what is known of it. executed: the proof; None if steps are launched plainly or not
-    proved. warning: what a reader should know, or None. captured_peak: peak bytes allocated during the capture.
+    """What will be timed, and what is known of it. executed: the proof. warning: what a reader should know, or None.
+    captured_peak: peak bytes allocated during the capture.
     """
 
     launch: Launch
     graph: GraphEvidence
     join: Join
     parallel: ParallelEvidence
-    executed: ExecutedEvidence | None = None
+    executed: ExecutedEvidence
     warning: str | None = None
     captured_peak: int = 0
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What the parity gate passes to this proof. tolerance: for steps. fresh_loss: of the plain model, untrained."""
+    """What the parity gate passes to this proof. tolerance: for steps. fresh_loss: of the plain model, untrained.
+    again: makes the mode anew. trained: names of the weights that the gate saw trained.
+    """
 
     tolerance: Tolerance
     fresh_loss: float
+    again: Callable[[], Mode]
+    trained: frozenset[str] = frozenset()
 
 
 Capture = Callable[[Parts, Batch], Replay]
@@ -76,45 +78,36 @@ def decide(
     proved. stage: called when a stage begins.
 
     Raises MeasurementInvalid if the steps as executed compute something else, and ModeUnavailable if a capture was
-    requested and is impossible.
+    requested and is impossible, or if memory does not suffice for the proof.
     """
-    decided = Execution(PythonLaunch(parts), choice.graph, parts.strategy.word, parallel_evidence(parts))
-    unproved = _nothing_to_compare(config, parts, choice)
-    if unproved is not None:
-        decided = _without_proof(decided, unproved)
-    elif needs_proof(choice, parts):
-        taken = [next(batches) for _ in range(PROOF_STEPS)]
-        stage("capturing" if choice.graph.enabled else "comparing")
-        place = place_for(proof.copies_size(parts) + whole_bytes(parts, config.optimizer), parts.device)
-        trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, gate, place)
-        decided = _decided(decided, trial, stage, capture)
-        del trial
+    taken = [next(batches) for _ in range(PROOF_STEPS)]
+    stage("capturing" if choice.graph.enabled else "comparing")
+    place = place_for(copies_size(parts, config), parts.device)
+    before = Snapshot.of(parts, place)
+    before.restore(parts)
+    expected = plain_steps(parts, gate.again, config.optimizer, taken, place)
+    trial = _Trial(config, choice, parts, before, taken, gate, expected)
+    try:
+        decided = _replayed(trial, stage, capture) if choice.graph.enabled else _launched(trial, choice.graph)
+    except (CaptureFailed, MeasurementInvalid) as refusal:
+        if config.cuda_graphs == "on" or not choice.graph.enabled:
+            raise
+        graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
+        # The failed capture may have left DDP in the middle of a step.
+        again = replace(trial, parts=joined_anew(parts))
+        decided = replace(_launched(again, graph), warning=f"steps were not replayed: {graph.reason}")
+    del trial, before, expected
     # The copies are gone; what is timed begins with fresh peaks.
     reset_peaks(parts.device)
     return decided
 
 
-def _nothing_to_compare(config: RunConfig, parts: Parts, choice: Choice) -> NotProved | None:
-    """Return why steps cannot be proved, if that is known before anything is copied: 40 GB on each of two GPUs for a
-    model of 7 billion parameters.
-    """
-    try:
-        if parts.strategy.sharded:
-            can_have_twin(parts, config.optimizer, choice.compile.enabled)
-    except NotProved as refusal:
-        if config.cuda_graphs == "on":
-            raise
-        return refusal
-    return None
-
-
-def _without_proof(plain: Execution, refusal: NotProved) -> Execution:
-    return replace(plain, graph=_refused(plain.graph, refusal), warning=refusal.what)
-
-
-def needs_proof(choice: Choice, parts: Parts) -> bool:
-    """Return whether a step is anything other than a plain one."""
-    return choice.compile.enabled or choice.graph.enabled or not parts.plainly_eager
+def copies_size(parts: Parts, config: RunConfig) -> int:
+    """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
+    of_weights = size(map(local, parts.plain.parameters()))
+    several = parts.strategy.sharded + 0 if config.world_size == 1 else 1
+    moments = 2 if config.optimizer in ("adam", "adamw") else 0
+    return (3 + several + moments) * of_weights + 2 * size(scales(parts))
 
 
 def parallel_evidence(parts: Parts) -> ParallelEvidence:
@@ -128,54 +121,25 @@ def parallel_evidence(parts: Parts) -> ParallelEvidence:
     )
 
 
-def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
-    """Return the execution that was decided. plain: the step launched from Python, unproved."""
-    try:
-        expected = trial.plainly()
-    except NotProved as refusal:
-        if trial.config.cuda_graphs == "on":
-            raise
-        trial.begin_again()
-        return _without_proof(plain, refusal)
-    if not plain.graph.enabled:
-        trial.begin_again()
-        return _launched(plain, trial, expected)
-    try:
-        return _replayed(plain, trial, expected, stage, capture)
-    except (CaptureFailed, MeasurementInvalid) as refusal:
-        if trial.config.cuda_graphs == "on":
-            raise
-        graph = _refused(plain.graph, refusal)
-    # The failed capture may have left DDP in the middle of a step.
-    trial = trial.afresh()
-    warning = f"steps were not replayed: {graph.reason}"
-    return _launched(replace(plain, launch=PythonLaunch(trial.parts), graph=graph, warning=warning), trial, expected)
+def _launched(trial: "_Trial", graph: GraphEvidence) -> Execution:
+    """Return the launch from Python, proved."""
+    launch = PythonLaunch(trial.parts)
+    trial.begin_again()
+    executed = trial.proved(launch)
+    return Execution(launch, graph, trial.parts.strategy.word, parallel_evidence(trial.parts), executed)
 
 
-def _launched(plain: Execution, trial: "_Trial", expected: proof.Expected) -> Execution:
-    """Return the launch from Python, proved unless it is a plain step."""
-    if not trial.choice.compile.enabled and trial.parts.plainly_eager:
-        return plain
-    return replace(plain, executed=trial.proved(plain.launch, expected))
-
-
-def _replayed(
-    plain: Execution, trial: "_Trial", expected: proof.Expected, stage: Callable[[Stage], None], capture: Capture
-) -> Execution:
+def _replayed(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
     _require_one_shape(trial.batches)
     trial.begin_again()
     with agreement():
         replay = capture(trial.parts, trial.batches[0])
     stage("comparing")
-    executed = trial.proved(replay, expected)
-    device = trial.parts.device
-    peak = allocated_peak(device) - proof.copies_held(trial.before, expected, device)
+    executed = trial.proved(replay)
+    parts = trial.parts
+    peak = allocated_peak(parts.device) - proof.copies_held(trial.before, trial.expected, parts.device)
     graph = replay.evidence(trial.choice.graph.reason)
-    return replace(plain, launch=replay, graph=graph, executed=executed, captured_peak=peak)
-
-
-def _refused(graph: GraphEvidence, refusal: Fp8benchError) -> GraphEvidence:
-    return GraphEvidence(enabled=False, reason=f"auto: {refusal.what}") if graph.enabled else graph
+    return Execution(replay, graph, parts.strategy.word, parallel_evidence(parts), executed, captured_peak=peak)
 
 
 def _require_one_shape(batches: list[Batch]) -> None:
@@ -198,12 +162,13 @@ def plainer(choice: Choice, parts: Parts) -> str:
         "--grad-accumulation 1": parts.accumulation > 1,
         "--activation-checkpointing none": bool(parts.checkpoints.blocks),
     }
-    return f"use {' and '.join(name for name, on in options.items() if on)}"
+    on = [name for name, is_on in options.items() if is_on]
+    return f"use {' and '.join(on)}, or try another torch" if on else "find the fault in the mode, or try another torch"
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """Steps that are run repeatedly from one start. place: where their results are kept."""
+    """Steps that are run repeatedly from one start, and what they must give."""
 
     config: RunConfig
     choice: Choice
@@ -211,14 +176,7 @@ class _Trial:
     before: Snapshot
     batches: list[Batch]
     gate: Gate
-    place: torch.device
-
-    def plainly(self) -> proof.Expected:
-        """Return the results of plain steps. Raises NotProved if there is nothing to compare with."""
-        compiled = self.choice.compile.enabled
-        piece = proof.piece_size(self.parts, self.batches[0], compiled)
-        reference = reference_of(self.parts, self.config.optimizer, compiled, self.batches[0])
-        return proof.plain_steps(self.parts, self.batches, piece, self.place, reference)
+    expected: Expected
 
     def begin_again(self) -> None:
         """Return to the start, and give the memory of other attempts back."""
@@ -226,22 +184,16 @@ class _Trial:
         gc.collect()
         reset_peaks(self.parts.device)
 
-    def afresh(self) -> "_Trial":
-        """Return the trial with ranks joined again, at the start."""
-        trial = replace(self, parts=joined_anew(self.parts))
-        trial.begin_again()
-        return trial
-
-    def proved(self, launch: Launch, expected: proof.Expected) -> ExecutedEvidence:
+    def proved(self, launch: Launch) -> ExecutedEvidence:
         """Run the steps with `launch`. Raises MeasurementInvalid if their results are not the expected ones."""
         losses = proof.executed_steps(launch, self.batches)
-        errors = proof.compare(self.parts, self.before, expected, losses, self.gate.fresh_loss)
-        wrong = proof.complaint(errors, self.gate.tolerance)
+        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.fresh_loss)
+        wrong = proof.complaint(errors, self.gate.tolerance, self.gate.trained - set(self.expected.weights))
         with agreement():
             if wrong:
                 raise MeasurementInvalid(
-                    f"{self.config.mode_label} as executed does not compute what it does plainly eager: {wrong}",
-                    f"Do not use its speed: {plainer(self.choice, self.parts)}, or try another torch",
+                    f"{self.config.mode_label} as executed does not compute what it does plainly: {wrong}",
+                    f"Do not use its speed: {plainer(self.choice, self.parts)}",
                     "execution",
                 )
-        return proof.to_evidence(errors, expected, self.gate.tolerance)
+        return proof.to_evidence(errors, self.expected, self.gate.tolerance)

@@ -35,7 +35,7 @@ _CLASSES: dict[OptimizerName, Any] = {
     "none": NoOptimizer,
 }
 
-_SETTINGS: dict[OptimizerName, dict[str, float]] = {
+SETTINGS: dict[OptimizerName, dict[str, float]] = {
     "sgd": {"lr": 0.001, "momentum": 0.9},
     "adam": {"lr": 0.0001},
     "adamw": {"lr": 0.0001, "weight_decay": 0.01},
@@ -51,7 +51,7 @@ def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], devi
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
-    settings: dict[str, Any] = dict(_SETTINGS[name])
+    settings: dict[str, Any] = dict(SETTINGS[name])
     if name == "none":
         return NoOptimizer([{"params": group} for group in groups.values()])
     if _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
@@ -66,7 +66,7 @@ def described(name: OptimizerName, device: torch.device, sharded: bool = False) 
     """Return the optimizer's name in the fingerprint, with its settings and, if fp8bench chooses it, `fused`."""
     if name == "none":
         return name
-    settings = [f"{setting}={value:g}" for setting, value in _SETTINGS[name].items()]
+    settings = [f"{setting}={value:g}" for setting, value in SETTINGS[name].items()]
     settings += ["fused"] if _fused(name, device, sharded) else []
     return f"{_CLASSES[name].__name__}({', '.join(settings)})"
 

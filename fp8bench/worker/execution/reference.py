@@ -1,135 +1,249 @@
-"""Provides the model on which the plain steps of a proof run, if the model itself is sharded.
+"""The steps with which those as executed are compared: written out once more, plainly.
 
-It is a second model that is not joined: built by the workload and converted by the mode as the first one was, with the
-weights, optimizer state and scales that the ranks of the first hold together. So its results do not depend on sharding.
-All of it must fit in a GPU's memory next to the first model. If it does not fit, or if the mode cannot have two models
-in one process, the sharded model is its own reference, run plainly: not compiled, its batch in pieces. The evidence
-says which (`ExecutedEvidence.reference`); the latter cannot show that gradients are shared.
+Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, another
+optimizer is made from the configuration, and the loop below runs. Nothing in it is compiled, replayed, sharded,
+divided, recomputed or joined; gradients are averaged over the ranks by hand. Weights, buffers and fp8 scales are those
+that the ranks of the timed model hold together, and the optimizers of both begin without state.
+
+Batches are taken in pieces, since plain steps may need far more memory than those as executed: the gate has shown that
+samples do not see each other, so pieces give the same gradients. A mode that keeps scales must see in one piece what it
+sees in one piece as executed. A batch that is not divided stays whole on a CPU, which has the memory: torch's layer
+norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the more samples it takes (7 % of the
+gradient for 2,048 tokens).
 """
 
-from collections.abc import Iterator
-from copy import copy
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from fp8bench.modes.protocol import stated
+from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
-from fp8bench.schema.rank import Reference
-from fp8bench.worker.execution.copies import SPARE
-from fp8bench.worker.execution.optimizers import make_optimizer
-from fp8bench.worker.execution.parallel.ddp import DDP
-from fp8bench.worker.execution.parallel.shards import whole
-from fp8bench.worker.execution.step import Parts, forward, scales, trained
+from fp8bench.worker.execution.copies import SPARE, copied
+from fp8bench.worker.execution.optimizers import SETTINGS
+from fp8bench.worker.execution.step import Parts, scales
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.protocol import stated as of_workload
 
 
 class NotProved(ModeUnavailable):
     """Raised when there is nothing to compare with."""
 
 
-def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: Batch) -> tuple[Parts, Reference]:
-    """Return the parts to run plain steps on, from the state of `parts`. Every rank calls it. batch: like the steps'.
-
-    Raises NotProved on every rank if there is nothing but the same steps again.
+@dataclass(frozen=True)
+class Expected:
+    """The results of plain steps, by the trained name of each weight; of tensors, what this rank holds. piece: samples
+    taken at once. losses: one per step. weights: after the last step; states: the optimizer's then. gradients: of the
+    last step. own: the same before they were averaged, if there are several ranks. scales: after the last step.
     """
-    if not parts.strategy.sharded:
-        return parts, "whole model"
-    if can_have_twin(parts, optimizer, compiled):
-        return _twin(parts, optimizer, batch), "whole model"
-    return parts, "sharded model"
+
+    piece: int
+    losses: list[float]
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    own: dict[str, Tensor] = field(default_factory=dict)
+    states: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    scales: list[Tensor] = field(default_factory=list)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Yield all that is kept."""
+        for found in (self.weights, self.gradients, self.own, *self.states.values()):
+            yield from found.values()
+        yield from self.scales
 
 
-def can_have_twin(parts: Parts, optimizer: OptimizerName, compiled: bool) -> bool:
-    """Return whether a sharded model can be compared with a second one. Every rank calls it.
+def plain_steps(
+    parts: Parts, again: Callable[[], Mode], optimizer: OptimizerName, batches: Sequence[Batch], place: torch.device
+) -> Expected:
+    """Run the plain steps from the weights, buffers and scales of `parts`, which do not change. Every rank calls this.
+    again: makes the mode anew. place: where the results are kept.
 
-    Raises NotProved on every rank if it cannot, and there is nothing else to compare its steps with.
+    Raises NotProved on every rank if the memory of one does not suffice, even with the timed model on the host.
     """
-    refusal: str | None = stated(parts.mode, "twin_refusal") or _no_room(parts, optimizer)
-    if refusal is not None and not (compiled or parts.accumulation > 1 or parts.checkpoints.blocks):
-        raise NotProved(
-            f"the sharded steps have nothing to be compared with: {refusal}",
-            "Compare a smaller workload under the same options",
-            "oom",
+    _require_room(parts, optimizer)
+    try:
+        return _plain_steps(parts, again(), optimizer, batches, place)
+    except NotProved:
+        if parts.strategy.sharded or parts.device.type == "cpu":
+            raise
+        torch.cuda.empty_cache()
+    with _on_host(parts):
+        return _plain_steps(parts, again(), optimizer, batches, place)
+
+
+def _plain_steps(
+    parts: Parts, mode: Mode, optimizer: OptimizerName, batches: Sequence[Batch], place: torch.device
+) -> Expected:
+    with apart(mode):
+        model, workload, device = mode.convert(parts.workload.build(parts.device)), parts.workload, parts.device
+        _take_state(parts, mode, model, batches[0])
+        weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        made = own_optimizer(optimizer, list(weights.values()))
+        size = piece_size(parts, batches[0])
+        scaling = getattr(mode, "loss_scaling", None)
+        losses, own = [], {}
+        for batch in batches:
+            samples, total = len(batch.inputs), torch.zeros((), device=device)
+            model.zero_grad(set_to_none=True)
+            for weight in weights.values():
+                if hasattr(weight, "main_grad"):
+                    weight.main_grad.zero_()
+            for first in range(0, samples, size):
+                piece = Batch(*(tensor[first : first + size] for tensor in batch))
+                if hasattr(mode, "micro_batch"):
+                    mode.micro_batch(first == 0)
+                with _or_not_proved(), torch.autocast(device.type, torch.bfloat16), mode.forward_context():
+                    loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
+                with _or_not_proved():
+                    (loss if scaling is None else scaling.scaled(loss)).backward()
+                total += loss.detach()
+            losses.append(total.item())
+            if batch is batches[-1] and dist.get_world_size() > 1:
+                own = _held(parts, {name: _gradient(weight) for name, weight in weights.items()}, place)
+            for weight in weights.values():
+                if weight.grad is not None:
+                    dist.all_reduce(weight.grad)
+                    weight.grad /= dist.get_world_size()
+            made.step() if scaling is None else scaling.step(made)
+        return Expected(
+            piece=size,
+            losses=losses,
+            weights=_held(parts, weights, place),
+            gradients=_held(parts, {name: _gradient(weight) for name, weight in weights.items()}, place),
+            own=own,
+            states={
+                key: _held(parts, {name: made.state[weight][key] for name, weight in weights.items()}, place)
+                for key in MOMENTS
+                if any(key in state for state in made.state.values())
+            },
+            scales=copied(_scales(mode, model), place),
         )
-    return refusal is None
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What Adam keeps of each weight, which is compared."""
+
+
+def own_optimizer(name: OptimizerName, weights: list[nn.Parameter]) -> Optimizer:
+    """Return torch's optimizer of that name in its plainest form, a loop over the weights; `none` is a rate of 0."""
+    if name == "none":
+        return SGD(weights, lr=0.0, foreach=False)
+    made = {"sgd": SGD, "adam": Adam, "adamw": AdamW}[name]
+    optimizer: Optimizer = made(weights, foreach=False, **SETTINGS[name])
+    return optimizer
+
+
+def piece_size(parts: Parts, batch: Batch) -> int:
+    """Return how many samples plain steps take at once."""
+    size = len(batch.inputs)
+    # The value of a loss scale does not depend on the piece.
+    if scales(parts) and getattr(parts.mode, "loss_scaling", None) is None:
+        return size // parts.accumulation
+    at_once = parts.device.type == "cpu" and parts.accumulation == 1
+    return size if at_once else min(int(of_workload(parts.workload, "piece")), size)
 
 
 def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
-    """Return the bytes of a second model with its gradients and optimizer state; 0 if there will be none."""
-    if not parts.strategy.sharded:
-        return 0
-    return kept_bytes(sum(parts.strategy.elements(*named) for named in trained(parts).items()), optimizer)
+    """Return the bytes of a second model with its gradients and optimizer state."""
+    return kept_bytes(sum(parts.strategy.elements(*named) for named in parts.plain.named_parameters()), optimizer)
 
 
-def _no_room(parts: Parts, optimizer: OptimizerName) -> str | None:
-    if parts.device.type != "cuda":
-        return None
+def _require_room(parts: Parts, optimizer: OptimizerName) -> None:
+    """Raise NotProved on every rank if a whole model does not fit beside the shards of one."""
+    if parts.device.type != "cuda" or not parts.strategy.sharded:
+        return
     torch.cuda.empty_cache()
-    free = torch.cuda.mem_get_info(parts.device)[0]
-    needed = int(SPARE * whole_bytes(parts, optimizer))
-    missing = largest(needed - free, parts.device)
-    return None if missing <= 0 else f"the whole model does not fit next to it, {missing / 2**30:.1f} GiB are missing"
-
-
-def _twin(parts: Parts, optimizer: OptimizerName, batch: Batch) -> Parts:
-    mode = copy(parts.mode)
-    model = mode.convert(parts.workload.build(parts.device))
-    twin = replace(
-        parts,
-        model=model,
-        wrapped=model,
-        plain=model,
-        optimizer=make_optimizer(optimizer, model.parameters(), parts.device),
-        mode=mode,
-        strategy=DDP(),
-        accumulation=1,
+    missing = largest(
+        int(SPARE * whole_bytes(parts, optimizer)) - torch.cuda.mem_get_info(parts.device)[0], parts.device
     )
-    with torch.no_grad():
-        for other, mine in zip(_state_of_model(twin), _state_of_model(parts), strict=True):
-            other.copy_(mine)
-        _copy_optimizer(parts, twin)
-        _copy_scales(parts, twin, batch)
-    return twin
+    if missing > 0:
+        raise NotProved(
+            "the sharded steps have nothing to be compared with: the whole model does not fit next to it, "
+            f"{missing / 2**30:.1f} GiB are missing",
+            "Compare a smaller workload under the same options (--size)",
+            "oom",
+        )
 
 
-def _state_of_model(parts: Parts) -> Iterator[Tensor]:
-    """Yield weights and buffers, complete, rows in the plain model's order. If sharded, every rank calls this."""
-    for name, tensor in (*parts.plain.named_parameters(), *parts.plain.named_buffers()):
-        yield parts.strategy.whole(name, tensor)
-
-
-def held_part(parts: Parts, name: str, like: nn.Parameter, full: Tensor) -> Tensor:
-    """Return what this rank holds of a complete tensor of the plain model, shaped like the weight of that name."""
-    return parts.strategy.part(name, full, like)
-
-
-def _copy_optimizer(parts: Parts, twin: Parts) -> None:
-    mine, others = trained(parts), trained(twin)
-    for name, weight in mine.items():
-        state = parts.optimizer.state.get(weight)
-        if state:
-            twin.optimizer.state[others[name]] = {key: _copied(parts, name, value) for key, value in state.items()}
-
-
-def _copied(parts: Parts, name: str, value: object) -> object:
-    if not isinstance(value, Tensor):
-        return value
-    return (whole(value) if value.ndim == 0 else parts.strategy.whole(name, value)).clone()
-
-
-def _copy_scales(parts: Parts, twin: Parts, batch: Batch) -> None:
-    mine = scales(parts)
-    if mine and len(scales(twin)) != len(mine):
+@torch.no_grad()
+def _take_state(parts: Parts, mode: Mode, model: nn.Module, batch: Batch) -> None:
+    """Give the model the weights, buffers and scales of `parts`, complete. If sharded, every rank calls this."""
+    theirs = dict((*parts.plain.named_parameters(), *parts.plain.named_buffers()))
+    for name, mine in (*model.named_parameters(), *model.named_buffers()):
+        if name in theirs:
+            mine.copy_(parts.strategy.whole(name, theirs[name]))
+    held = scales(parts)
+    if held and len(_scales(mode, model)) != len(held):
         # Some modes create their state in the first forward pass.
-        forward(twin, twin.plain, batch)
-    others = scales(twin)
+        with torch.enable_grad(), torch.autocast(parts.device.type, torch.bfloat16), mode.forward_context():
+            parts.workload.loss(model, Batch(*(tensor[: piece_size(parts, batch)] for tensor in batch)))
     with agreement():
-        if len(others) != len(mine):
+        if len(_scales(mode, model)) != len(held):
             raise NotProved("a second model keeps other scales than the first", "Use --parallel ddp")
-    for other, scale in zip(others, mine, strict=True):
-        other.copy_(scale)
+    for mine, scale in zip(_scales(mode, model), held, strict=True):
+        mine.copy_(scale)
+
+
+def _scales(mode: Mode, model: nn.Module) -> list[Tensor]:
+    state = getattr(mode, "step_state", None)
+    return list(state(model)) if state is not None else []
+
+
+def _gradient(weight: nn.Parameter) -> Tensor:
+    """Return the gradient, or the float32 one next to the weight; zero without one."""
+    if weight.grad is not None:
+        return weight.grad
+    beside: Tensor | None = getattr(weight, "main_grad", None)
+    return torch.zeros_like(weight) if beside is None else beside
+
+
+def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dict[str, Tensor]:
+    """Return what this rank holds of each tensor under `parts`, by name."""
+    like = dict(parts.plain.named_parameters())
+    return {
+        name: parts.strategy.part(name, tensor.detach(), like[name]).to(place, copy=True)
+        for name, tensor in whole.items()
+        if name in like
+    }
+
+
+@contextmanager
+def _or_not_proved() -> Iterator[None]:
+    """Turn a lack of memory on one rank into a refusal on all."""
+    with agreement():
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise NotProved(
+                "memory does not suffice to compare the steps as executed with the same steps run plainly",
+                "Lower --batch-size",
+                "oom",
+            ) from error
+
+
+@contextmanager
+def _on_host(parts: Parts) -> Iterator[None]:
+    """Keep the timed model's weights and its optimizer's state on the host meanwhile."""
+    states = list(parts.optimizer.state.values())
+    weights = list(parts.plain.parameters())
+    with torch.no_grad():
+        for weight in weights:
+            weight.data = weight.data.cpu()
+        for state in states:
+            state.update({key: one.cpu() for key, one in state.items() if isinstance(one, Tensor)})
+    torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for weight in weights:
+                weight.data = weight.data.to(parts.device)
+            for state in states:
+                state.update({key: one.to(parts.device) for key, one in state.items() if isinstance(one, Tensor)})

@@ -3,8 +3,8 @@
 The step is written once: what is timed, what a CUDA graph captures and what the plain eager reference runs are this
 function. Nothing in it waits for the device.
 
-A step changes weights, buffers, the optimizer's state, what the mode keeps (fp8 scales), and the GPU's generator. These
-are copied (`copies` says where to) and restored in place, because a CUDA graph and DDP's buckets hold addresses.
+A step changes weights, buffers, the optimizer's state, and what the mode keeps (fp8 scales). These are restored in
+place, because a CUDA graph and DDP's buckets hold addresses.
 """
 
 from collections.abc import Iterator
@@ -193,18 +193,10 @@ def trained(parts: Parts) -> dict[str, nn.Parameter]:
     return {name: weight for name, weight in parts.plain.named_parameters() if weight.requires_grad}
 
 
-def weights(parts: Parts) -> list[Tensor]:
-    """Return what this rank holds of the trained weights, in a fixed order."""
-    return [local(weight) for weight in trained(parts).values()]
-
-
-def gradients(parts: Parts) -> list[Tensor]:
-    """Return these weights' gradients; zero without one. Every rank calls this if weights are sharded."""
-    return list(map(_gradient, trained(parts).values()))
-
-
-def _gradient(weight: nn.Parameter) -> Tensor:
-    """Return the gradient, or the float32 one that GEMMs accumulate next to the weight, if there is one."""
+def gradient_of(weight: nn.Parameter) -> Tensor:
+    """Return what this rank holds of a weight's gradient, or the float32 one that GEMMs accumulate next to the weight;
+    zero without one. Every rank calls this if weights are sharded.
+    """
     if weight.grad is not None:
         return local(reduced(weight.grad, weight))
     beside: Tensor | None = getattr(weight, "main_grad", None)
@@ -217,43 +209,35 @@ def scales(parts: Parts) -> list[Tensor]:
     return list(state(parts.plain)) if state is not None else []
 
 
-def others(parts: Parts) -> list[Tensor]:
-    """Return buffers and the optimizer's state, in a fixed order."""
-    states = parts.optimizer.state.values()
-    held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-    return [local(tensor) for tensor in (*parts.plain.buffers(), *held)]
-
-
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of training at one moment. others: buffers and the optimizer's state."""
+    """The state of training before the steps of a proof: weights by name, buffers, and what the mode keeps. The
+    optimizer's is not kept: these steps begin without.
+    """
 
-    weights: list[Tensor]
+    weights: dict[str, Tensor]
     others: list[Tensor]
     scales: list[Tensor]
-    optimizer_had: frozenset[Tensor]
-    generator: Tensor | None
 
     @classmethod
     def of(cls, parts: Parts, place: torch.device) -> "Snapshot":
         """Return the present state. place: where the copies are kept."""
+        named = dict(parts.plain.named_parameters())
         return cls(
-            weights=copied(weights(parts), place),
-            others=copied(others(parts), place),
-            scales=copied(scales(parts), place),
-            optimizer_had=frozenset(parts.optimizer.state),
-            generator=torch.cuda.get_rng_state(parts.device) if parts.device.type == "cuda" else None,
+            dict(zip(named, copied(map(local, named.values()), place), strict=True)),
+            copied(map(local, parts.plain.buffers()), place),
+            copied(scales(parts), place),
         )
 
+    @torch.no_grad()
     def restore(self, parts: Parts) -> None:
-        """Restore the state. Optimizer state of weights that had none at the snapshot is dropped."""
-        for weight in [weight for weight in parts.optimizer.state if weight not in self.optimizer_had]:
-            del parts.optimizer.state[weight]
-        now = [*weights(parts), *others(parts), *scales(parts)]
-        with torch.no_grad():
-            for tensor, then in zip(now, [*self.weights, *self.others, *self.scales], strict=True):
-                tensor.copy_(then)
-        if self.generator is not None:
-            torch.cuda.set_rng_state(self.generator, parts.device)
+        """Restore the state in place; the optimizer's becomes that of a new one, zero in every tensor."""
+        now = [*map(local, parts.plain.parameters()), *map(local, parts.plain.buffers()), *scales(parts)]
+        for tensor, then in zip(now, [*self.weights.values(), *self.others, *self.scales], strict=True):
+            tensor.copy_(then)
+        for state in parts.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    local(value).zero_()
         after_update(parts)
         parts.optimizer.zero_grad(set_to_none=True)

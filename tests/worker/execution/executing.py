@@ -1,12 +1,16 @@
 """Steps to execute in tests: their parts, and launches that are right or each wrong in one way."""
 
+import copy
+
 import torch
 from builders import config
 from outside.outside_plugins import Polite
 from torch import nn
 
+from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
+from fp8bench.worker.execution.decide import Gate
 from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
@@ -40,6 +44,11 @@ def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values)
     for _ in range(warm):
         step(parts, next(batches), NO_MARKS)
     return parts, batches
+
+
+def gate(parts, tolerance=BF16_TOLERANCE):
+    """What the parity gate would pass on, but for the fresh loss. A mode of these tests is made by copying it."""
+    return Gate(tolerance, 0.0, lambda: copy.deepcopy(parts.mode))
 
 
 class Rounded(nn.Module):

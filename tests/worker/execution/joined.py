@@ -25,7 +25,7 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.registry import find_workload, load, workloads
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel import own_layers
 from fp8bench.worker.execution.parallel.choose import choose_strategy
 from fp8bench.worker.execution.parallel.fsdp import FSDP
@@ -83,7 +83,7 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, worklo
             **{"batch_size": 8, **values},
         )
         run = executing.settings(cuda_graphs="on", optimizer=optimizer, **values)
-        found = decide(run, parts, choice, batches, Gate(tolerance, 0.0), lambda _stage: None, launch)
+        found = decide(run, parts, choice, batches, executing.gate(parts, tolerance), lambda _stage: None, launch)
     except Fp8benchError as refusal:
         return {"refused": refusal.what, "remedy": refusal.remedy}
     executed = found.executed.model_dump() if found.executed else {}
@@ -121,7 +121,7 @@ def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=
         te_stand_in.pytorch = te_stand_in
         mode = TEBF16(te_switches=switches)
         try:
-            gate = prove(mode, workload, dist.get_rank() // 2, CPU, choice_of(mode).strategy.divide).parity
+            gate = prove(mode, workload, dist.get_rank() // 2, CPU, choice_of(mode).strategy).parity
         except Fp8benchError as refusal:
             return {"refused": refusal.what}
         found = settled(choice_of(mode), launch, mode, tolerance, workload, **values)

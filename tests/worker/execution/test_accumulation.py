@@ -8,6 +8,7 @@ from worker.execution.executing import (
     CPU,
     Delayed,
     Replayed,
+    gate,
     plain_parts,
     settings,
     some_parts,
@@ -16,7 +17,7 @@ from worker.execution.executing import (
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import clock
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, micro_batches, step
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -51,7 +52,7 @@ def test_the_steps_are_proved_against_whole_batches(mode):
     parts, batches = some_parts(mode, grad_accumulation=2)
     run = settings(cuda_graphs="on", grad_accumulation=2)
     tolerance = FP8_TOLERANCE if mode else BF16_TOLERANCE
-    found = decide(run, parts, CAPTURED, batches, Gate(tolerance, 0.0), lambda _stage: None, Replayed)
+    found = decide(run, parts, CAPTURED, batches, gate(parts, tolerance), lambda _stage: None, Replayed)
 
     assert found.parallel.grad_accumulation == 2
     assert found.executed.update_error < 0.05
@@ -71,7 +72,7 @@ def test_a_micro_batch_that_is_left_out_is_found():
     parts, batches = some_parts(grad_accumulation=2)
     run = settings(cuda_graphs="on", grad_accumulation=2)
     with pytest.raises(MeasurementInvalid, match="its gradients differ"):
-        decide(run, parts, CAPTURED, batches, Gate(BF16_TOLERANCE, 0.0), lambda _stage: None, FirstOnly)
+        decide(run, parts, CAPTURED, batches, gate(parts, BF16_TOLERANCE), lambda _stage: None, FirstOnly)
 
 
 def test_a_batch_that_is_not_divided_is_refused():

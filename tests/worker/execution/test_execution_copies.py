@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from worker.execution.executing import some_parts
+from worker.execution.executing import gate, settings, some_parts
 
 from fp8bench.worker.counters import peak_memory
-from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.copies import copied, fits, held, place_for, size
+from fp8bench.worker.execution.decide import copies_size
+from fp8bench.worker.execution.reference import plain_steps
 from fp8bench.worker.execution.step import Snapshot
 
 GIB = 2**30
@@ -34,10 +35,11 @@ def test_a_copy_does_not_change_with_what_it_was_made_of():
     assert kept.tolist() == [1, 1, 1]
 
 
-def test_the_room_that_is_requested_is_what_a_proof_keeps(process_group):
-    parts, batches = some_parts(warm=1, optimizer="adam")
-    needed = proof.copies_size(parts)
-    before = Snapshot.of(parts, torch.device("cpu"))
-    plain = proof.plain_steps(parts, [next(batches)], 4, torch.device("cpu"))
-    kept = (before.weights, before.others, before.scales, plain.gradients, plain.weights, plain.scales)
-    assert needed == sum(map(size, kept))
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_room_that_is_requested_is_what_a_proof_keeps(optimizer, process_group):
+    parts, batches = some_parts(warm=1, optimizer=optimizer)
+    host = torch.device("cpu")
+    before = Snapshot.of(parts, host)
+    plain = plain_steps(parts, gate(parts).again, optimizer, [next(batches)], host)
+    kept = size((*before.weights.values(), *before.others, *before.scales, *plain.tensors()))
+    assert copies_size(parts, settings(optimizer=optimizer)) == kept

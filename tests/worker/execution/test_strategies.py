@@ -4,23 +4,21 @@ import pytest
 import torch
 from builders import config
 from outside.outside_plugins import Polite, TinyLinear
-from worker.execution.executing import PLAIN, settings, some_parts
+from worker.execution.executing import PLAIN, gate, settings, some_parts
 
 from fp8bench.launch.forecast import obstacle
 from fp8bench.machine.gpus import Machine
 from fp8bench.modes.baseline import BaselineBF16
-from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy
+from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import CompileEvidence
-from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
-from fp8bench.worker.execution.step import Snapshot
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.workloads.vit import ViTMicro
 
@@ -126,7 +124,7 @@ def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch
         parts,
         choice,
         batches,
-        Gate(BF16_TOLERANCE, 0.0),
+        gate(parts),
         lambda _stage: None,
     )
 
@@ -135,25 +133,6 @@ def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch
     assert (found.join, found.parallel.sharded_blocks, found.executed.reference) == ("fsdp", 2, "whole model")
     assert found.executed.update_error < 0.1
     assert found.executed.unshared is None, "there is nobody to share with"
-
-
-def test_too_little_memory_for_a_second_model_leaves_the_sharded_one(monkeypatch):
-    monkeypatch.setattr(reference, "_no_room", lambda *_: "the whole model does not fit beside it")
-    copied, snapshot = [], Snapshot.of
-    monkeypatch.setattr(Snapshot, "of", lambda *given: copied.append(given) or snapshot(*given))
-    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
-    for accumulation in (1, 2):
-        values = {"optimizer": "adamw", "grad_accumulation": accumulation}
-        parts, batches = some_parts(choice=choice, warm=1, **values)
-        found = decide(settings(**values), parts, choice, batches, Gate(BF16_TOLERANCE, 0.0), lambda _stage: None)
-        if accumulation == 1:
-            assert found.executed is None
-            assert found.warning.endswith("nothing to be compared with: the whole model does not fit beside it")
-            assert copied == [], "nothing is copied in vain"
-        else:
-            assert (found.executed.reference, found.executed.unshared) == ("sharded model", None)
-            assert found.executed.update_error < 0.1
-            assert len(copied) == 1
 
 
 def test_a_model_without_a_plan_cannot_share_layers():

@@ -13,7 +13,7 @@ from worker.execution import executing
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 
 
 def settle_here(rank, folder, launch):
@@ -27,7 +27,7 @@ def settle_here(rank, folder, launch):
             parts,
             executing.CAPTURED,
             batches,
-            Gate(FP8_TOLERANCE, 0.0),
+            executing.gate(parts, FP8_TOLERANCE),
             print,
             capture,
         )
