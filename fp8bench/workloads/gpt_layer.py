@@ -71,6 +71,8 @@ class GPTLayer(nn.Module):
 class GPTModel(nn.Module):
     """The layer, computed in the dtype of its weights."""
 
+    block_names: ClassVar[tuple[str, ...]] = ("layer",)
+
     def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.autocast = dtype in (None, torch.float32)

@@ -24,6 +24,9 @@ values here apply. It may have four more methods:
   resized(**sizes)         the same workload with other integers for some of `sizes()`, by their names: a language model
                            whose `vocab_size` is 256 can read a text byte by byte (`workloads.on_text`)
 
+Blocks, which are compiled, sharded and checkpointed one by one, are the members of a model's list of modules of one
+class. A model with a single block, or whose blocks are in no such list, names them: `block_names = ("layer",)`.
+
 The layer that computes the logits is called `head` or `lm_head`: modes leave it out of fp8 by its name.
 
 A target of a language model is the token after its input, and no loss shifts it again.

@@ -7,8 +7,13 @@ from torch import nn
 
 def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
     """Yield the members of each outermost list of two or more modules of one class (a transformer's layers). If these
-    are stages, most of each being a list of blocks (ConvNeXt, Swin), yield those blocks.
+    are stages, most of each being a list of blocks (ConvNeXt, Swin), yield those blocks. Of a model that names its
+    blocks (`block_names`), because a list could not tell them, yield those that it names.
     """
+    named: tuple[str, ...] = getattr(model, "block_names", ())
+    if named:
+        yield from map(model.get_submodule, named)
+        return
     for child in model.children():
         members = list(child.children())
         alike = len(members) > 1 and len({type(member) for member in members}) == 1
