@@ -138,10 +138,11 @@ def _many(name: str, value: Any) -> Any:
         return tuple(f"{each}={number}" for each, number in value.items())
     if name not in ("mode", "te_switch", "size") or not isinstance(value, str):
         return value
+    parts = [*filter(None, map(str.strip, value.split(",")))]
     if name == "size":
-        return tuple(value.split(","))
+        return tuple(parts)
     modes: list[str] = []
-    for part in filter(None, map(str.strip, value.split(","))):
+    for part in parts:
         is_field = "=" in part and ":" not in part.partition("=")[0]
         modes[-1:] = [f"{modes[-1]},{part}"] if is_field and modes else [*modes[-1:], part]
     return tuple(modes)

@@ -21,7 +21,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
 from fp8bench.schema.model import Answer, Asked, LinearLayers, ModelFacts, Refusal, TransformerEngineParts
 from fp8bench.workloads.protocol import Workload, stated
-from fp8bench.workloads.sizes import as_named
+from fp8bench.workloads.resizable import as_named
 
 META = torch.device("meta")
 

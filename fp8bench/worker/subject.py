@@ -14,7 +14,7 @@ from fp8bench.schema.rank import WorkloadFacts
 from fp8bench.worker.execution.optimizers import described
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
-from fp8bench.workloads.sizes import as_named
+from fp8bench.workloads.resizable import as_named
 
 
 def make_mode(config: RunConfig) -> Mode:

@@ -30,7 +30,7 @@ from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.sizes import Multiple, Resizable
+from fp8bench.workloads.resizable import Multiple, Resizable
 
 STD, STD_WIDTH = 0.023, 4096
 """The standard deviation of weights, and the width at which it applies."""

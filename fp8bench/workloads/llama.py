@@ -26,7 +26,7 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.fake_data import EndlessSampler, FakeTokens, LoaderBatches, device_batches
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.sizes import Multiple, Resizable
+from fp8bench.workloads.resizable import Multiple, Resizable
 
 INITIAL_STD = 0.02
 """The standard deviation of weights, as in Llama's configuration. The last projections of attention and MLP have less

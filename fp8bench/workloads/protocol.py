@@ -21,8 +21,8 @@ A class need not inherit from `Workload`. If it does not define `config_fields`,
   check(batch_size, fp8)   raises ModeUnavailable, before anything is built, if this machine cannot train on this batch
                            by a mode with fp8 GEMMs or by one without
   parameters()             the number of trained parameters: used to detect memory that is too small before it is used
-  resized(**sizes)         the same workload with other integers for some of `sizes()`, by their names, as `--size` asks
-                           for (`workloads.sizes`). A language model whose `vocab_size` is 256 can read a text byte by
+  resized(**sizes)         the same workload with other integers for some of `sizes()`, by their names, for `--size`
+                           (`workloads.resizable`). A language model whose `vocab_size` is 256 can read a text byte by
                            byte (`workloads.on_text`)
 
 Blocks, which are compiled, sharded and checkpointed one by one, are the members of a model's list of modules of one

@@ -21,7 +21,7 @@ from typing import Any
 
 from fp8bench.schema.converge import TextFacts
 from fp8bench.schema.errors import UsageError
-from fp8bench.workloads.sizes import resized
+from fp8bench.workloads.resizable import resized
 
 VOCABULARY = 256
 

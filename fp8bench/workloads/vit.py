@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
 from fp8bench.workloads.images import ImageClassifier, Images
-from fp8bench.workloads.sizes import Multiple, Resizable
+from fp8bench.workloads.resizable import Multiple, Resizable
 
 
 class ViTHuge(Resizable, ImageClassifier):

@@ -283,7 +283,7 @@ def _work(config: GemmConfig) -> _Work:
         every = (words.of_shape(one, config.pairs, config.bias, config.outputs) for one in dict.fromkeys(shapes))
         return _Work(tuple(chain.from_iterable(every)))
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
-    from fp8bench.workloads.sizes import as_named
+    from fp8bench.workloads.resizable import as_named
 
     made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
     workload = as_named(made, config.workload)
