@@ -57,5 +57,5 @@ def require_modes(answer: Answer | None, named: bool) -> None:
 def _broke(config: RunConfig, why: str) -> RunFailed:
     return RunFailed(
         f"{config.workload} could not be looked at: {why.rstrip('.')}",
-        f"See what `fp8bench workloads {config.workload} --debug` says",
+        f"See what `fp8bench --debug workloads {config.workload}` says",
     )

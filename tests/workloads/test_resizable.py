@@ -54,8 +54,7 @@ def test_the_size_that_is_the_depth_is_the_number_of_blocks(entry):
     for number in (1, 3):
         other = as_named(workload, f"{entry.name},{depth}={number}")
         model = other.build(torch.device("meta"))
-        # One block alone is no list of blocks.
-        assert len(list(repeated_blocks(model))) == (number if number > 1 else 0)
+        assert len(list(repeated_blocks(model))) == number
         assert other.sizes()[depth] == number
 
 

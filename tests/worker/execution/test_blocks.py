@@ -38,6 +38,15 @@ def test_of_stages_the_blocks_in_them():
     assert names(model) == [f"stages.0.blocks.{n}" for n in range(2)] + [f"stages.1.blocks.{n}" for n in range(3)]
 
 
+def test_a_list_of_one_counts_where_there_is_no_longer_one_and_its_member_is_no_bare_layer():
+    model = nn.Module()
+    model.layers, model.head = nn.ModuleList([Stage(1)]), nn.Sequential(nn.Linear(8, 8))
+    assert names(model.layers[0]) == ["blocks.0.small.0", "blocks.0.small.1"]
+    del model.layers[0].blocks[0].small
+    assert names(model) == ["layers.0"]
+    assert names(nn.Sequential(model.head)) == []
+
+
 def test_a_model_of_one_block_names_it_and_so_does_what_it_is_part_of():
     model = nn.Module()
     model.net = GPTLayerMicro().build(torch.device("cpu"))
