@@ -277,7 +277,13 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
 
 
 def find_workload(name: str) -> WorkloadEntry:
-    """Return the workload of that name, also of the form `timm:NAME`. Raises UsageError with the nearest name."""
+    """Return the workload of that name, also of the form `timm:NAME`, or with sizes of its own (`config.sizes`).
+    Raises UsageError with the nearest name.
+    """
+    plain, comma, _sizes = name.partition(",")
+    if comma:
+        # Of what is known without torch, only the width of a head depends on sizes.
+        return find_workload(plain)._replace(name=name, head_dim=None)
     prefix, colon, member = name.partition(":")
     if colon and prefix in FAMILIES:
         return FAMILIES[prefix].entry(member)
@@ -292,15 +298,17 @@ def switches_of(workload: str) -> tuple[str, ...]:
     """Return the switches of Transformer Engine's layer that a built-in workload takes; none of any other, because what
     a member of a family takes is known only from its model.
     """
-    return next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == workload), None) or ()
+    plain = workload.partition(",")[0]
+    return next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == plain), None) or ()
 
 
 def unit_of(workload: str) -> str | None:
     """Return what throughput counts, by the workload's name; None for an outside or unknown workload."""
-    prefix, colon, _ = workload.partition(":")
+    plain = workload.partition(",")[0]
+    prefix, colon, _ = plain.partition(":")
     if colon:
         return FAMILIES[prefix].unit if prefix in FAMILIES else None
-    return next((entry.unit for entry in BUILTIN_WORKLOADS if entry.name == workload), None)
+    return next((entry.unit for entry in BUILTIN_WORKLOADS if entry.name == plain), None)
 
 
 def find_kind(name: str) -> KindEntry:

@@ -78,6 +78,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.cli.command import obeyed
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
+    from fp8bench.launch.examined import examined
     from fp8bench.launch.place import register
     from fp8bench.launch.prepare import prepare
     from fp8bench.launch.session import exit_code, measure, session
@@ -86,6 +87,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     environ = {name: value for name, value in os.environ.items() if name not in idle}
     flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
     prepared = prepare(resolve(flags, environ, {}, None).request, environ)
+    examined([entry.config for entry in prepared.entries])
     register(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:

@@ -41,7 +41,19 @@ Form = Annotated[str, choice("--format", FORMATS, "How to print.")]
 FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if form != "csv"], "How to print.")]
 """The formats of a document that has no lines for csv."""
 
-Workload = Annotated[str | None, typer.Option(autocompletion=names.workloads, help="Only records of this workload.")]
+
+def _sized(ctx: typer.Context, value: str | None) -> str | None:
+    """Return the workload's name with its sizes in the order that records have."""
+    # Imported here: it imports pydantic, which help does not need.
+    from fp8bench.config.sizes import sized
+
+    return value if value is None or ctx.resilient_parsing else sized(value)
+
+
+Workload = Annotated[
+    str | None,
+    typer.Option(autocompletion=names.workloads, callback=_sized, help="Only records of this workload."),
+]
 Optimizer = Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")]
 Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
 Strict = Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")]

@@ -107,6 +107,7 @@ def _planned(
 ) -> "tuple[Sweep, float | None]":
     """Return the sweep, and the machine's price if the user gave one."""
     from fp8bench.launch.assemble import new_session_id
+    from fp8bench.launch.examined import examined
     from fp8bench.launch.forecast import obstacle, price_today
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
@@ -130,6 +131,7 @@ def _planned(
     first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
     requested = request.model_copy(update={"session": None, "mode": request.mode or _default_modes(device), **first})
     prepared = prepare(requested, os.environ)
+    examined([entry.config for entry in prepared.entries])
     base = prepared.entries[0].config
     sizes = (base.batch_size,) if auto else values["batch_size"]
     axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])

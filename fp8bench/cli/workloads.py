@@ -77,5 +77,6 @@ def _show(name: str, given: dict[str, str | None], form: str) -> None:
             raise UsageError(f"{flag} {word} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
     # Imported here: torch takes seconds, and a mistyped word should fail first.
     from fp8bench.numerics.model_facts import facts_of
+    from fp8bench.workloads.resizable import as_named
 
-    show(document(facts_of(registry.load(entry)(data="device", **sizes))), form)
+    show(document(facts_of(as_named(registry.load(entry)(data="device", **sizes), name), name)), form)

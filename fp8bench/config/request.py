@@ -86,6 +86,14 @@ class _CommonOptions(Frozen):
         str | None,
         Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME", complete="workloads"),
     ] = None
+    size: Annotated[
+        tuple[str, ...],
+        Option(
+            "Another size of the model, as num_hidden_layers=8, which makes it a workload of its own. Repeatable",
+            shown_unset="none",
+            metavar="NAME=N",
+        ),
+    ] = ()
     te_switch: Annotated[
         tuple[str, ...],
         Option(

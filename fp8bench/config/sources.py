@@ -131,13 +131,18 @@ def unknown_variable(variable: str) -> UsageError:
 
 
 def _many(name: str, value: Any) -> Any:
-    """Split the few options that take several values: the file has a list, a variable commas, where `FIELD=VALUE`
-    belongs to the mode before it.
+    """Split the few options that take several values: the file has a list (of sizes also a mapping), a variable commas,
+    where `FIELD=VALUE` belongs to the mode before it.
     """
-    if name not in ("mode", "te_switch") or not isinstance(value, str):
+    if name == "size" and isinstance(value, Mapping):
+        return tuple(f"{each}={number}" for each, number in value.items())
+    if name not in ("mode", "te_switch", "size") or not isinstance(value, str):
         return value
+    parts = [*filter(None, map(str.strip, value.split(",")))]
+    if name == "size":
+        return tuple(parts)
     modes: list[str] = []
-    for part in filter(None, map(str.strip, value.split(","))):
+    for part in parts:
         is_field = "=" in part and ":" not in part.partition("=")[0]
         modes[-1:] = [f"{modes[-1]},{part}"] if is_field and modes else [*modes[-1:], part]
     return tuple(modes)

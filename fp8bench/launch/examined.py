@@ -1,5 +1,5 @@
-"""Examines a model before its first worker starts, if its workload's name leaves open what it is made of: a name that
-cannot work fails in seconds, and not in a worker of each mode.
+"""Examines a model before its first worker starts, if its workload's name leaves open what it is made of (a model of
+timm, or sizes that the user gave): what cannot work fails in seconds, and not in a worker of each mode.
 
 The model is built in a separate process, because the launcher imports no torch.
 """
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from fp8bench import registry
+from fp8bench.config.sizes import sizes_of
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.model import Answer, Asked
@@ -23,9 +24,11 @@ LIMIT_S = 300
 def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> Answer | None:
     """Return what was found out about the model; None if the workload's name says it all, and nothing is examined.
 
-    configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, RunFailed on a failure.
+    configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, UsageError if no model has
+    the sizes in the name, and RunFailed on a failure.
     """
-    if registry.find_workload(configs[0].workload).member is None:
+    name = configs[0].workload
+    if registry.find_workload(name).member is None and not sizes_of(name):
         return None
     asked = Asked(configs=tuple(configs)).model_dump_json()
     try:
@@ -54,5 +57,5 @@ def require_modes(answer: Answer | None, named: bool) -> None:
 def _broke(config: RunConfig, why: str) -> RunFailed:
     return RunFailed(
         f"{config.workload} could not be looked at: {why.rstrip('.')}",
-        f"See what `fp8bench workloads {config.workload} --debug` says",
+        f"See what `fp8bench --debug workloads {config.workload}` says",
     )

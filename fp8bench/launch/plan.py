@@ -9,6 +9,7 @@ from typing import Any
 from fp8bench import registry
 from fp8bench.config.recipe_file import recipe_in
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
+from fp8bench.config.sizes import read_sizes, sized, sizes_of
 from fp8bench.entries import WorkloadEntry
 from fp8bench.launch import variants
 from fp8bench.launch.division import require_division
@@ -47,7 +48,9 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
 def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) -> list[RunConfig]:
     device: Device = "cuda" if machine.has_gpu else "cpu"
     ranks = ranks_for(request.gpus, machine, elastic)
-    workload = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
+    named = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
+    workload = sized(named, read_sizes(request.size))
+    _require_no_option(workload)
     entry = registry.find_workload(workload)
     _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
@@ -74,6 +77,13 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         for mode, recipe in chosen(labels, of_file, request.fp8_layers)
     ]
     return switched(configs, request.te_switch, entry)
+
+
+def _require_no_option(workload: str) -> None:
+    """Raise UsageError for a size that an option of its own sets, which would contradict it."""
+    for name, size in sizes_of(workload).items():
+        if name in OBEYED_BY_WORKERS:
+            raise UsageError(f"--size {name}={size}: that is an option", f"Use {flag_of(name)} {size}")
 
 
 def _require_extra(workload: WorkloadEntry) -> None:

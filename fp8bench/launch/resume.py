@@ -206,6 +206,8 @@ def refuse_unlike(
         unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
     if unlike:
         flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
+        # Sizes are in the workload's name.
+        flags += " and --size" if "," in unlike.get("workload", "") else ""
         raise UsageError(
             f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
             f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}",

@@ -13,6 +13,7 @@ from torch import nn
 from fp8bench import registry
 from fp8bench.modes.llama_block import has_llama_layers, llama_models
 from fp8bench.modes.protocol import count_linears
+from fp8bench.modes.te_gpt import gpt_layers
 from fp8bench.modes.te_layers import plan_swaps
 from fp8bench.modes.torchao import require_convertible
 from fp8bench.numerics.gemm.linear_layers import linear_gemms
@@ -20,13 +21,14 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
 from fp8bench.schema.model import Answer, Asked, LinearLayers, ModelFacts, Refusal, TransformerEngineParts
 from fp8bench.workloads.protocol import Workload, stated
+from fp8bench.workloads.resizable import as_named
 
 META = torch.device("meta")
 
 
-def facts_of(workload: Workload) -> ModelFacts:
-    """Return the facts. Raises ModeUnavailable for a model that no mode can be proved with, and UsageError for one that
-    does not run on the meta device.
+def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
+    """Return the facts. name: the workload's, if the user gave sizes. Raises ModeUnavailable for a model that no mode
+    can be proved with, and UsageError for one that does not run on the meta device.
     """
     batch_size = stated(workload, "piece")
     check = getattr(workload, "check", None)
@@ -45,7 +47,7 @@ def facts_of(workload: Workload) -> ModelFacts:
     forward = [one for one in products if one.role == "forward"]
     fp8 = [one for one in products if one.stays_bf16 is None]
     return ModelFacts(
-        workload=workload.name,
+        workload=name or workload.name,
         unit=workload.unit,
         sizes=workload.sizes(),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -72,6 +74,8 @@ def facts_of(workload: Workload) -> ModelFacts:
 def _transformer_engine(model: nn.Module) -> tuple[TransformerEngineParts | None, str | None]:
     if has_llama_layers(model):
         return TransformerEngineParts(blocks=sum(len(llama.layers) for _, llama in llama_models(model))), None
+    if layers := gpt_layers(model):
+        return TransformerEngineParts(blocks=len(layers)), None
     try:
         swaps = plan_swaps(model)
     except ModeUnavailable as refusal:
@@ -104,11 +108,13 @@ def answer(asked: Asked) -> Answer:
     workload_class = registry.load(registry.find_workload(one.workload))
     options = {name: getattr(one, name) for name in stated(workload_class, "config_fields")}
     try:
-        workload = workload_class(data="device", seed=one.seed, **options)
-        facts = facts_of(workload)
+        workload = as_named(workload_class(data="device", seed=one.seed, **options), one.workload)
+    except UsageError as error:
+        return Answer(refusal=Refusal.of(error, of_usage=True))
+    try:
+        facts, model = facts_of(workload, one.workload), workload.build(META)
     except Fp8benchError as error:
         return Answer(refusal=Refusal.of(error))
-    model = workload.build(META)
     return Answer(facts=facts, modes=tuple(refusal_of(config, workload, model) for config in asked.configs))
 
 

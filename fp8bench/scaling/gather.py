@@ -134,7 +134,8 @@ def _workload(
     for figure in figures:
         sizes.setdefault(figure.workload, set()).update(point.world_size for point in figure.points)
     if question.workload is not None:
-        if question.workload not in sizes and question.workload not in registry.workloads():
+        plain = question.workload.partition(",")[0]
+        if question.workload not in sizes and plain not in registry.workloads():
             raise unknown_name(
                 "workload", question.workload, sorted({*sizes, *registry.workloads()}), "fp8bench workloads"
             )

@@ -40,7 +40,7 @@ class RunConfig(Frozen):
 
     mode: str = Field(description="name in the registry, without its recipe")
     recipe: str | None = Field(description="the scaling recipe; null where the mode has none")
-    workload: str = Field(description="name in the registry")
+    workload: str = Field(description="name in the registry, and behind it the sizes that the user gave")
     device: Device = Field(description="what the workers train on")
     world_size: PositiveInt = Field(description="workers, one a GPU (or CPU process), over all nodes")
     nodes: PositiveInt = Field(default=1, description="machines that the workers are spread over")

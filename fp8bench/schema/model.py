@@ -3,7 +3,7 @@
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
+from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
 from fp8bench.schema.files import Frozen
 
 
@@ -44,18 +44,21 @@ class ModelFacts(Frozen):
 
 
 class Refusal(Frozen):
-    """One of this package's errors, as passed from one process to another."""
+    """One of this package's errors, as passed from one process to another. of_usage: whether the user mistyped, where
+    other refusals are of this machine or the model.
+    """
 
     what: str
     remedy: str
+    of_usage: bool = False
 
     @classmethod
-    def of(cls, error: Fp8benchError) -> "Refusal":
-        return cls(what=error.what, remedy=error.remedy)
+    def of(cls, error: Fp8benchError, of_usage: bool = False) -> "Refusal":
+        return cls(what=error.what, remedy=error.remedy, of_usage=of_usage)
 
-    def error(self) -> ModeUnavailable:
+    def error(self) -> ModeUnavailable | UsageError:
         """Return the error, to be raised again."""
-        return ModeUnavailable(self.what, self.remedy)
+        return (UsageError if self.of_usage else ModeUnavailable)(self.what, self.remedy)
 
 
 class Asked(Frozen):

@@ -14,6 +14,7 @@ from fp8bench.schema.rank import WorkloadFacts
 from fp8bench.worker.execution.optimizers import described
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
+from fp8bench.workloads.resizable import as_named
 
 
 def make_mode(config: RunConfig) -> Mode:
@@ -26,10 +27,11 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
-    """Return the workload, with the fields of the configuration that its class names."""
+    """Return the workload at the sizes in its name, with the fields of the configuration that its class names."""
     workload_class = registry.load(registry.find_workload(config.workload))
     options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
-    workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
+    made = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
+    workload: Workload = as_named(made, config.workload)
     return workload
 
 

@@ -17,10 +17,10 @@ Weights are normal, with a deviation of 0.023 at this width as in Transformer En
 layer, so that attention is as sharp in a small layer. Without sharp attention, the gate would not notice its faults.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from math import gcd, sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.resizable import Multiple, Resizable
 
 STD, STD_WIDTH = 0.023, 4096
 """The standard deviation of weights, and the width at which it applies."""
@@ -71,6 +72,8 @@ class GPTLayer(nn.Module):
 class GPTModel(nn.Module):
     """The layer, computed in the dtype of its weights."""
 
+    block_names: ClassVar[tuple[str, ...]] = ("layer",)
+
     def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.autocast = dtype in (None, torch.float32)
@@ -78,7 +81,8 @@ class GPTModel(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, sequence, hidden]."""
-        if self.autocast:
+        # The meta device, on which layers are counted, has no autocast.
+        if self.autocast or x.is_meta:
             out: Tensor = self.layer(x)
             return out
         with torch.autocast(x.device.type, enabled=False):
@@ -86,7 +90,7 @@ class GPTModel(nn.Module):
         return out
 
 
-class GPTLayerWorkload:
+class GPTLayerWorkload(Resizable):
     """The workload with the tutorial's sizes."""
 
     name = "gpt-layer"
@@ -94,7 +98,8 @@ class GPTLayerWorkload:
     causal: ClassVar[bool] = True
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "weight_dtype")
     usual_length: ClassVar[int] = 2048
-    architecture: ClassVar[dict[str, int]] = dict(hidden=4096, ffn=16384, heads=32)
+    multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("hidden", "heads"),)
+    architecture: ClassVar[Mapping[str, Any]] = dict(hidden=4096, ffn=16384, heads=32)
 
     def __init__(
         self,
@@ -177,7 +182,7 @@ class GPTLayerMicro(GPTLayerWorkload):
 
     name = "gpt-layer-micro"
     usual_length: ClassVar[int] = 64
-    architecture: ClassVar[dict[str, int]] = dict(hidden=64, ffn=256, heads=4)
+    architecture: ClassVar[Mapping[str, Any]] = dict(hidden=64, ffn=256, heads=4)
 
 
 @cache

@@ -11,7 +11,7 @@ multiply-add is two operations, and attention counts as if it were not causal.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from math import gcd
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.fake_data import EndlessSampler, FakeTokens, LoaderBatches, device_batches
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.resizable import Multiple, Resizable
 
 INITIAL_STD = 0.02
 """The standard deviation of weights, as in Llama's configuration. The last projections of attention and MLP have less
@@ -61,7 +62,7 @@ class CausalLM(nn.Module):
         return output
 
 
-class LLM1B:
+class LLM1B(Resizable):
     """A model whose layers have Llama 3.2 1B's sizes: grouped-query attention, 4 query heads per group."""
 
     name = "llm-1b"
@@ -70,7 +71,13 @@ class LLM1B:
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
     usual_length: ClassVar[int] = 2048
-    architecture: ClassVar[dict[str, Any]] = dict(
+    depth_size: ClassVar[str | None] = "num_hidden_layers"
+    multiples: ClassVar[tuple[Multiple, ...]] = (
+        # Rotary embeddings turn pairs.
+        Multiple("hidden_size", "num_attention_heads", 2),
+        Multiple("num_attention_heads", "num_key_value_heads"),
+    )
+    architecture: ClassVar[Mapping[str, Any]] = dict(
         hidden_size=2048,
         num_hidden_layers=18,
         num_attention_heads=32,
@@ -87,13 +94,6 @@ class LLM1B:
         self.workers = workers
         self.seed = seed
         self.sequence_length = sequence_length or self.usual_length
-
-    def resized(self, **sizes: int) -> "LLM1B":
-        """Return the same workload with other numbers for some of its sizes."""
-        length = sizes.pop("sequence_length", self.sequence_length)
-        other = type(type(self).__name__, (type(self),), {"architecture": {**self.architecture, **sizes}})
-        made: LLM1B = other(self.data, self.workers, self.seed, length)
-        return made
 
     @property
     def piece(self) -> int:
@@ -163,7 +163,7 @@ class LLM7B(LLM1B):
     """A model with Llama 2 7B's sizes: every query head has its own key and value head."""
 
     name = "llm-7b"
-    architecture: ClassVar[dict[str, Any]] = dict(
+    architecture: ClassVar[Mapping[str, Any]] = dict(
         hidden_size=4096,
         num_hidden_layers=32,
         num_attention_heads=32,
@@ -181,7 +181,7 @@ class LLMMicro(LLM1B):
 
     name = "llm-micro"
     usual_length: ClassVar[int] = 64
-    architecture: ClassVar[dict[str, Any]] = dict(
+    architecture: ClassVar[Mapping[str, Any]] = dict(
         hidden_size=64,
         num_hidden_layers=2,
         num_attention_heads=4,
@@ -204,7 +204,7 @@ def _llama() -> Any:
     return modeling_llama
 
 
-def _causal_lm(architecture: dict[str, Any], sequence_length: int) -> CausalLM:
+def _causal_lm(architecture: Mapping[str, Any], sequence_length: int) -> CausalLM:
     sizes = dict(architecture)
     theta = sizes.pop("rope_theta")
     config = _llama().LlamaConfig(

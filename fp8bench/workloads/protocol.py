@@ -13,16 +13,20 @@ A batch is (inputs, targets), both on the device. Inputs are floating point, or 
 them with torch.nn.Embedding. The parity gate takes the gradient at the inputs or at the output of the embedding, and
 reads the logits from the model's output.
 
-A class need not inherit from `Workload`. If it does not define `config_fields`, `packages`, `causal` or `piece`, the
-values here apply. It may have four more methods:
+A class need not inherit from `Workload`. If it does not define `config_fields`, `packages`, `causal`, `depth_size` or
+`piece`, the values here apply. It may have four more methods:
 
   logits(model, batch)     the logits of the batch, [batch, ...], for a model whose output under `loss` is not logits
                            (a language model that never holds all logits): the gate calls it, and no timed step does
   check(batch_size, fp8)   raises ModeUnavailable, before anything is built, if this machine cannot train on this batch
                            by a mode with fp8 GEMMs or by one without
   parameters()             the number of trained parameters: used to detect memory that is too small before it is used
-  resized(**sizes)         the same workload with other integers for some of `sizes()`, by their names: a language model
-                           whose `vocab_size` is 256 can read a text byte by byte (`workloads.on_text`)
+  resized(**sizes)         the same workload with other integers for some of `sizes()`, by their names, for `--size`
+                           (`workloads.resizable`). A language model whose `vocab_size` is 256 can read a text byte by
+                           byte (`workloads.on_text`)
+
+Blocks, which are compiled, sharded and checkpointed one by one, are the members of a model's list of modules of one
+class. A model with a single block, or whose blocks are in no such list, names them: `block_names = ("layer",)`.
 
 The layer that computes the logits is called `head` or `lm_head`: modes leave it out of fp8 by its name.
 
@@ -49,6 +53,8 @@ class Workload(Protocol):
     """The contract of a workload. unit: what throughput counts, "images" or "tokens". config_fields: more fields of
     RunConfig that its class takes as keywords. packages: the packages that build its model, whose versions are
     recorded. causal: whether there is a logit for every token, [batch, tokens, ...], that depends on no later token.
+    depth_size: which of `sizes()` is the number of identical blocks, so that `resized` can make the same model with
+    fewer of them; None if there is none.
     piece: samples that a proof processes at once: two or more, and a number that fp8 kernels can take.
     """
 
@@ -57,6 +63,7 @@ class Workload(Protocol):
     config_fields: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = False
+    depth_size: ClassVar[str | None] = None
     piece: int = 16
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...

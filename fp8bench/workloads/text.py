@@ -20,7 +20,8 @@ from random import Random
 from typing import Any
 
 from fp8bench.schema.converge import TextFacts
-from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.schema.errors import UsageError
+from fp8bench.workloads.resizable import resized
 
 VOCABULARY = 256
 
@@ -62,20 +63,14 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
 
     Raises UsageError if the workload takes no tokens, if its sizes cannot be changed, or for an unknown size.
     """
-    resized = getattr(workload, "resized", None)
-    if workload.unit != "tokens" or resized is None:
-        fault = "has sizes that cannot be changed" if workload.unit == "tokens" else f"takes {workload.unit}"
+    resizable = hasattr(workload, "resized") and "vocab_size" in workload.sizes()
+    if workload.unit != "tokens" or not resizable:
+        fault = "has no vocabulary to change" if workload.unit == "tokens" else f"takes {workload.unit}"
         raise UsageError(
             f"workload {workload.name!r} {fault}, and a text is trained on as tokens of {VOCABULARY} kinds",
             "Choose a language model with --workload; see `fp8bench workloads`",
         )
-    known = [name for name, size in workload.sizes().items() if isinstance(size, int) and name != "vocab_size"]
-    for name in sizes:
-        if name not in known:
-            meant = " or ".join(map(repr, nearest(name, known)))
-            hint = f"Did you mean {meant}? " if meant else ""
-            raise UsageError(f"unknown size of {workload.name} {name!r}", f"{hint}Name one of {', '.join(known)}")
-    return resized(vocab_size=VOCABULARY, **sizes)
+    return resized(workload, sizes, fixed=("vocab_size",)).resized(vocab_size=VOCABULARY)
 
 
 def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:

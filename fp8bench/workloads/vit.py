@@ -4,6 +4,7 @@ ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image,
 counts a multiply-add as two; the backward of the first layer's input is not computed and not counted).
 """
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar
 
@@ -13,13 +14,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
 from fp8bench.workloads.images import ImageClassifier, Images
+from fp8bench.workloads.resizable import Multiple, Resizable
 
 
-class ViTHuge(ImageClassifier):
+class ViTHuge(Resizable, ImageClassifier):
     """ViT-Huge/16 with a class token, 224 px, 1000 classes."""
 
     name = "vit-huge"
-    architecture: ClassVar[dict[str, Any]] = dict(
+    depth_size: ClassVar[str | None] = "depth"
+    multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("embed_dim", "num_heads"), Multiple("img_size", "patch_size"))
+    architecture: ClassVar[Mapping[str, Any]] = dict(
         img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
     )
 
@@ -54,7 +58,7 @@ class ViTHuge256(ViTHuge):
     """The second article's model: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
 
     name = "vit-huge-256"
-    architecture: ClassVar[dict[str, Any]] = {
+    architecture: ClassVar[Mapping[str, Any]] = {
         **ViTHuge.architecture,
         "class_token": False,
         "global_pool": "avg",
@@ -67,12 +71,12 @@ class ViTMicro(ViTHuge):
     """A model that is small enough for two CPU cores, with widths in multiples of 16 so that float8 can be emulated."""
 
     name = "vit-micro"
-    architecture: ClassVar[dict[str, Any]] = dict(
+    architecture: ClassVar[Mapping[str, Any]] = dict(
         img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, num_classes=16
     )
 
 
-def _vision_transformer(architecture: dict[str, Any]) -> nn.Module:
+def _vision_transformer(architecture: Mapping[str, Any]) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer
 
     model: nn.Module = VisionTransformer(**architecture)

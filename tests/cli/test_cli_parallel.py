@@ -36,6 +36,21 @@ def test_a_sharded_run_in_micro_batches_is_recorded_proved_and_a_row_of_its_own(
     assert row["joined"] == "fsdp, 2 micro-batches, full activation checkpointing"
 
 
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "join"), [(("--parallel", "fsdp"), "fsdp"), (("--tensor-parallel", "2"), "tp2")])
+def test_the_one_layer_of_a_gpt_is_compiled_as_the_block_that_two_ranks_join(options, join, tmp_path):
+    words = ("--workload", "gpt-layer-micro", "--mode", "baseline-bf16", "--gpus", "2", "--compile", "blocks")
+    done = call(tmp_path, "run", *words, *options, *SMALL)
+    assert done.code == 0, done.stderr
+    [record] = stored(tmp_path)
+    evidence = record["evidence"]
+    assert (record["status"], evidence["join"], evidence["compile"]["scope"]) == ("ok", join, "blocks")
+    assert evidence["compile"]["graphs"] >= 1
+    assert evidence["executed"]["reference"] == "whole model"
+    assert evidence["executed"]["gradient_error"] < 0.02
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),

@@ -42,6 +42,7 @@ TEXT_OF_EVERY_FIELD = {
     "image_size": ("384", 384),
     "classes": ("100", 100),
     "weight_dtype": ("float16", "float16"),
+    "size": ("depth=1, embed_dim=32", ("depth=1", "embed_dim=32")),
     "te_switch": ("fused-qkv", ("fused-qkv",)),
     "parallel": ("fsdp", "fsdp"),
     "tensor_parallel": ("2", 2),

@@ -6,7 +6,7 @@ import pytest
 from builders import config
 
 from fp8bench.launch.examined import examined, require_modes
-from fp8bench.schema.errors import ModeUnavailable, RunFailed
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.model import Answer, Refusal
 
 OF_TIMM = config(workload="timm:convnext_tiny", device="cpu", world_size=1)
@@ -19,6 +19,15 @@ def saying(text, code=0):
 
 def test_a_workload_whose_name_says_what_it_is_is_not_looked_at():
     assert examined([config(workload="vit-micro")], ("/no/such/program",)) is None
+
+
+@pytest.mark.slow
+def test_other_sizes_are_looked_at_and_wrong_ones_are_wrong_usage():
+    sized = config(workload="vit-micro,depth=1")
+    assert examined([sized], saying(Answer().model_dump_json())) == Answer()
+    refusal = Refusal(what="unknown size", remedy="Name another", of_usage=True)
+    with pytest.raises(UsageError, match="unknown size"):
+        examined([sized], saying(Answer(refusal=refusal).model_dump_json()))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from fp8bench import registry
 from fp8bench.numerics.model_facts import answer, facts_of
 from fp8bench.report import render
 from fp8bench.report.model import document
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import Asked
 
 pytestmark = pytest.mark.slow
@@ -32,6 +33,22 @@ def test_of_a_vit_all_layers_but_the_head_are_fp8_and_blocks_are_whole():
 
 def test_of_llama_each_layer_is_a_block():
     assert facts("llm-micro").transformer_engine.blocks == 2
+
+
+def test_the_layer_of_a_gpt_is_a_block_in_its_own_dtype():
+    found = facts("gpt-layer-micro")
+    assert (found.sizes["weight_dtype"], found.fp8_layers, found.transformer_engine.blocks) == ("bfloat16", 4, 1)
+
+
+def test_a_model_of_other_sizes_is_shown_by_its_name_with_them():
+    found = answered("vit-micro,depth=3", "baseline-bf16").facts
+    assert (found.workload, found.sizes["depth"], found.transformer_engine.blocks) == ("vit-micro,depth=3", 3, 3)
+
+
+@pytest.mark.parametrize("name", ["vit-micro,dept=3", "llm-micro,num_attention_heads=3", "timm:convnext_atto,depth=3"])
+def test_sizes_that_make_no_model_are_wrong_usage_and_not_a_refusal_of_the_machine(name):
+    found = answered(name, "baseline-bf16")
+    assert (found.facts, type(found.refusal.error())) == (None, UsageError)
 
 
 @pytest.mark.thorough

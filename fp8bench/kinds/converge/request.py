@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
-from fp8bench.config.words import quoted, whole
+from fp8bench.config.sizes import read_sizes, sizes_of
 from fp8bench.kinds.one_record import Prepared, Request, of_run, place_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
@@ -43,8 +43,6 @@ RATE = Limit(1, "no optimizer here trains at a higher rate")
 DIGITS = 16
 """Of a text's digest, for a line that says which nodes have another text."""
 
-SIZE = Limit(2**24, "no language model has it")
-
 
 class ConvergeRequest(Request):
     """The options of `fp8bench converge`."""
@@ -69,7 +67,7 @@ class ConvergeRequest(Request):
     ] = None
     sizes: Annotated[
         tuple[str, ...],
-        Option("Another size of the model, as num_hidden_layers=4. Repeatable", metavar="NAME=N"),
+        of_run("size", "Another size of the model, as num_hidden_layers=4. Repeatable"),
     ] = ()
     sequence_length: Annotated[int | None, of_run("sequence_length")] = None
     batch_size: Annotated[
@@ -117,8 +115,10 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     runs = plan(_as_of_a_run(request, machine, gpus), machine, elastic)
     _require_two(runs)
     place = place_of(request, machine)
-    sizes = _sizes(request)
     one = runs[0]
+    sizes = sizes_of(one.workload) | read_sizes(request.sizes)
+    if request.sequence_length is not None:
+        sizes["sequence_length"] = request.sequence_length
     text = read(request.text, lambda: bytes_needed(_sequence_length(one, sizes), one.batch_size, one.world_size))
     config = _config(request, runs, sizes, text)
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
@@ -154,20 +154,6 @@ def _require_two(runs: Sequence[RunConfig]) -> None:
         )
 
 
-def _sizes(request: ConvergeRequest) -> dict[str, int]:
-    """Return the sizes by name. Raises UsageError for an invalid size; only the workload knows which names exist."""
-    found: dict[str, int] = {}
-    for text in request.sizes:
-        name, equals, number = text.partition("=")
-        if not (name.strip() and equals and number.strip()):
-            raise UsageError(f"--size {quoted(text)} is not NAME=N", "Give, for example, --size num_hidden_layers=4")
-        flag = f"--size {name.strip()}"
-        found[name.strip()] = whole(flag, number, 1, SIZE, example=f"{flag}=1")
-    if request.sequence_length is not None:
-        found["sequence_length"] = request.sequence_length
-    return found
-
-
 def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str, int], text: Text) -> ConvergeConfig:
     """Return the configuration. runs: one for each mode. Raises UsageError for a workload that cannot read a text."""
     one = runs[0]
@@ -176,7 +162,7 @@ def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str
         device=one.device,
         modes=tuple(run.mode_label for run in runs),
         seeds=tuple(range(one.seed, one.seed + request.seeds)),
-        workload=one.workload,
+        workload=one.workload.partition(",")[0],
         sizes=sizes,
         world_size=one.world_size,
         nodes=one.nodes,

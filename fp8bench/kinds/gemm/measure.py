@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveIn
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
+from fp8bench.config.sizes import sized
 from fp8bench.kinds.gemm import words
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
@@ -140,7 +141,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     place, device, warnings = _place(request, environ)
     of_workload = not shapes and not request.sweep
     default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
-    workload = request.workload or default
+    workload = sized(request.workload or default)
     config = GemmConfig(
         device=device,
         workload=workload if of_workload else None,
@@ -282,8 +283,10 @@ def _work(config: GemmConfig) -> _Work:
         every = (words.of_shape(one, config.pairs, config.bias, config.outputs) for one in dict.fromkeys(shapes))
         return _Work(tuple(chain.from_iterable(every)))
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
+    from fp8bench.workloads.resizable import as_named
 
-    workload = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
+    made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
+    workload = as_named(made, config.workload)
     found = linear_gemms(workload, config.batch_size)
     if any(precision != "bf16" for precision in config.precisions):
         require_aligned(found, config.batch_size)

@@ -156,6 +156,7 @@ SCENES = {
     "te layer, 33 tokens": lambda: te_layers(GPTLayerMicro(sequence_length=33)),
     "te llama": lambda: te_layers(LLMMicro(data="device"), batch_size=4),
     "16-bit layer": lambda: settled(tensor(), workload=GPTLayerMicro(), batch_size=16, optimizer="none"),
+    "fsdp layer": lambda: settled(fsdp(), workload=GPTLayerMicro(), optimizer="none", activation_checkpointing="full"),
     "layer": lambda: settled(tensor(), workload=GPTLayerMicro(weight_dtype="float32"), batch_size=4),
 }
 

@@ -135,6 +135,14 @@ def test_a_layer_of_16_bit_weights_rounds_as_the_model_that_it_is_compared_with(
         assert found["batch_size"] == 16
 
 
+def test_a_single_layer_is_the_block_that_is_sharded_and_checkpointed(scenes):
+    for found in of(scenes, "fsdp layer"):
+        assert (found["join"], found["reference"], found["warning"]) == ("fsdp", "whole model", None)
+        assert (found["parallel"]["sharded_blocks"], found["parallel"]["checkpointed_blocks"]) == (1, 1)
+        assert max(found["loss_error"], found["gradient_error"]) < 0.02
+        assert found["unshared"] < 0.01
+
+
 def test_what_is_wrong_about_a_shared_step_is_answered_by_the_options_that_share_it(scenes):
     for found in of(scenes, "te layer, not summed"):
         assert found["remedy"] == "Do not use its speed: use --tensor-parallel 1, or try another torch"

@@ -1,0 +1,78 @@
+"""`run --size`: another workload, from the record to every table."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.calling import call as call_anywhere
+
+pytestmark = pytest.mark.slow
+
+RUN = ("run", "--mode", "baseline-bf16", "--gpus", "1", "--quiet", "--rounds", "1", "--warmup", "1", "--steps", "3")
+SHORT = ("--min-time", "0", "--workload", "vit-micro")
+
+
+def call(folder, *words, **variables):
+    """The process that looks at the model is of this tree too."""
+    return call_anywhere(folder, *words, PYTHONPATH=str(Path(__file__).parents[2]), **variables)
+
+
+def stored(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("results/cpu/*.json"))]
+
+
+@pytest.mark.thorough
+def test_a_model_of_one_block_is_no_row_no_reference_and_no_round_of_the_whole_one(tmp_path):
+    for words in ((), ("--size", "depth=1", "--session", "cut")):
+        assert call(tmp_path, *RUN, *SHORT, *words).code == 0
+    whole, cut = sorted(stored(tmp_path), key=lambda one: one["config"]["workload"])
+    assert [one["config"]["workload"] for one in (whole, cut)] == ["vit-micro", "vit-micro,depth=1"]
+    assert [one["fingerprint"]["sizes"]["depth"] for one in (whole, cut)] == [2, 1]
+    assert cut["fingerprint"]["workload"] == "vit-micro,depth=1"
+
+    mixed = call(tmp_path, "compare", "cpu")
+    assert mixed.code == 2
+    assert "--workload" in mixed.stderr
+    for record in (whole, cut):
+        shown = call(tmp_path, "compare", "cpu", "--workload", record["config"]["workload"], "--format", "json")
+        [row] = json.loads(shown.stdout)
+        assert (row["workload"], row["speedup_vs_reference"]) == (record["config"]["workload"], 1)
+        assert row["step_time_s"] == record["summary"]["step_time_s"]
+    assert call(tmp_path, "results", "verify").code == 0
+
+    resumed = call(tmp_path, *RUN, "--min-time", "0", "--session", "cut")
+    assert resumed.code == 0, resumed.stderr
+    for words in (("--workload", "vit-micro"), ("--size", "depth=3")):
+        refused = call(tmp_path, *RUN, "--min-time", "0", "--session", "cut", *words)
+        assert refused.code == 2
+        assert "vit-micro,depth=1 (now vit-micro" in refused.stderr
+        assert "Omit --workload and --size" in refused.stderr
+    assert len(stored(tmp_path)) == 2
+
+
+def test_a_dry_run_says_where_the_sizes_are_from_and_what_the_model_is(tmp_path):
+    done = call(tmp_path, *RUN, *SHORT, "--dry-run", "--json", FP8BENCH_SIZE="depth=1,embed_dim=32")
+    assert done.code == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["settings"]["size"] == {"value": ["depth=1", "embed_dim=32"], "origin": "FP8BENCH_SIZE"}
+    assert plan["runs"][0]["workload"] == "vit-micro,depth=1,embed_dim=32"
+    assert (plan["model"]["sizes"]["depth"], plan["model"]["sizes"]["embed_dim"]) == (1, 32)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--size", "depth=0"), "--size depth '0' is not a whole number of at least 1"),
+        (("--size", "layers=1"), "unknown size of vit-micro 'layers'"),
+        (("--size", "num_heads=5"), "embed_dim=64 and num_heads=5"),
+        (("--size", "sequence_length=5"), "Use --sequence-length 5"),
+        (("--workload", "timm:convnext_atto", "--size", "depth=1"), "has sizes that cannot be changed"),
+    ],
+)
+@pytest.mark.parametrize("command", [RUN, ("sweep", "--mode", "baseline-bf16", "--gpus", "1", "--dry-run")])
+def test_what_is_no_model_is_one_line_and_wrong_usage(command, words, told, tmp_path):
+    done = call(tmp_path, *command, *SHORT, *words)
+    assert done.code == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "results").exists()
