@@ -71,10 +71,11 @@ def sentence(check: Check) -> str:
 
 def plan_sentence(check: Check) -> str:
     """Return what the rounds of both sides can find. Its first word is the answer's if they can find nothing."""
-    unknown = check.plan_exit_code != 0
     ran = [row for row in check.rows if row.rounds and row.reference_rounds]
     against = f"session {', '.join(check.sessions)} against {check.reference}"
-    return f"{'Undecided' if unknown else 'Plan'}: {against}. {_power(ran, check)}"
+    lacking = _names([row for row in check.rows if row.smallest_found is None], check)
+    unknown = f" Unknown of: {lacking}." if lacking else ""
+    return f"{'Undecided' if check.plan_exit_code else 'Plan'}: {against}. {_power(ran, check)}{unknown}"
 
 
 def _power(rows: Sequence[CheckedRow], check: Check) -> str:
