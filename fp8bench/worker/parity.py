@@ -229,14 +229,17 @@ def prove(
     rank: int,
     device: torch.device,
     divide: Callable[[nn.Module], None] | None = None,
+    built: Callable[[], None] = lambda: None,
 ) -> Proof:
     """Build the plain model, look at it, convert it, and look again. Every rank does so, on its own GPU. divide: shares
-    the converted model among ranks that see the same batch, before the look; None if each rank has all of it.
+    the converted model among ranks that see the same batch, before the look; None if each rank has all of it. built:
+    called once the plain model is there.
 
     Raises what `mode.convert` and `divide` raise, on every rank (see worker.parallel.agreement).
     """
     batch = next(workload.batches(stated(workload, "piece"), rank, device))
     model = workload.build(device)
+    built()
     plain = look(model, workload, batch, of_weights=_gradients(None, workload))
     with agreement():
         rounding = _rounding(mode, model)
