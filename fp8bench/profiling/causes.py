@@ -140,14 +140,17 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_C
         return "no fp8 kernels", f"{said}{joint} none of its GEMMs ran in fp8."
     if noticed:
         first, *others = noticed
-        parts = [
-            f"; {each.cause} {ms(each.seconds)} more" for each in others if {first.cause, each.cause} <= PARTS.keys()
-        ]
-        return first.cause, f"{said}{joint} {first.words}{''.join(parts)}."
+        too = (f"; {one.cause} {ms(one.seconds)} more" for one in others if {first.cause, one.cause} <= PARTS.keys())
+        return first.cause, f"{said}{joint} {first.words}{''.join(too)}."
     if reference is None:
         return "none", f"{said}. {_limit(facts)}"
-    lengths = f"{_length(facts)}, the reference's {ms(reference.length_s)}"
-    return "none", f"{said} ({lengths}). {_difference(facts, reference)}"
+    kinds = [*PARTS.values(), ("casts", ("cast",)), ("communication that nothing hides", ("nccl",))]
+    parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
+    name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
+    return "none", (
+        f"{said} ({_length(facts)}, the reference's {ms(reference.length_s)}). The largest difference is in {name}: "
+        f"{ms(mine)} ms, the reference's {ms(theirs)}."
+    )
 
 
 def host_waits(facts: StepFacts) -> bool | None:
@@ -184,9 +187,9 @@ def _candidates(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Cand
     yield from _host(facts, reference) if host_waits(facts) else _communication(facts, reference)
     if facts.fp8:
         yield from _attention(facts)
-        yield from _casts(facts, reference) if reference else _casts_alone(facts)
+        yield from (*_casts(facts, reference), *_shapes(facts, reference)) if reference else _casts_alone(facts)
     if reference is not None:
-        yield from (*_shapes(facts, reference), *_throttling(facts, reference), *_grown(facts, reference))
+        yield from (*_throttling(facts, reference), *_grown(facts, reference))
 
 
 def _grown(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
@@ -194,7 +197,8 @@ def _grown(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
     parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in PARTS.items()]
     if not host_waits(facts):
         gaps, theirs = ((one.idle_s or 0.0) - _waiting_for_data(one) for one in (facts, reference))
-        parts.append(("gaps between kernels", "gaps between kernels", gaps, theirs))
+        between = "kernels" if facts.device == "cuda" else "operators"
+        parts.append(("gaps between kernels", f"gaps between {between}", gaps, theirs))
     for cause, name, mine, theirs in parts:
         more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
         yield _Candidate(cause, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}")
@@ -247,8 +251,6 @@ def _casts(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
     together: a cast that replaces a sum costs nothing more.
     """
     casts, usual = facts.seconds("cast"), reference.seconds("cast")
-    if not facts.fp8:
-        return None
     more = facts.seconds(*AROUND) - reference.seconds(*AROUND)
     saved = reference.gemms_s - facts.gemms_s
     gain = f"take {ms(saved)} ms a step less (" if saved > 0 else "save nothing ("
@@ -276,7 +278,7 @@ def _casts_alone(facts: StepFacts) -> Iterable[_Candidate]:
 
 
 def _shapes(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
-    if facts.fp8 and not reference.fp8 and facts.profile.has_fp8_gemm and reference.gemms_s:
+    if not reference.fp8 and facts.profile.has_fp8_gemm and reference.gemms_s:
         yield _Candidate(
             "shapes too small",
             facts.gemms_s - reference.gemms_s / FAIR_FP8_SPEED_UP,
@@ -307,16 +309,6 @@ def _throttling(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
             f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which "
             f"costs about {ms(lost)} ms a step",
         )
-
-
-def _difference(facts: StepFacts, reference: StepFacts) -> str:
-    """Return the kind of kernels in which the two differ most."""
-    kinds = [*PARTS.values(), ("casts", ("cast",)), ("communication that nothing hides", ("nccl",))]
-    name, mine, theirs = max(
-        ((name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds),
-        key=lambda part: abs(part[1] - part[2]),
-    )
-    return f"The largest difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
 
 
 def _faster(facts: StepFacts, reference: StepFacts) -> str:
