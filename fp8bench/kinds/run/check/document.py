@@ -73,7 +73,7 @@ def plan_sentence(check: Check) -> str:
     """Return what the rounds of both sides can find. Its first word is the answer's if they can find nothing."""
     ran = [row for row in check.rows if row.rounds and row.reference_rounds]
     against = f"session {', '.join(check.sessions)} against {check.reference}"
-    lacking = _names([row for row in check.rows if row.smallest_found is None], check)
+    lacking = ", ".join(_name(row, check) for row in check.rows if row.smallest_found is None)
     unknown = f" Unknown of: {lacking}." if lacking else ""
     return f"{'Undecided' if check.plan_exit_code else 'Plan'}: {against}. {_power(ran, check)}{unknown}"
 
