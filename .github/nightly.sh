@@ -5,11 +5,12 @@
 #   NIGHTLY_STATE      what outlives a night on this host: the reference [~/.local/state/fp8bench/nightly]
 #   NIGHTLY_DOCTOR     options of `fp8bench doctor`, as --quick
 #   NIGHTLY_RUN        options of `fp8bench run`, as --rounds 6 --mode te-fp8
-#   NIGHTLY_CHECK      options of `fp8bench check`, as --strict --max-regression 2%
+#   NIGHTLY_CHECK      options of `fp8bench check`, as --max-regression 2%
 #   NIGHTLY_FP8BENCH   the program [.venv/bin/fp8bench, which `setup` installs]
 #
-# The first night on a host has nothing to be held against: its results become the reference. `.github/nightly.sh adopt`
-# makes this night's results the reference, after a change that was meant.
+# The first night on a host has nothing to be held against: its results become the reference, if every mode that was
+# asked for ran, in two rounds or more. `.github/nightly.sh adopt` makes this night's results the reference on the same
+# terms, after a change that was meant.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,20 +41,28 @@ doctor() {
     "$FP8BENCH" doctor ${DOCTOR[@]+"${DOCTOR[@]}"} | tee "$OUT/doctor.txt"
 }
 
+# Its exit code is kept: 0 says that every mode that was asked for ran.
 run() {
-    "$FP8BENCH" run --quiet --results-dir "$RESULTS" ${RUN[@]+"${RUN[@]}"}
+    local code=0
+    "$FP8BENCH" run --quiet --results-dir "$RESULTS" ${RUN[@]+"${RUN[@]}"} || code=$?
+    echo "$code" >"$OUT/run.exit"
+    return "$code"
 }
 
+# With --strict, a mode that the reference lacks fails: it would never be checked.
 check() {
+    local code=0
     if [ ! -d "$REFERENCE" ]; then
-        echo "This host has no reference yet, so nothing was checked; this night's results become it." | tee -a "$SUMMARY"
+        say "This host has no reference yet, so nothing was checked."
         adopt
         return
     fi
-    GITHUB_STEP_SUMMARY=$SUMMARY "$FP8BENCH" check --results-dir "$RESULTS" --against "$REFERENCE" --summary \
+    GITHUB_STEP_SUMMARY=$SUMMARY "$FP8BENCH" check --results-dir "$RESULTS" --against "$REFERENCE" --summary --strict \
         --export "junit=$OUT/junit.xml" --export "bencher=$OUT/bencher.json" --export "csv=$OUT/check.csv" \
         --export "github-smaller=$OUT/step-time.json" --export "github-bigger=$OUT/throughput.json" \
-        ${CHECK[@]+"${CHECK[@]}"}
+        ${CHECK[@]+"${CHECK[@]}"} || code=$?
+    [ "$code" -eq 0 ] || say "If this is what was meant, \`.github/nightly.sh adopt\` makes this night the reference."
+    return "$code"
 }
 
 report() {
@@ -62,7 +71,7 @@ report() {
         [ -d "$folder" ] && instances+=("$(basename "$folder")")
     done
     if [ ${#instances[@]} -eq 0 ]; then
-        echo "Nothing was measured, so there is nothing to report." | tee -a "$SUMMARY"
+        say "Nothing was measured, so there is nothing to report."
         return
     fi
     { echo "## fp8bench compare"; echo; } >>"$SUMMARY"
@@ -72,8 +81,12 @@ report() {
 
 # Beside the old one first, so that a host that stops meanwhile has one of the two.
 adopt() {
-    if [ -z "$(find "$RESULTS" -name '*.json' -print -quit)" ]; then
-        echo "nothing was measured, so there is no reference" >&2
+    local ran
+    ran=$(cat "$OUT/run.exit" 2>/dev/null || echo "no exit code")
+    if ! "$FP8BENCH" check --plan --results-dir "$RESULTS" 2>&1 | tee -a "$SUMMARY" || [ "$ran" != 0 ]; then
+        say "This night does not become the reference (\`run\` ended with $ran): every mode that is asked for must have" \
+            "run, in two rounds or more. The first night that is whole becomes it; \`.github/nightly.sh adopt\` replaces" \
+            "one that exists."
         return 2
     fi
     mkdir -p "$STATE"
@@ -81,7 +94,11 @@ adopt() {
     cp -R "$RESULTS" "$REFERENCE.new"
     [ ! -d "$REFERENCE" ] || mv "$REFERENCE" "$REFERENCE.old"
     mv "$REFERENCE.new" "$REFERENCE"
-    echo "the reference is now $REFERENCE"
+    say "This night's results are the reference now, in $REFERENCE."
+}
+
+say() {
+    echo "$*" | tee -a "$SUMMARY"
 }
 
 case "${1:-}" in

@@ -37,7 +37,7 @@ OWN = {
     "compare": ("compare:compare", "Which mode on which instance buys most for a dollar."),
     "check": (
         "check:check",
-        "Has anything become slower than is allowed? Exit code 1 if so, or if a mode is missing or failed.",
+        "Has anything become slower than is allowed? Exit code 1 if so, or if a mode is gone or failed; 6: undecided.",
     ),
     "explain": ("explain:explain", "Where a mode's step goes, and why it is not faster than another."),
     "report": (

@@ -11,7 +11,8 @@ from fp8bench.cli.options import Form, ResultsDir, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
 from fp8bench.config.words import share
 from fp8bench.kinds.run.check import result
-from fp8bench.kinds.run.check.document import document, sentence
+from fp8bench.kinds.run.check.document import document, plan_sentence, sentence
+from fp8bench.kinds.run.check.document import plan as planned
 from fp8bench.kinds.run.check.exports import EXPORTS
 from fp8bench.kinds.run.check.records import find
 from fp8bench.kinds.run.check.result import Check
@@ -23,11 +24,19 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def check(
-    against: Annotated[str, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")],
+    against: Annotated[
+        str | None, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")
+    ] = None,
     max_regression: Annotated[str, option("3%", "How much longer a step may take.")] = "3%",
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
+    plan: Annotated[
+        bool,
+        switch(
+            "--plan", "Only which slow-down these rounds find, and how many find the limit; --against may be left out."
+        ),
+    ] = False,
     strict: Annotated[
-        bool, switch("--strict", "Fail for inconclusive variants too; exit code 4 where a record is broken.")
+        bool, switch("--strict", "Fail for what the reference lacks, too; exit code 4 where a record is broken.")
     ] = False,
     allow_mismatch: Annotated[
         bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
@@ -40,10 +49,21 @@ def check(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     exports = _exports(export or ())
+    if against is None and not plan:
+        raise UsageError("check has nothing to compare with", "Name a reference with --against, or give --plan")
+    if plan and (exports or summary):
+        raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
     options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
     unread = Unread()
     found = find(results_dir, session, against, unread)
     done = result.check(found.now, found.before, options, found.reference)
+    if plan:
+        show(planned(done), form)
+        if done.plan_exit_code:
+            log(plan_sentence(done))
+            raise typer.Exit(done.plan_exit_code)
+        unread.end(strict)
+        return
     show(document(done), form)
     _write(done, exports)
     if summary:

@@ -42,6 +42,7 @@ def run(
     ] = False,
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    notes: Annotated[bool, switch("--notes", "Where the session's seconds went too, by phase and mode.")] = False,
     strict: Strict = False,
     **settings: Any,
 ) -> None:
@@ -51,7 +52,7 @@ def run(
         requested = resolved(settings, config)
         leader = group.executor(requested.request) if group is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
-            _run(requested, mirror, dry_run, quiet, as_json, strict, place, leader)
+            _run(requested, mirror, dry_run, quiet, as_json, notes, strict, place, leader)
 
 
 def _run(
@@ -60,6 +61,7 @@ def _run(
     dry_run: bool,
     quiet: bool,
     as_json: bool,
+    notes: bool,
     strict: bool,
     place: "Elastic | None",
     leader: "Leader | None",
@@ -87,14 +89,15 @@ def _run(
         log(note)
     require_modes(answer, named)
     register(prepared, price_of_machine, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, strict))
+    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
 
 
 def _measure_and_print(
-    prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool, strict: bool
+    prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool, notes: bool, strict: bool
 ) -> int:
     """Measure and print the results. named: whether the modes were named, so that each of them must run."""
     from fp8bench.cli.remote import send_one
+    from fp8bench.launch.phases import process_began_s
     from fp8bench.launch.session import exit_code, measure, session
 
     with (
@@ -103,7 +106,7 @@ def _measure_and_print(
     ):
         say = log if not quiet else lambda _line: None
         records, paths, reached = [], [], mirror is not None
-        for record, path in measure(prepared, rounds, listening, say=say):
+        for record, path in measure(prepared, rounds, listening, say=say, since_s=process_began_s()):
             records.append(record)
             paths.append(path)
             # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.
@@ -116,7 +119,7 @@ def _measure_and_print(
         if as_json:
             typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
         else:
-            _print_session(rounds.session_id, prepared, unread)
+            _print_session(rounds.session_id, prepared, unread, notes)
     _say_whether_precise(rounds)
     code = exit_code(records, named)
     code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
@@ -172,11 +175,14 @@ def _judge_itself(rounds: "Schedule") -> int:
     return 4
 
 
-def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> None:
-    """Print the table of the complete session, including records from before this call."""
+def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes: bool) -> None:
+    """Print the table of the complete session, including records from before this call. notes: where its seconds went,
+    too.
+    """
     from fp8bench.kinds.kind import CompareOptions
     from fp8bench.kinds.run.compare import compare
     from fp8bench.kinds.run.document import document
+    from fp8bench.kinds.run.seconds import seconds
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
     from fp8bench.records.select import Filter
@@ -200,7 +206,11 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> Non
         unread,
         lambda records, whole: compare(records, catalog, options, whole),
     )
-    show(document(shown), "table", repeat=False)
+    made = document(shown)
+    if notes:
+        whole = (results.first_whole([kept.path])[0] for kept in of_session)
+        made = made._replace(blocks=(*made.blocks, tuple(seconds([one for one in whole if one is not None]))))
+    show(made, "table", repeat=False)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Runs a session: round after round, each record kept as soon as it exists, so that no later event can lose it."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 from fp8bench.launch import resume, sizing
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.launch.following import Following, spawning
+from fp8bench.launch.phases import Timing
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule
@@ -104,9 +106,11 @@ def measure(
     listener: Listener,
     traces: Mapping[str, Path] | None = None,
     say: Callable[[str], None] = lambda _line: None,
+    since_s: float | None = None,
 ) -> Iterator[tuple[Record, Path]]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. say: takes a line about each size
-    that is tried. See `measure_all` for what it yields and raises.
+    that is tried. since_s: when the command began, by the monotonic clock; None: now. See `measure_all` for what it
+    yields and raises.
     """
     leader = prepared.leader
 
@@ -132,12 +136,13 @@ def measure(
         prepared.named,
         prepared.searches,
     )
+    since_s = time.monotonic() if since_s is None else since_s
     executor = _executor(prepared)
     if leader is not None:
         listener = leader.hearing(listener)
     if prepared.to_size:
-        return _sized_then_measured(prepared, rounds, executor, where, listener, say)
-    return measure_all(rounds, executor, where, listener)
+        return _sized_then_measured(prepared, rounds, executor, where, listener, say, since_s)
+    return measure_all(rounds, executor, where, listener, since_s)
 
 
 def _sized_then_measured(
@@ -147,6 +152,7 @@ def _sized_then_measured(
     where: Where,
     listener: Listener,
     say: Callable[[str], None],
+    since_s: float,
 ) -> Iterator[tuple[Record, Path]]:
     """Find the batch sizes, then run the rounds. A mode for which none is found keeps the record that says why."""
     searches = dict(where.searches)
@@ -160,7 +166,7 @@ def _sized_then_measured(
                 listener.ended(entry, found.stopped.session, found.stopped, path)
                 yield found.stopped, path
         if rounds.entries:
-            yield from measure_all(rounds, executor, replace(where, searches=searches), listener)
+            yield from measure_all(rounds, executor, replace(where, searches=searches), listener, since_s)
 
 
 def _executor(prepared: Prepared) -> Executor:
@@ -171,13 +177,14 @@ def _executor(prepared: Prepared) -> Executor:
 
 
 def measure_all(
-    schedule: Schedule, executor: Executor, where: Where, listener: Listener
+    schedule: Schedule, executor: Executor, where: Where, listener: Listener, since_s: float | None = None
 ) -> Iterator[tuple[Record, Path]]:
-    """Yield each record with the path where it is kept.
+    """Yield each record with the path where it is kept. since_s: as in `measure`.
 
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
     first = number = schedule.first_round
+    timing = Timing(time.monotonic() if since_s is None else since_s)
     with Following(executor) as following:
         while schedule.goes_on(number):
             turns = schedule.round(number)
@@ -185,7 +192,7 @@ def measure_all(
                 later = turns[position:] or schedule.round(number + 1)
                 following.expect(later[0][0].config if later else None)
                 trace = (where.traces or {}).get(entry.label) if number == first else None
-                record, path = _turn(schedule, entry, turn, executor, where, listener, trace)
+                record, path = _turn(schedule, entry, turn, executor, where, listener, trace, timing)
                 yield record, path
             number += 1
 
@@ -198,14 +205,16 @@ def _turn(
     where: Where,
     listener: Listener,
     trace: Path | None,
+    timing: Timing,
 ) -> tuple[Record, Path]:
     search = where.searches.get(entry.config)
     place = turn.model_copy(update={**where.asked, "batch_search": search})
     try:
         marks = where.marks(entry.config)
-        watch = listener.begins(entry, place)
+        watch = timing.begins(listener.begins(entry, place))
         reports = executor.run(entry.config, watch, trace, marks)
-        record, path = _keep(entry, place, reports, where, marks)
+        timing.ranks_ended()
+        record, path = _keep(entry, place, reports, where, marks, timing)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(
             f"interrupted while {entry.label} ran; its workers have ended",
@@ -233,12 +242,12 @@ def _how_to_resume(schedule: Schedule, where: Where) -> str:
 
 
 def _keep(
-    entry: Entry, place: Session, reports: Sequence[RankReport], where: Where, marks: Sequence[str]
+    entry: Entry, place: Session, reports: Sequence[RankReport], where: Where, marks: Sequence[str], timing: Timing
 ) -> tuple[Record, Path]:
     now = datetime.now(UTC)
     run_id = new_run_id(entry.config.switched_label, now)
     record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
-    return written(record, reports, where.results_dir)
+    return written(record.model_copy(update={"phases_s": timing.phases()}), reports, where.results_dir)
 
 
 def written(record: Record, reports: Sequence[RankReport], results_dir: Path) -> tuple[Record, Path]:

@@ -1,13 +1,15 @@
 """Explains why a mode is not faster than another on the same machine, in one sentence with figures.
 
-A step consists of the time that its kernels need and the time that the GPU is idle. fp8 promises one thing: shorter
-GEMMs. Each obstacle to that promise is measured in seconds per step, and the largest is the cause. If the GPU waits for
-the host, the first two come before all others, because shorter kernels would then only lengthen the wait:
+A step consists of the time that its kernels need and the time that the GPU is idle. The cause is the part that grew
+most, or the gain that failed to come where that costs more, each in seconds per step. If the GPU waits for the host,
+the first two come before all others, because shorter kernels would then only lengthen the wait:
 
   host-bound            idle time of a GPU that is idle for a tenth of a step or more: the host launches too late
   loader-bound          idle time, while the host waits for the next batch
-  communication-bound   communication that no other kernel hides
-  casts eat the gain    casts to fp8 and the work around them, more than the reference has
+  communication-bound   communication that no other kernel hides, more than the reference has
+  casts eat the gain    casts to fp8, more than the reference has, of an fp8 mode
+  copies, norms and sums, attention, optimizer, GEMMs, gaps between kernels, other kernels
+                        more of these than the reference has
   shapes too small      GEMMs that fp8 hardly speeds up: the time above what a fair speed-up would leave
   attention dominates   attention longer than all GEMMs: fp8 does not shorten it
   throttled             the time lost because the clock is lower than the reference's
@@ -40,6 +42,13 @@ Cause = Literal[
     "loader-bound",
     "communication-bound",
     "casts eat the gain",
+    "copies",
+    "norms and sums",
+    "attention",
+    "optimizer",
+    "GEMMs",
+    "gaps between kernels",
+    "other kernels",
     "shapes too small",
     "attention dominates",
     "throttled",
@@ -72,6 +81,16 @@ SLOWER_CLOCK = 0.97
 AROUND: tuple[Category, ...] = ("cast", "elementwise", "copy")
 """Casts and the work that modes fuse them with in different ways (see `kernels`)."""
 
+PARTS: dict[Cause, tuple[str, tuple[Category, ...]]] = {
+    "copies": ("copies", ("copy",)),
+    "norms and sums": ("norms, activations and sums", ("elementwise",)),
+    "attention": ("attention", ("attention",)),
+    "optimizer": ("optimizer's kernels", ("optimizer",)),
+    "GEMMs": ("GEMMs", GEMMS),
+    "other kernels": ("other kernels", ("other",)),
+}
+"""Parts of a step that are a cause if they take longer than the reference's. Casts are one in an fp8 mode alone."""
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -99,8 +118,9 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
         # If one of them was not timed, the kernels' times are compared.
         facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
     noticed = sorted(
-        (each for each in _candidates(facts, reference) if each.seconds >= NOTICEABLE * facts.length_s),
-        key=lambda each: _weight(each, facts),
+        (each for each in _candidates(facts, reference) if each.seconds >= max(NOTICEABLE * facts.length_s, 1e-12)),
+        # If the GPU waits for the host, shorter kernels only lengthen the wait.
+        key=lambda each: (host_waits(facts) is True and each.cause not in WAITS, -each.seconds),
     )
     explained = {candidate.cause: candidate.seconds for candidate in noticed}
     cause, sentence = _explanation(facts, reference, noticed)
@@ -119,17 +139,18 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_C
     if no_fp8:
         return "no fp8 kernels", f"{said}{joint} none of its GEMMs ran in fp8."
     if noticed:
-        return noticed[0].cause, f"{said}{joint} {noticed[0].words}."
+        first, *others = noticed
+        too = (f"; {one.cause} {ms(one.seconds)} more" for one in others if {first.cause, one.cause} <= PARTS.keys())
+        return first.cause, f"{said}{joint} {first.words}{''.join(too)}."
     if reference is None:
-        return "none", f"{said}, and nothing that was measured slows it down. {_limit(facts)}"
-    lengths = f"{_length(facts)}, the reference's {ms(reference.length_s)}"
-    return "none", f"{said} ({lengths}), and nothing that was measured slows it down. {_difference(facts, reference)}"
-
-
-def _weight(candidate: _Candidate, facts: StepFacts) -> tuple[bool, float]:
-    """Return a sort key, smallest first. If the GPU waits for the host, shorter kernels only lengthen the wait."""
-    hidden = host_waits(facts) is True and candidate.cause not in WAITS
-    return hidden, -candidate.seconds
+        return "none", f"{said}. {_limit(facts)}"
+    kinds = [*PARTS.values(), ("casts", ("cast",)), ("communication that nothing hides", ("nccl",))]
+    parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
+    name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
+    return "none", (
+        f"{said} ({_length(facts)}, the reference's {ms(reference.length_s)}). The largest difference is in {name}: "
+        f"{ms(mine)} ms, the reference's {ms(theirs)}."
+    )
 
 
 def host_waits(facts: StepFacts) -> bool | None:
@@ -161,28 +182,35 @@ def replay_would_save(facts: StepFacts) -> str:
 
 
 def _candidates(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
-    """Return every cause that was measured. A CPU waits for no host, because it is the host."""
-    found: list[_Candidate | None] = [_attention(facts), _loader(facts), _communication(facts)]
-    if facts.device == "cuda":
-        found.append(_host(facts, reference))
+    """Yield every cause that was measured. A CPU waits for no host, because it is the host."""
+    yield _loader(facts)
+    yield from _host(facts, reference) if host_waits(facts) else _communication(facts, reference)
+    if facts.fp8:
+        yield from _attention(facts)
+        yield from (*_casts(facts, reference), *_shapes(facts, reference)) if reference else _casts_alone(facts)
     if reference is not None:
-        found += [_casts(facts, reference), _shapes(facts, reference), _throttling(facts, reference)]
-    elif facts.fp8:
-        found.append(_casts_alone(facts))
-    return [candidate for candidate in found if candidate is not None and candidate.seconds > 0]
+        yield from (*_throttling(facts, reference), *_grown(facts, reference))
 
 
-def _host(facts: StepFacts, reference: StepFacts | None) -> _Candidate | None:
-    idle = facts.idle_s
-    if idle is None or not host_waits(facts):
-        return None
-    for_data = _waiting_for_data(facts)
+def _grown(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
+    """Yield each part of the step with how much longer it takes than the reference's."""
+    parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in PARTS.items()]
+    if not host_waits(facts):
+        gaps, theirs = ((one.idle_s or 0.0) - _waiting_for_data(one) for one in (facts, reference))
+        between = "kernels" if facts.device == "cuda" else "operators"
+        parts.append(("gaps between kernels", f"gaps between {between}", gaps, theirs))
+    for cause, name, mine, theirs in parts:
+        more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
+        yield _Candidate(cause, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}")
+
+
+def _host(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
+    idle, for_data, spinning = facts.idle_s or 0.0, _waiting_for_data(facts), facts.exposed_nccl_s
     some_for_data = f", {ms(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
-    spinning = facts.exposed_nccl_s
     beside = f", the reference's {ms(reference.busy_s)}" if reference else ""
     waiting = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
     communicating = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
-    return _Candidate(
+    yield _Candidate(
         "host-bound",
         idle - for_data + spinning,
         f"it is host-bound: the GPU is idle for {ms(idle)} of {ms(facts.length_s)} ms a step{some_for_data} "
@@ -198,106 +226,89 @@ def _waiting_for_data(facts: StepFacts) -> float:
 
 
 def _loader(facts: StepFacts) -> _Candidate:
-    wait = _waiting_for_data(facts)
+    wait, device = _waiting_for_data(facts), "GPU" if facts.device == "cuda" else "CPU"
     return _Candidate(
         "loader-bound",
         wait,
-        f"it is loader-bound: the {_device(facts)} is idle for {ms(wait)} of {ms(facts.length_s)} ms a step, while the "
-        "host waits for the next batch",
+        f"it is loader-bound: the {device} is idle for {ms(wait)} of {ms(facts.length_s)} ms a step, while the host "
+        "waits for the next batch",
     )
 
 
-def _communication(facts: StepFacts) -> _Candidate | None:
-    if host_waits(facts):
-        return None
-    return _Candidate(
+def _communication(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
+    usual = reference.exposed_nccl_s if reference else 0.0
+    beside = f", and {ms(usual)} of the reference's" if usual else ""
+    yield _Candidate(
         "communication-bound",
-        facts.exposed_nccl_s,
+        facts.exposed_nccl_s - usual,
         f"it is communication-bound: {ms(facts.exposed_nccl_s)} of {ms(facts.length_s)} ms a step are communication "
-        f"that nothing hides ({ms(facts.nccl_s)} ms in all)",
+        f"that nothing hides ({ms(facts.nccl_s)} ms in all){beside}",
     )
 
 
-def _casts(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
+def _casts(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
+    """Judge the casts of an fp8 mode. What they cost is at most what they and the work that modes fuse with them cost
+    together: a cast that replaces a sum costs nothing more.
+    """
     casts, usual = facts.seconds("cast"), reference.seconds("cast")
-    if casts <= usual:
-        return None
     more = facts.seconds(*AROUND) - reference.seconds(*AROUND)
     saved = reference.gemms_s - facts.gemms_s
     gain = f"take {ms(saved)} ms a step less (" if saved > 0 else "save nothing ("
     unit = "" if saved > 0 else " ms a step"
-    return _Candidate(
+    yield _Candidate(
         "casts eat the gain",
-        more,
+        min(more, casts - usual),
         f"casts eat the gain: its GEMMs {gain}{ms(facts.gemms_s)}{unit}, the reference's "
         f"{ms(reference.gemms_s)}), but casts and the work around them {ms(more)} ms more (casts {ms(casts)}, the "
         f"reference's {ms(usual)})",
     )
 
 
-def _casts_alone(facts: StepFacts) -> _Candidate | None:
+def _casts_alone(facts: StepFacts) -> Iterable[_Candidate]:
     """Judge casts without a reference: at its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time."""
     gemms, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
     at_most = gemms * (PEAK_FP8_SPEED_UP - 1)
-    if casts < at_most or gemms == 0:
-        return None
-    return _Candidate(
-        "casts eat the gain",
-        casts,
-        f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in its "
-        "GEMMs",
-    )
+    if casts >= at_most > 0:
+        yield _Candidate(
+            "casts eat the gain",
+            casts,
+            f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in "
+            "its GEMMs",
+        )
 
 
-def _shapes(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
-    if not facts.fp8 or reference.fp8 or not facts.profile.has_fp8_gemm or not reference.gemms_s:
-        return None
-    return _Candidate(
-        "shapes too small",
-        facts.gemms_s - reference.gemms_s / FAIR_FP8_SPEED_UP,
-        f"its shapes are too small for fp8: its GEMMs take {ms(facts.gemms_s)} ms a step and the reference's "
-        f"{ms(reference.gemms_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
-    )
+def _shapes(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
+    if not reference.fp8 and facts.profile.has_fp8_gemm and reference.gemms_s:
+        yield _Candidate(
+            "shapes too small",
+            facts.gemms_s - reference.gemms_s / FAIR_FP8_SPEED_UP,
+            f"its shapes are too small for fp8: its GEMMs take {ms(facts.gemms_s)} ms a step and the reference's "
+            f"{ms(reference.gemms_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
+        )
 
 
-def _attention(facts: StepFacts) -> _Candidate | None:
+def _attention(facts: StepFacts) -> Iterable[_Candidate]:
     attention = facts.seconds("attention")
-    if not facts.fp8 or attention < ATTENTION_SHARE * facts.busy_s:
-        return None
-    return _Candidate(
-        "attention dominates",
-        attention - facts.gemms_s,
-        f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
-        f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
-    )
+    if attention >= ATTENTION_SHARE * facts.busy_s:
+        yield _Candidate(
+            "attention dominates",
+            attention - facts.gemms_s,
+            f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
+            f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
+        )
 
 
-def _throttling(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
+def _throttling(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
     clock, usual = facts.sm_clock_mhz, reference.sm_clock_mhz
-    if not clock or not usual or clock >= SLOWER_CLOCK * usual:
-        return None
-    lost = facts.busy_s * (1 - clock / usual)
-    flags = f" ({', '.join(facts.flags)})" if facts.flags else ""
-    return _Candidate(
-        "throttled",
-        lost,
-        f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which costs "
-        f"about {ms(lost)} ms a step",
-    )
-
-
-def _difference(facts: StepFacts, reference: StepFacts) -> str:
-    """Return the kind of work in which the two differ most. A longer idle time is a separate cause."""
-    kinds: dict[str, tuple[Category, ...]] = {
-        "GEMMs": GEMMS,
-        "attention": ("attention",),
-        "casts, norms, activations, sums and copies": AROUND,
-        "the optimizer": ("optimizer",),
-        "communication that nothing hides": ("nccl",),
-    }
-    name, kind = max(kinds.items(), key=lambda item: abs(facts.seconds(*item[1]) - reference.seconds(*item[1])))
-    mine, theirs = facts.seconds(*kind), reference.seconds(*kind)
-    return f"The largest difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
+    if clock and usual and clock < SLOWER_CLOCK * usual:
+        lost = facts.busy_s * (1 - clock / usual)
+        flags = f" ({', '.join(facts.flags)})" if facts.flags else ""
+        yield _Candidate(
+            "throttled",
+            lost,
+            f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which "
+            f"costs about {ms(lost)} ms a step",
+        )
 
 
 def _faster(facts: StepFacts, reference: StepFacts) -> str:
@@ -317,9 +328,11 @@ def _length(facts: StepFacts) -> str:
 
 def _limit(facts: StepFacts) -> str:
     """Return what takes most of a step among the parts that fp8 does not shorten."""
+    device = "GPU" if facts.device == "cuda" else "CPU"
+    gaps = "gaps between kernels" if host_waits(facts) is False else "the host, while the GPU is idle"
     parts = {
-        _who_idles(facts): (facts.idle_s or 0.0) - _waiting_for_data(facts),
-        f"the loader, while the {_device(facts)} is idle": _waiting_for_data(facts),
+        gaps if device == "GPU" else "Python, between operators": (facts.idle_s or 0.0) - _waiting_for_data(facts),
+        f"the loader, while the {device} is idle": _waiting_for_data(facts),
         "communication that nothing hides": facts.exposed_nccl_s,
         "attention": facts.seconds("attention"),
         "casts and scales": facts.seconds("cast"),
@@ -330,13 +343,3 @@ def _limit(facts: StepFacts) -> str:
         f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(seconds)} of "
         f"{ms(facts.length_s)} ms."
     )
-
-
-def _device(facts: StepFacts) -> str:
-    return "GPU" if facts.device == "cuda" else "CPU"
-
-
-def _who_idles(facts: StepFacts) -> str:
-    if facts.device == "cpu":
-        return "Python, between operators"
-    return "gaps between kernels" if host_waits(facts) is False else "the host, while the GPU is idle"

@@ -24,6 +24,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   8  the errors that rounding to fp8 alone makes in the model (parity.rounding_logits_error,
       parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
       (evidence.executed.bound). Which modes a session requested (session.modes).
+  9  where the seconds of a measurement went (phases_s).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -46,13 +47,20 @@ from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
-from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
+from fp8bench.schema.rank import Duration, Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 from fp8bench.schema.switches import Switches
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]
+
+Phase = Literal["prepare", "start", "build", "proof", "warm_up", "capture", "compare", "timed", "profile", "write"]
+"""prepare: fp8bench itself, from the record before or the command's beginning. start: the processes of the ranks, their
+imports and their group. build: the plain model. proof: the parity gate. warm_up: with what torch.compile takes.
+capture: the plain steps of the proof, and the CUDA graph. compare: the steps as executed, and those up to the first
+timed one. write: from the last step to the record.
+"""
 
 
 class RequestedMode(Frozen):
@@ -186,7 +194,7 @@ class RecordHead(Frozen):
 class Record(RecordHead):
     """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices."""
 
-    sections: ClassVar[frozenset[str]] = frozenset({"samples", "telemetry", "profile"})
+    sections: ClassVar[frozenset[str]] = frozenset({"samples", "telemetry", "profile", "phases_s"})
     """The sections that are most of a record. They are at its end, and are not read for a table."""
 
     kind: Literal["run"] = "run"
@@ -200,6 +208,7 @@ class Record(RecordHead):
     samples: tuple[RankSamples, ...] = Field(default=())
     telemetry: tuple[RankTelemetry, ...] = ()
     profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
+    phases_s: dict[Phase, Duration] | None = Field(default=None, description="of rank 0; null up to format 8")
 
     @property
     def what(self) -> RunConfig | Figure:

@@ -113,7 +113,7 @@ def _interval(ours: Estimate, reference: Estimate) -> tuple[float, float] | None
 class Regression:
     """A judgement of a slow-down. value: a mode's step time over the reference's, without unit; above 1, it is slower.
     low, high: its 95 % interval; None if one of the estimates has none. why: the reason for an inconclusive judgement,
-    a clause without a full stop.
+    a clause without a full stop. of_processes: whether either side has several, so that the interval is of the modes.
     """
 
     value: float
@@ -121,6 +121,7 @@ class Regression:
     high: float | None
     judgement: Judgement
     why: str | None = None
+    of_processes: bool = True
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
@@ -129,7 +130,7 @@ def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regressio
     """
     held = ratio(ours, reference, noise=allowed)
     if held.low is None or held.high is None or min(ours.processes, reference.processes) < 2:
-        return Regression(held.value, held.low, held.high, "inconclusive", held.why)
+        return Regression(held.value, held.low, held.high, "inconclusive", held.why, of_processes=False)
     if held.low > 1 + allowed:
         return Regression(held.value, held.low, held.high, "regression")
     if held.high <= 1 + allowed:

@@ -6,7 +6,7 @@ executed -> time -> profile -> report
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -135,8 +135,8 @@ def proved(
         choice = choose(config, mode, device, workload)
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
-    progress.stage("proving")
-    proof = proof_of(config, mode, workload, rank, device, choice)
+    progress.stage("building")
+    proof = proof_of(config, mode, workload, rank, device, choice, lambda: progress.stage("proving"))
     found["parity"] = proof.parity
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
@@ -156,13 +156,19 @@ def gate_of(config: RunConfig, proof: Proof) -> Gate:
 
 
 def proof_of(
-    config: RunConfig, mode: Mode, workload: Workload, rank: int, device: torch.device, choice: Choice
+    config: RunConfig,
+    mode: Mode,
+    workload: Workload,
+    rank: int,
+    device: torch.device,
+    choice: Choice,
+    built: Callable[[], None] = lambda: None,
 ) -> Proof:
-    """Run the parity gate. Ranks that already share layers then see the same batch."""
+    """Run the parity gate. Ranks that already share layers then see the same batch. built: see `parity.prove`."""
     if not choice.strategy.divides_early:
-        return parity.prove(mode, workload, rank, device, choice.strategy)
+        return parity.prove(mode, workload, rank, device, choice.strategy, built)
     _, group = samples_of(config, rank)
-    return parity.prove(mode, workload, group, device, choice.strategy)
+    return parity.prove(mode, workload, group, device, choice.strategy, built)
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:

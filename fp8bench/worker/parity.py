@@ -49,7 +49,6 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks
 from fp8bench.worker.execution.copies import size
-from fp8bench.worker.execution.parallel.ddp import DDP
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
@@ -231,15 +230,23 @@ class Proof:
     scale: float = 1.0
 
 
-def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device, strategy: Strategy = DDP()) -> Proof:
+def prove(
+    mode: modes.Mode,
+    workload: Workload,
+    rank: int,
+    device: torch.device,
+    strategy: Strategy | None = None,
+    built: Callable[[], None] = lambda: None,
+) -> Proof:
     """Build the plain model, look at it, convert another, and look again. Every rank does so, on its own GPU. strategy:
     how ranks will be joined; one that divides layers early does so after the blocks were examined, and before the model
-    is looked at as a whole.
+    is looked at as a whole. built: called once the plain model is there.
 
     Raises what `mode.convert` and `strategy.divide` raise, on every rank (see worker.parallel.agreement).
     """
     batch = next(workload.batches(stated(workload, "piece"), rank, device))
     model = workload.build(device)
+    built()
     perturb(model, int(getattr(workload, "seed", 0)))
     with agreement():
         rounding = _rounding(mode, model)
@@ -249,11 +256,11 @@ def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device,
         found = ties(mode, model)
         faults = faults_of(found, _weights(plain.model), _weights(model)) or _other_values(found, plain.model, model)
     whole = {name: weight.shape for name, weight in trained_weights(model).items()}
-    early = strategy.divides_early
+    early = strategy is not None and strategy.divides_early
     with modes.apart(mode) if early else nullcontext():
         by_block, wrong = _by_block(mode, model, workload, batch, plain, found)
     plain.model = nn.Identity()
-    if early:
+    if strategy is not None and early:
         with agreement():
             strategy.divide(model)
     else:
@@ -267,7 +274,7 @@ def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device,
     tolerance: Tolerance = modes.stated(mode, "tolerance")
     parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *wrong], by_block)
     if parity.passed:
-        _write_initial(found, workload.build(device), whole, model, strategy)
+        _write_initial(found, workload.build(device), whole, model, strategy if early else None)
         forget(mode, model)
         _settle(mode, model, workload, batch)
     return Proof(model, parity, converted.sdpa_kernels, plain.view.loss, of_steps(parity.tolerance, tolerance), scale)
@@ -398,15 +405,15 @@ def _other_values(found: Sequence[Tie], plain: nn.Module, converted: nn.Module) 
 
 @torch.no_grad()
 def _write_initial(
-    found: Sequence[Tie], fresh: nn.Module, whole: Mapping[str, torch.Size], model: nn.Module, strategy: Strategy
+    found: Sequence[Tie], fresh: nn.Module, whole: Mapping[str, torch.Size], model: nn.Module, divided: Strategy | None
 ) -> None:
     """Give the model its initial weights: to the last digit what the workload builds. whole: the shapes of its weights
-    before ranks divided them.
+    before ranks divided them; divided: how they did.
     """
     weights, initial = trained_weights(model), trained_weights(fresh)
     for tie in found:
         for name, values in as_trained(tie, initial, whole).items():
-            part = strategy.part(name, values, weights[name]) if strategy.divides_early else values
+            part = values if divided is None else divided.part(name, values, weights[name])
             weights[name].copy_(part)
 
 

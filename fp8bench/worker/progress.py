@@ -12,6 +12,7 @@ same clock on Linux, shared by all processes of a machine. This module imports n
 import mmap
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +20,12 @@ from statistics import median
 from time import monotonic, perf_counter
 from typing import Literal, get_args
 
-Stage = Literal["starting", "proving", "warming up", "capturing", "comparing", "timing", "profiling", "done"]
+Stage = Literal[
+    "starting", "building", "proving", "warming up", "capturing", "comparing", "timing", "profiling", "done"
+]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-_HEAD = struct.Struct("<qqqdd")
-_STAGE, _STEP, _STEPS, _PACE, _AT = 0, 8, 16, 24, 32
+_HEAD = struct.Struct(f"<qqqdddd{len(STAGES)}d")
+_STAGE, _STEP, _STEPS, _PACE, _AT, _BEGAN, _SINCE, _SECONDS = range(0, 64, 8)
 _STAMP = struct.Struct("<d")
 RECENT = 40
 """The number of steps whose median is shown live."""
@@ -35,7 +38,8 @@ _KEPT = 4 * RECENT
 class Progress:
     """How far a rank has come. step: steps begun, including warm-up. median_s: of the latest steps; None before there
     are any. steps: the total, including warm-up; None while unknown. pace_s: seconds per step by the device's clock
-    when `steps` was announced. at_s: when the rank last moved, in seconds of the monotonic clock.
+    when `steps` was announced. at_s: when the rank last moved, in seconds of the monotonic clock, as began_s, when it
+    made the file, and since_s, when it came to its stage. seconds: how long it was in each earlier stage.
     """
 
     stage: Stage
@@ -44,6 +48,9 @@ class Progress:
     steps: int | None = None
     pace_s: float | None = field(default=None, compare=False)
     at_s: float = field(default=0.0, compare=False)
+    began_s: float = field(default=0.0, compare=False)
+    since_s: float = field(default=0.0, compare=False)
+    seconds: Mapping[Stage, float] = field(default_factory=dict, compare=False)
 
 
 class ProgressFile:
@@ -52,18 +59,27 @@ class ProgressFile:
     def __init__(self, path: Path | None) -> None:
         self._map: mmap.mmap | None = None
         self._step = 0
+        self._place = 0
+        self._since_s = monotonic()
         if path is not None:
             size = _HEAD.size + _STAMP.size * _KEPT
             with open(path, "wb+") as file:
                 # Reserve its room on disk: a page that cannot be written back ends the process.
                 os.posix_fallocate(file.fileno(), 0, size)
                 self._map = mmap.mmap(file.fileno(), size)
-            struct.pack_into("<d", self._map, _AT, monotonic())
+            struct.pack_into("<ddd", self._map, _AT, *[self._since_s] * 3)
 
     def stage(self, stage: Stage) -> None:
-        if self._map is not None:
-            struct.pack_into("<d", self._map, _AT, monotonic())
-            struct.pack_into("<q", self._map, _STAGE, STAGES.index(stage))
+        """Note that a stage begins, and how long the one before it was."""
+        if self._map is None:
+            return
+        now, place = monotonic(), _SECONDS + 8 * self._place
+        (before,) = struct.unpack_from("<d", self._map, place)
+        struct.pack_into("<d", self._map, place, before + now - self._since_s)
+        self._since_s, self._place = now, STAGES.index(stage)
+        struct.pack_into("<d", self._map, _SINCE, now)
+        struct.pack_into("<d", self._map, _AT, now)
+        struct.pack_into("<q", self._map, _STAGE, self._place)
 
     def announce(self, steps: int, pace_s: float | None = None) -> None:
         """Announce the total number of steps, including those begun. pace_s: the expected seconds per step."""
@@ -88,8 +104,18 @@ def read_progress(path: Path) -> Progress | None:
         return None
     if len(data) < _HEAD.size + _STAMP.size * _KEPT:
         return None
-    stage, step, steps, pace_s, at_s = _HEAD.unpack_from(data)
+    stage, step, steps, pace_s, at_s, began_s, since_s, *seconds = _HEAD.unpack_from(data)
     latest = range(max(0, step - RECENT - 1), step)
     stamps = [_STAMP.unpack_from(data, _HEAD.size + _STAMP.size * (place % _KEPT))[0] for place in latest]
     paces = [later - earlier for earlier, later in pairwise(stamps)]
-    return Progress(STAGES[stage], step, median(paces) if paces else None, steps or None, pace_s or None, at_s)
+    return Progress(
+        STAGES[stage],
+        step,
+        median(paces) if paces else None,
+        steps or None,
+        pace_s or None,
+        at_s,
+        began_s,
+        since_s,
+        {name: each for name, each in zip(STAGES, seconds, strict=True) if each},
+    )

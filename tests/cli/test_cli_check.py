@@ -113,7 +113,40 @@ def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
     assert call(folder, *words, "--strict").code == 4
 
 
+@pytest.mark.slow
+def test_what_is_undecided_says_so_first_everywhere_and_is_exit_code_6(folder):
+    for record in rounds(0.1, 0.13, 0.1, 0.13, session_id="20260503T100000Z-cccccc", minutes=900):
+        keep(record, folder / "results")
+    summary = folder / "summary.md"
+    words = ("check", "--against", OLD, "--summary", "--export", "junit=out.xml")
+    done = call(folder, *words, GITHUB_STEP_SUMMARY=str(summary))
+    assert done.code == 6
+    assert done.stdout.startswith("Undecided: p5:baseline-bf16/eager")
+    assert done.stderr.splitlines()[-1].startswith("fp8bench: Undecided: ")
+    assert summary.read_text().startswith("## fp8bench check\n\nUndecided: ")
+    assert "<system-out>Undecided: " in (folder / "out.xml").read_text()
+
+
+def test_a_plan_says_what_the_rounds_find_with_or_without_a_reference(check, folder):
+    alone = json.loads(check("--plan", "--format", "json"))
+    (row,) = alone["rows"]
+    assert 0.03 < row["smallest_found"] < 0.05
+    assert row["rounds_to_find"] == 2
+    assert check("--plan", "--against", OLD).startswith("Plan: ")
+    for record in rounds(0.1, session_id="20260503T100000Z-cccccc", minutes=900):
+        keep(record, folder / "results")
+    assert check("--plan", code=6).startswith("Undecided: ")
+
+
+def test_a_copy_of_the_checked_session_is_told_to_be_the_same_session(check, folder):
+    keep(rounds(*SLOWER, session_id=NEW, minutes=600)[0], folder / "copy")
+    with pytest.raises(UsageError, match=f"the same session, {NEW}"):
+        check("--against", "copy")
+
+
 REFUSED = {
+    "nothing": ([], "nothing to compare with"),
+    "a plan in a file": (["--plan", "--export", "junit=a"], "--plan checks nothing"),
     "no reference": (["--against", "nowhere"], "neither a folder nor a session in results"),
     "itself": (["--against", NEW], "compared with itself"),
     "several": (["--against", "202605"], "2 sessions begin with"),

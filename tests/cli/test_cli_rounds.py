@@ -133,7 +133,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
     assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
     assert len({record["session"]["session_id"] for record in records}) == 1
     for record in records:
-        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 8, 3)
+        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 9, 3)
         profile = record["profile"]
         assert profile["device"] == "cpu"
         assert sum(profile["by_category"].values()) == pytest.approx(profile["busy_s"])

@@ -68,12 +68,39 @@ def test_one_that_takes_longer_than_allowed_fails_and_one_that_takes_less_passes
     assert only(old(), new(*SLOWER)).change == pytest.approx(1 / 1.1 - 1)
 
 
-def test_what_the_interval_leaves_open_passes_but_for_strict():
-    now = new(0.1, 0.13, 0.1, 0.13)
-    assert checked(now, old()).exit_code == 0
-    assert only(now, old()).outcome == "inconclusive"
-    assert "more rounds" in only(now, old()).reason
-    assert checked(now, old(), strict=True).exit_code == 1
+def test_what_the_interval_leaves_open_is_undecided_with_what_would_have_been_found():
+    found = checked(new(0.1, 0.13, 0.1, 0.13), old())
+    (row,) = found.rows
+    assert (row.outcome, found.exit_code) == ("inconclusive", 6)
+    assert "more rounds" in row.reason
+    answer = sentence(found)
+    assert answer.startswith("Undecided: p5:baseline-bf16/eager")
+    assert f"slow-down of {row.smallest_found * 100:.3g} %" in answer
+    assert f"{row.rounds_to_find} on either side" in answer
+    assert "Passed" not in answer
+    assert checked(new(0.1, 0.13, 0.1, 0.13), old(), strict=True).exit_code == 6
+
+
+def test_what_is_decided_beside_what_is_not_is_counted():
+    now = [*new(0.1, 0.13, 0.1, 0.13), *new(mode="te-bf16", minutes=620)]
+    found = checked(now, [*old(), *old(mode="te-bf16", minutes=10)])
+    assert found.exit_code == 6
+    assert "1 of 2 variants" in sentence(found)
+
+
+def test_a_step_that_is_longer_by_what_is_found_is_a_regression_and_one_of_less_is_not():
+    found = only(new(), old()).smallest_found
+    longer, less = (tuple((1 + found) * by * seconds for seconds in SAME) for by in (1.0005, 0.9995))
+    assert only(new(*longer), old()).outcome == "regression"
+    assert only(new(*less), old()).outcome == "inconclusive"
+
+
+def test_one_round_finds_nothing_and_plans_nothing():
+    found = checked(new(0.1), old(0.1))
+    assert (found.rows[0].smallest_found, found.rows[0].rounds_to_find) == (None, None)
+    assert (found.exit_code, found.plan_exit_code) == (6, 6)
+    assert "--rounds" in sentence(found)
+    assert checked(new(), old()).plan_exit_code == 0
 
 
 def test_slow_steps_that_medians_deny_decide_nothing():
@@ -99,7 +126,10 @@ def test_a_variant_that_is_gone_is_missing_and_one_that_came_is_new():
     found = checked(new(mode="te-bf16"), old())
     assert [(row.mode, row.outcome) for row in found.rows] == [("baseline-bf16", "missing"), ("te-bf16", "new")]
     assert found.exit_code == 1
-    assert checked([*new(), *new(mode="te-bf16", minutes=620)], old()).exit_code == 0
+    came = [*new(), *new(mode="te-bf16", minutes=620)]
+    assert checked(came, old()).exit_code == 0
+    assert checked(came, old(), strict=True).exit_code == 1
+    assert "new: p5:te-bf16/eager" in sentence(checked(came, old(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +254,7 @@ def test_rows_stand_with_what_fails_first_and_the_answer_names_it():
     answer = sentence(found)
     assert answer.startswith("Failed: regression: p5:baseline-bf16/eager, +10.0 % (+9.")
     assert "missing: p5:te-bf16/eager" in answer
-    assert answer.endswith("inconclusive: p5:baseline-tf32/eager.")
+    assert "; undecided: p5:baseline-tf32/eager, +15.0 %" in answer
     assert sentence(checked(new(), old())) == "Passed: 1 of 1 variants take no more than 3 % longer."
 
 
@@ -329,6 +359,7 @@ def test_junit_has_a_case_a_variant_that_fails_as_the_check_does():
     assert results["p5:te-bf16/eager"] == ["Error"]
     assert results["p5:baseline-tf32/eager"] == ["Skipped"]
     assert results["p5:te-fp8:delayed/eager"] == []
+    assert "undecided: step time" in EXPORTS["junit"](of_every_outcome())
     counted = suites.fromstring(EXPORTS["junit"](of_every_outcome()).encode())
     counted.update_statistics()
     assert (counted.tests, counted.failures, counted.errors, counted.skipped) == (8, 2, 2, 3)

@@ -151,7 +151,7 @@ def test_communication_bound():
     explanation = explain(two_gpus, facts("te-bf16-eager", 0.1292))
     assert explanation.cause == "communication-bound"
     assert "12.0 of 135.4 ms a step are communication that nothing hides (100.5 ms in all)" in explanation.sentence
-    assert list(explanation.explained_s) == ["communication-bound", "casts eat the gain"]
+    assert list(explanation.explained_s) == ["communication-bound", "casts eat the gain", "gaps between kernels"]
 
 
 def test_where_the_host_is_late_exposed_communication_is_its_fault_too():
@@ -225,13 +225,48 @@ def test_a_difference_within_the_noise_of_verdicts_is_not_faster(step_time_s, fa
     assert (explanation.cause == "faster") is faster
 
 
-def test_where_nothing_stands_out_the_largest_difference_is_told():
-    explanation = explain(BASELINE, TE_FP8)
-    assert explanation.cause == "none"
-    assert explanation.sentence == (
-        "baseline-bf16 is not faster than te-fp8:delayed (138.6 ms a step, the reference's 113.7), and nothing that "
-        "was measured slows it down. The largest difference is in GEMMs: 65.1 ms, the reference's 36.1."
+@pytest.mark.parametrize(
+    ("part", "cause"),
+    [
+        ("copy", "copies"),
+        ("elementwise", "norms and sums"),
+        ("attention", "attention"),
+        ("optimizer", "optimizer"),
+        ("nccl", "communication-bound"),
+        ("gemm_bf16", "GEMMs"),
+        ("other", "other kernels"),
+    ],
+)
+def test_the_part_that_grew_most_is_the_cause_and_casts_are_none_without_fp8(part, cause):
+    usual = {"gemm_bf16": 50, "copy": 5, "elementwise": 20, "attention": 10, "optimizer": 2, "nccl": 1, "cast": 2}
+    reference = made("bf16", step_time_s=0.095, fp8=False, **usual)
+    grown = {**usual, part: usual.get(part, 0) + 6, "cast": 10}
+    slower = made("te-bf16", step_time_s=0.11, fp8=False, **grown)
+    explanation = explain(slower, reference)
+    assert explanation.cause == cause
+    assert explanation.explained_s[cause] == pytest.approx(0.006)
+    assert "casts" not in explanation.sentence
+
+
+def test_casts_of_an_fp8_mode_are_the_cause_only_where_they_grew_most():
+    reference = made("bf16", step_time_s=0.095, fp8=False, gemm_bf16=60, cast=2, copy=5, elementwise=25)
+    fp8 = {"step_time_s": 0.1, "gemm_fp8": 30, "elementwise": 25}
+    assert explain(made("fp8", cast=22, copy=17, **fp8), reference).cause == "casts eat the gain"
+    assert explain(made("fp8", cast=14, copy=25, **fp8), reference).cause == "copies"
+
+
+def test_gaps_between_kernels_that_grew_are_a_cause_below_a_tenth_of_a_step():
+    reference = made("bf16", fp8=False, gemm_bf16=60, elementwise=39)
+    assert explain(made("te-bf16", step_time_s=0.105, fp8=False, gemm_bf16=60, elementwise=39), reference).cause == (
+        "gaps between kernels"
     )
+
+
+def test_where_nothing_grew_noticeably_the_largest_difference_is_told():
+    reference = made("bf16", fp8=False, gemm_bf16=60, elementwise=38)
+    explanation = explain(made("te-bf16", step_time_s=0.102, fp8=False, gemm_bf16=62, elementwise=38.5), reference)
+    assert explanation.cause == "none"
+    assert explanation.sentence.endswith("The largest difference is in GEMMs: 62.0 ms, the reference's 60.0.")
 
 
 def test_without_step_times_kernels_alone_are_held_together():
@@ -253,7 +288,7 @@ def test_without_step_times_nobody_is_idle():
     [
         (HOST_BOUND, "host-bound", "te-fp8:delayed takes 141.1 ms a step, and it is host-bound: the GPU is idle for"),
         (TORCHAO, "casts eat the gain", "they take 41.0 ms a step, and fp8 can have saved at most 35.2 ms in its"),
-        (BASELINE, "none", "baseline-bf16 takes 138.6 ms a step, and nothing that was measured slows it down. Beside"),
+        (BASELINE, "none", "baseline-bf16 takes 138.6 ms a step. Beside its GEMMs"),
         (replace(BASELINE, step_time_s=None), "none", "baseline-bf16 takes 133.2 ms of kernels a step"),
         (replace(BASELINE, fp8=True), "no fp8 kernels", "and none of its GEMMs ran in fp8"),
     ],

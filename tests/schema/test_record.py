@@ -16,7 +16,7 @@ from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, R
 
 FIELDS_OF_THE_CONTRACT = (
     "schema_version kind method_version run_id status reason source created_utc instance session config fingerprint "
-    "environment evidence parity samples summary memory telemetry profile"
+    "environment evidence parity samples summary memory telemetry profile phases_s"
 ).split()
 
 DAY = date(2023, 11, 15)
@@ -251,7 +251,7 @@ class TestJson:
     def test_versions_and_time_are_written_as_they_are(self) -> None:
         document = json.loads(measured().model_dump_json())
 
-        assert document["schema_version"] == SCHEMA_VERSION == 8
+        assert document["schema_version"] == SCHEMA_VERSION == 9
         assert document["method_version"] == METHOD_VERSION == 3
         assert document["created_utc"] == "2026-05-01T10:00:00Z"
 

@@ -95,6 +95,18 @@ def test_how_many_steps_there_will_be_is_told_once_it_is_known(path):
     assert read_progress(path).step == 1
 
 
+def test_each_stage_has_its_seconds_also_one_that_came_twice(path, monkeypatch):
+    ticks = iter((10.0, 12.0, 15.0, 15.5, 20.0))
+    monkeypatch.setattr(progress, "monotonic", lambda: next(ticks))
+    file = ProgressFile(path)
+    for stage in ("building", "warming up", "building", "timing"):
+        file.stage(stage)
+    found = read_progress(path)
+
+    assert (found.began_s, found.since_s) == (10.0, 20.0)
+    assert found.seconds == {"starting": 2.0, "building": 3.0 + 4.5, "warming up": 0.5}
+
+
 def test_without_a_file_nothing_happens(tmp_path):
     file = ProgressFile(None)
     file.stage("timing")

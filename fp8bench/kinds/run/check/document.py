@@ -1,8 +1,10 @@
 """A check as a document: the answer in a sentence, then a row for each variant, failures first."""
 
+from collections.abc import Sequence
+
 from fp8bench.kinds.run.check.result import Check, CheckedRow
 from fp8bench.report import document as doc
-from fp8bench.report.written import change, with_interval
+from fp8bench.report.written import change, number, with_interval
 
 NAMING_COLUMNS = 3
 
@@ -29,21 +31,76 @@ def document(check: Check) -> doc.Document:
     )
 
 
+def plan(check: Check) -> doc.Document:
+    """Return what these rounds can find, and how many find the limit: first in a sentence, then for each variant."""
+    column, letters = doc.Rows(check.rows).column, doc.Letters()
+    table = doc.Table(
+        (
+            *_naming(check),
+            column("rounds", _rounds),
+            column("finds from", lambda row: number(row.smallest_found, "+.1f", 100, " %")),
+            column(f"rounds for {_allowed(check)}", lambda row: number(row.rounds_to_find, "d")),
+            column("notes", lambda row: _notes(row, letters) if row.smallest_found is None else "", "note"),
+        ),
+        numbered=True,
+        naming=NAMING_COLUMNS,
+    )
+    data = {**check.model_dump(mode="json"), "exit_code": check.plan_exit_code}
+    return doc.Document(
+        doc.blocks([doc.Sentence(plan_sentence(check))], [table], [*map(doc.Note, letters.lines())]),
+        data=data,
+        lines=doc.CsvLines.of(CheckedRow, check.rows),
+    )
+
+
 def sentence(check: Check) -> str:
-    """Return the answer: what failed, or that nothing did, and what is undecided."""
+    """Return the answer: what failed, else what is undecided, else that everything passed."""
     failing = [row for row in check.rows if check.fails(row)]
-    undecided = [row for row in check.of("inconclusive") if row not in failing]
-    open_ = f"; inconclusive: {_names(undecided, check)}" if undecided else ""
-    if not failing:
-        passed = len(check.of("ok"))
-        return f"Passed: {passed} of {len(check.rows)} variants take no more than {_allowed(check)} longer{open_}."
-    kinds = dict.fromkeys(row.outcome for row in failing)
-    parts = [f"{kind}: {_names([row for row in failing if row.outcome == kind], check)}" for kind in kinds]
-    return f"Failed: {'; '.join(parts)}{open_}."
+    undecided = check.of("inconclusive")
+    if failing:
+        kinds = dict.fromkeys(row.outcome for row in failing)
+        parts = [f"{kind}: {_names([row for row in failing if row.outcome == kind], check)}" for kind in kinds]
+        parts += [f"undecided: {_names(undecided, check)}"] if undecided else []
+        return f"Failed: {'; '.join(parts)}."
+    passed = f"{len(check.of('ok'))} of {len(check.rows)} variants take no more than {_allowed(check)} longer"
+    if check.exit_code:
+        open_ = _names(undecided, check) or "nothing was compared"
+        return f"Undecided: {open_}; {passed}. {_power(undecided, check)}"
+    return f"Passed: {passed}."
 
 
-def _names(rows: list[CheckedRow], check: Check) -> str:
-    return ", ".join(f"{_name(row, check)}{f', {_change(row)}' if row.outcome == 'regression' else ''}" for row in rows)
+def plan_sentence(check: Check) -> str:
+    """Return what the rounds of both sides can find. Its first word is the answer's if they can find nothing."""
+    ran = [row for row in check.rows if row.rounds and row.reference_rounds]
+    against = f"session {', '.join(check.sessions)} against {check.reference}"
+    lacking = ", ".join(_name(row, check) for row in check.rows if row.smallest_found is None)
+    unknown = f" Unknown of: {lacking}." if lacking else ""
+    return f"{'Undecided' if check.plan_exit_code else 'Plan'}: {against}. {_power(ran, check)}{unknown}"
+
+
+def _power(rows: Sequence[CheckedRow], check: Check) -> str:
+    """Return the smallest slow-down that these rounds could have found in each of the rows, and how many more would
+    find what is allowed.
+    """
+    known = [row.smallest_found for row in rows if row.smallest_found is not None]
+    said = [f"These rounds find a slow-down of {max(known) * 100:.3g} % or more"] if known else []
+    if len(known) < len(rows) or not rows:
+        said.append(
+            "nothing is found without an interval, which takes two rounds or more on either side "
+            "(`fp8bench run --rounds`), of enough steps"
+        )
+    needed = [row.rounds_to_find for row in rows if row.smallest_found is not None]
+    if None in needed:
+        said.append(f"no number of rounds finds {_allowed(check)} reliably: processes differ too much")
+    elif needed:
+        said.append(f"{max(filter(None, needed))} on either side find {_allowed(check)}")
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _names(rows: Sequence[CheckedRow], check: Check) -> str:
+    measured = ("regression", "inconclusive")
+    return ", ".join(f"{_name(row, check)}{f', {_change(row)}' if row.outcome in measured else ''}" for row in rows)
 
 
 def _name(row: CheckedRow, check: Check) -> str:
@@ -68,14 +125,14 @@ def _remedies(check: Check) -> list[str]:
     found = []
     if check.of("not comparable"):
         found.append("What is not comparable was not judged: measure a new reference, or give --allow-mismatch.")
-    if check.of("inconclusive"):
-        found.append("Inconclusive variants need more rounds (`fp8bench run --rounds`), here or in the reference.")
+    if check.of("inconclusive") and any(map(check.fails, check.rows)):
+        found.append(f"Undecided variants: {_power(check.of('inconclusive'), check)}")
     if check.of("missing"):
         found.append("A reference that holds other hosts too has a folder of each: give --against that folder.")
     return found
 
 
-def _columns(check: Check) -> list[doc.Column]:
+def _naming(check: Check) -> list[doc.Column]:
     column = doc.Rows(check.rows).column
     works = {(row.workload, row.optimizer) for row in check.rows}
     return [
@@ -84,6 +141,13 @@ def _columns(check: Check) -> list[doc.Column]:
         *doc.telling(column("execution", lambda r: r.execution or doc.NOTHING, "word")),
         column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
         *([column("work", lambda r: f"{r.workload}, {r.optimizer}", "word")] if len(works) > 1 else []),
+    ]
+
+
+def _columns(check: Check) -> list[doc.Column]:
+    column = doc.Rows(check.rows).column
+    return [
+        *_naming(check),
         column("outcome", lambda r: r.outcome, "verdict", tone=lambda r: _tone(r, check)),
         column("step time, change (95 %)", _change, "interval"),
         column("now, ms", lambda r: with_interval(r.step_time_s, r.step_time_ci_s, ".1f", scale=1e3), "interval"),
@@ -92,8 +156,12 @@ def _columns(check: Check) -> list[doc.Column]:
             lambda r: with_interval(r.reference_step_time_s, r.reference_step_time_ci_s, ".1f", scale=1e3),
             "interval",
         ),
-        column("rounds", lambda r: f"{r.rounds or doc.NOTHING} / {r.reference_rounds or doc.NOTHING}"),
+        column("rounds", _rounds),
     ]
+
+
+def _rounds(row: CheckedRow) -> str:
+    return f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}"
 
 
 def _change(row: CheckedRow) -> str:

@@ -130,7 +130,8 @@ def _metric(value: float | None, interval: Interval | None, by: float) -> dict[s
 def _message(row: CheckedRow) -> str:
     """Return e.g. `regression: step time +12.3 % (+11.0 to +13.6)`, with the reason."""
     longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
-    return inert(f"{row.outcome}: {'; '.join(part for part in (longer, row.reason or '', *row.marks) if part)}")
+    outcome = "undecided" if row.outcome == "inconclusive" else row.outcome
+    return inert(f"{outcome}: {'; '.join(part for part in (longer, row.reason or '', *row.marks) if part)}")
 
 
 _NO_XML = re.compile("[\ufffe\uffff]")

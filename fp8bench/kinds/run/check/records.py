@@ -24,10 +24,10 @@ class Sessions:
     reference: str
 
 
-def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> Sessions:
+def find(results_dir: Path, named: str | None, against: str | None, unread: Unread) -> Sessions:
     """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest in the
     folder. against: a folder of results, whose latest record of each variant is the reference, or a session in
-    `results_dir`. unread: called with what cannot be read.
+    `results_dir`; None: the checked session itself, for a plan. unread: called with what cannot be read.
 
     The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
     if either side is empty or unknown, or if both are one session.
@@ -37,17 +37,18 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
         raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
     current = _session(kept, named, "--session") if named is not None else session(latest_first(kept)[0][-1])
     now = _whole(results_dir, unread, lambda record: session(record) == current)
+    if against is None:
+        return Sessions(now, now, "a reference like it")
     folder = Path(against)
     if folder.is_dir():
         before = _whole(folder, unread, lambda record: session(record) != current)
         reference = str(folder)
+        if not before and _whole(folder, unread, lambda record: session(record) == current):
+            raise _same_session(current)
     else:
         reference = _reference_session(kept, against, results_dir)
         if reference == current:
-            raise UsageError(
-                f"session {current} would be compared with itself",
-                "Name an earlier one with --against, or another one to check with --session",
-            )
+            raise _same_session(current)
         before = _whole(results_dir, unread, lambda record: session(record) == reference)
         reference = f"session {reference}"
     if not any(one.latest.status == "ok" for one in before):
@@ -56,6 +57,13 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
             "Name another folder of results, or another session, with --against",
         )
     return Sessions(now, before, reference)
+
+
+def _same_session(name: str) -> UsageError:
+    return UsageError(
+        f"both sides are the same session, {name}: it would be compared with itself",
+        "Name an earlier one with --against, or another one to check with --session",
+    )
 
 
 def _measured(folder: Path) -> list[Record]:

@@ -43,10 +43,15 @@ BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
 REGRESSION_FOUND = 1
 """The exit code if a variant is bad."""
 
+UNDECIDED = 6
+"""The exit code if nothing is bad, and a variant could not be decided."""
+
 
 class CheckedRow(Labelled, Frozen):
     """One variant, in the reference and now. SI units; a pair is a 95 % interval. change: our step time over the
-    reference's, minus 1. The names are the keys of `check --format json` and the columns of csv.
+    reference's, minus 1. smallest_found: the smallest change that would have been a regression. rounds_to_find: on
+    either side, so that the interval reaches no further than the limit; both null if unknown. The names are the keys
+    of `check --format json` and the columns of csv.
     """
 
     instance: str
@@ -74,11 +79,13 @@ class CheckedRow(Labelled, Frozen):
     marks: tuple[str, ...] = ()
     run_ids: tuple[str, ...] = ()
     reference_run_ids: tuple[str, ...] = ()
+    smallest_found: float | None = None
+    rounds_to_find: int | None = None
 
 
 class Check(Frozen):
-    """A check. max_regression: how much longer a step may take, as a share. strict: whether inconclusive variants fail
-    too. reference: the name of what was compared with, for a reader. sessions: those that were checked.
+    """A check. max_regression: how much longer a step may take, as a share. strict: whether new variants fail too.
+    reference: the name of what was compared with, for a reader. sessions: those that were checked.
     """
 
     max_regression: float
@@ -91,16 +98,26 @@ class Check(Frozen):
         return tuple(row for row in self.rows if row.outcome in outcomes)
 
     def fails(self, row: CheckedRow) -> bool:
-        return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "inconclusive")
+        return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "new")
 
     @property
     def exit_code(self) -> int:
-        """1 for a variant that is slower, missing or failed, or with `strict` inconclusive; 4 if there is none of
-        these, but a variant could not be compared; else 0.
+        """1 for a variant that is slower, missing or failed, or with `strict` new; else 4 if a variant could not be
+        compared; else 6 if one is inconclusive, or if none was decided; else 0.
         """
         if any(self.fails(row) and row.outcome != "not comparable" for row in self.rows):
             return REGRESSION_FOUND
-        return MeasurementInvalid.exit_code if self.of("not comparable") else 0
+        if self.of("not comparable"):
+            return MeasurementInvalid.exit_code
+        return UNDECIDED if self.of("inconclusive") or not self.of("ok") else 0
+
+    @property
+    def plan_exit_code(self) -> int:
+        """6 if a variant that ran on both sides has no interval, or if there is none, so that nothing can be planned;
+        else 0.
+        """
+        ran = [row for row in self.rows if row.rounds and row.reference_rounds]
+        return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
 
 
 @dataclass(frozen=True)
@@ -211,6 +228,7 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
 
 def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
     # Imported here because importing numpy takes a moment.
+    from fp8bench.stats.power import rounds_to_find, smallest_found
     from fp8bench.stats.ratio import regression
 
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
@@ -221,7 +239,16 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
     interval = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
-    return row.model_copy(update={"outcome": outcome, "reason": why, "change": judged.value - 1, "change_ci": interval})
+    return row.model_copy(
+        update={
+            "outcome": outcome,
+            "reason": why,
+            "change": judged.value - 1,
+            "change_ci": interval,
+            "smallest_found": smallest_found(judged, allowed),
+            "rounds_to_find": rounds_to_find(found.by_elapsed, reference.by_elapsed, allowed),
+        }
+    )
 
 
 def _unlike_work(record: Record, reference: Record) -> list[str]:

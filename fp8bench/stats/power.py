@@ -1,0 +1,44 @@
+"""What a check of so many rounds can find, and how many rounds find a given slow-down.
+
+A regression is claimed if the whole interval of the ratio is beyond the allowed slow-down, and denied if all of it is
+within (`ratio.regression`). With h the half-width of the interval on a logarithmic scale, a slow-down is found from
+(1 + allowed) * exp(h) on, and an unchanged step passes if exp(h) is at most 1 + allowed. So rounds suffice for a limit
+when h is no more than the limit.
+
+h shrinks with the rounds R on either side as t * sd / sqrt(R): sd is the spread of the logarithm of process means, of
+both sides together, and t the quantile of Student's t for Welch's degrees of freedom.
+"""
+
+import math
+
+from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.intervals import t_quantile
+from fp8bench.stats.ratio import Regression
+
+MOST_ROUNDS = 1000
+"""No one runs more rounds."""
+
+
+def smallest_found(judged: Regression, allowed: float) -> float | None:
+    """Return the smallest slow-down that would have been called a regression, as a share; None if any would have been
+    inconclusive: without an interval, or with one process on a side.
+
+    allowed: as in `ratio.regression`.
+    """
+    if judged.low is None or not judged.of_processes:
+        return None
+    return (1 + allowed) * judged.value / judged.low - 1
+
+
+def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int | None:
+    """Return how many rounds on either side make the interval no wider than `allowed` to a side; None if the spread of
+    processes is unknown, or if MOST_ROUNDS are not enough.
+    """
+    if ours.error is None or reference.error is None or min(ours.processes, reference.processes) < 2:
+        return None
+    a, b = ours.error**2 * ours.processes, reference.error**2 * reference.processes
+    per_round = (a + b) ** 2 / (a**2 + b**2) if a + b > 0 else 1.0
+    for rounds in range(2, MOST_ROUNDS + 1):
+        if t_quantile(per_round * (rounds - 1)) * math.sqrt((a + b) / rounds) <= math.log1p(allowed):
+            return rounds
+    return None

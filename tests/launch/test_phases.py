@@ -1,0 +1,101 @@
+"""Where a measurement's seconds went: from what a rank said and its launcher saw, and of a real run."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from cli.calling import environment
+
+from fp8bench.launch.phases import OF_STAGES, Timing, phases, process_began_s
+from fp8bench.worker.progress import STAGES, Progress
+
+
+def test_every_stage_of_a_rank_belongs_to_a_phase():
+    assert set(OF_STAGES) == set(STAGES)
+
+
+def test_what_the_rank_said_is_joined_to_what_its_launcher_saw():
+    seen = Progress(
+        "done", 5, None, began_s=13.0, since_s=20.0, seconds={"starting": 1.0, "proving": 2.0, "timing": 4.0}
+    )
+    found = phases(since_s=10.0, begun_s=11.0, seen=seen, ended_s=20.5, now_s=21.0)
+    assert found == {"prepare": 1.0, "start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0}
+    assert sum(found.values()) == 11.0
+
+
+def test_the_stage_in_which_a_rank_was_killed_ends_with_it():
+    seen = Progress("warming up", 1, None, began_s=12.0, since_s=13.0, seconds={"starting": 1.0})
+    assert phases(10.0, 11.0, seen, 20.0, 20.0) == {
+        "prepare": 1.0,
+        "start": 2.0,
+        "warm_up": 7.0,
+        "write": 0.0,
+    }
+
+
+def test_a_rank_that_said_nothing_did_nothing_but_start():
+    assert phases(10.0, 11.0, None, 20.0, 20.5) == {"prepare": 1.0, "start": 9.0, "write": 0.5}
+
+
+def test_the_time_between_two_records_is_prepared_in():
+    timing = Timing(time.monotonic() - 5)
+    timing.begins(lambda _progress: None)
+    timing.ranks_ended()
+    assert timing.phases()["prepare"] == pytest.approx(5, abs=0.5)
+    timing.begins(lambda _progress: None)
+    timing.ranks_ended()
+    assert timing.phases()["prepare"] == pytest.approx(0, abs=0.5)
+
+
+def test_a_process_knows_when_it_began():
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import time; time.sleep(0.5); from fp8bench.launch.phases import process_began_s; "
+            "print(time.monotonic() - process_began_s())",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 0.5 <= float(said.stdout) < 60
+    assert process_began_s() < time.monotonic()
+
+
+@pytest.mark.slow
+def test_the_phases_of_a_real_session_add_up_to_its_wall_time(tmp_path):
+    command = ["run", "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--workload", "vit-micro"]
+    options = ["--steps", "3", "--rounds", "1", "--min-time", "0.1", "--notes", "--results-dir", str(tmp_path)]
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8bench", *command, *options],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wall_s = time.monotonic() - began
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("*.json") if path.name != "instance.yaml"]
+    assert len(records) == 2
+    for record in records:
+        assert record["phases_s"].keys() >= {
+            "prepare",
+            "start",
+            "build",
+            "proof",
+            "warm_up",
+            "timed",
+            "profile",
+            "write",
+        }
+    told = sum(sum(record["phases_s"].values()) for record in records)
+    # What follows the last record is its table.
+    assert 0.93 * wall_s < told <= wall_s
+    lines = done.stdout[done.stdout.index("start and imports") :].splitlines()
+    assert lines[-1].split()[0] == "together"
+    assert float(lines[-1].split()[-1]) == pytest.approx(told, abs=0.1)
+    timed = [sum(record["samples"][0]["step_s"]) for record in records]
+    assert sum(record["phases_s"]["timed"] for record in records) >= sum(timed)
