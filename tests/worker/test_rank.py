@@ -62,7 +62,7 @@ def test_a_rank_that_finished_reports_all_that_it_found(measured):
     assert (report.rank, report.status, report.reason) == (0, "ok", None)
     assert report.parity.passed
     assert report.facts.units_per_step == 8
-    assert (len(report.samples.step_s), len(report.samples.loss)) == (3, 4 + LEAD_IN)
+    assert (len(report.samples.step_s), len(report.samples.loss)) == (3, 4 + PACE_STEPS + LEAD_IN)
     assert report.memory.peak_host_bytes > 0
     assert report.telemetry is None
     assert (report.evidence.fp8, report.evidence.fp8_kernels, report.evidence.warnings) == (False, False, ())
@@ -85,7 +85,7 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
     assert seen.count("timing") == 3
     assert seen.count("profiling") == PROFILED_STEPS
     last = read_progress(tmp_path / "progress")
-    assert last == Progress("done", 4 + LEAD_IN, last.median_s, 4 + LEAD_IN)
+    assert last == Progress("done", 4 + PACE_STEPS + LEAD_IN, last.median_s, 4 + PACE_STEPS + LEAD_IN)
     assert (tmp_path / "trace.json").exists()
 
 
