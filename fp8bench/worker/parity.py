@@ -45,8 +45,10 @@ from torch import Tensor, nn
 from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Parity, Tolerance
+from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
+from fp8bench.worker.plugin import wrong
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.worker.rounding import explained, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
@@ -61,6 +63,9 @@ def no_weights(_model: nn.Module) -> Mapping[str, Tensor]:
     """Return no gradients: they are not examined."""
     return {}
 
+
+FEWEST = 2
+"""Samples of a batch whose logits can differ."""
 
 OF_ONE_WEIGHT = 2.0
 """How many times further off the gradient of one weight may be than that at the input, which all weights affect."""
@@ -235,7 +240,11 @@ def prove(
 
     Raises what `mode.convert` and `divide` raise, on every rank (see worker.parallel.agreement).
     """
-    batch = next(workload.batches(stated(workload, "piece"), rank, device))
+    piece = stated(workload, "piece")
+    batch = next(Batches(workload, piece, rank, device))
+    if len(batch.inputs) < FEWEST:
+        says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
+        raise wrong(workload, "batches", says, "Give as many samples as requested")
     model = workload.build(device)
     plain = look(model, workload, batch, of_weights=_gradients(None, workload))
     with agreement():

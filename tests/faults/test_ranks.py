@@ -6,6 +6,7 @@ import os
 import resource
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,11 @@ class TestSweep:
         assert list(tmp_path.iterdir()) == []
 
 
+def line_of(method):
+    lines = (Path(__file__).parent / "faulty_plugins.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.startswith(f"    def {method}("))
+
+
 @pytest.mark.slow
 @pytest.mark.faults
 class TestPlugins:
@@ -143,6 +149,55 @@ class TestPlugins:
             f"workload 'faulty-linear' says {name}(8) is {eval(units)!r}, no whole number above 0, "
             "in the phase 'starting'"
         )
+
+    @pytest.mark.parametrize(
+        ("name", "given", "said"),
+        [
+            ("CONVERT", "None", "Faulty.convert of 'faulty' returned None, and not a torch.nn.Module, at "),
+            ("CONVERT", "'model'", "Faulty.convert of 'faulty' returned 'model', and not a torch.nn.Module, at "),
+            ("CONTEXT", "None", "Faulty.forward_context of 'faulty' returned None, and not a context manager, at "),
+            ("EVIDENCE", "None", "Faulty.evidence of 'faulty' returned None, and not a dict, at "),
+            ("LOSS", "None", "Linear.loss of 'faulty-linear' returned None, and not a scalar tensor, at "),
+            ("LOSS", "usual.item()", "Linear.loss of 'faulty-linear' returned "),
+            ("LOSS", "usual.expand(2)", "returned a tensor of shape [2], and not a scalar tensor, at "),
+            (
+                "BATCHES",
+                "list(itertools.islice(usual, 2))",
+                "Linear.batches of 'faulty-linear' returned a list, and not an iter",
+            ),
+            ("BATCHES", "iter([(1, 2)])", "batches of 'faulty-linear' gave a tuple at step 0, and not a Batch of two"),
+        ],
+    )
+    def test_a_method_that_returns_something_else_is_named_with_its_file_and_line(self, run, name, given, said):
+        done = run("none none 0", "--gpus", "1", **{name: given})
+        method = done.record["reason"].split(" of ")[0].partition(".")[2]
+
+        assert (done.code, done.record["status"], done.record["cause"]) == (5, "failed", "crash")
+        assert said in done.record["reason"]
+        assert done.record["reason"].split(", in the phase")[0].endswith(f"/faulty_plugins.py:{line_of(method)}")
+
+    @pytest.mark.parametrize(
+        ("name", "given", "said"),
+        [
+            ("BATCHES", "itertools.islice(usual, 5)", "ended at step 5"),
+            ("BATCHES", "itertools.islice(usual, 0)", "ended at step 0"),
+            ("SAMPLES", "usual if step < 5 else 0", "gave an empty batch at step 5"),
+        ],
+    )
+    def test_batches_that_end_or_are_empty_are_named_with_the_step_and_a_remedy(self, run, name, given, said):
+        done = run("none none 0", **{name: given})
+
+        assert (done.code, done.record["cause"]) == (5, "crash")
+        assert f"Linear.batches of 'faulty-linear' {said}" in done.record["reason"]
+        assert "StopIteration" not in done.stderr
+        assert any(word in done.record["remedy"] for word in ("without end", "drop_last"))
+
+    def test_a_gate_of_one_sample_is_not_called_a_fault_of_the_mode(self, run):
+        done = run("none none 0", SAMPLES="1")
+
+        assert (done.code, done.record["status"]) == (5, "failed")
+        assert "1 sample" in done.record["reason"]
+        assert "nan" not in done.record["reason"]
 
     @pytest.mark.parametrize("phase", ["timing", "profiling"])
     def test_terminal_escapes_of_an_error_reach_neither_the_terminal_nor_the_log(self, run, phase):
