@@ -79,6 +79,11 @@ class Ranks:
         """Return what a rank without a report had found."""
         return self._inboxes[rank].said.get("kept")
 
+    def enough(self, rank: int) -> bool:
+        """Return whether what is kept of the rank is a measurement."""
+        said = self._inboxes[rank].said
+        return "enough" in said and "error" not in said
+
     def error(self, rank: int) -> RankError | None:
         """Return the error that the rank told, or None if it told none."""
         text = self._inboxes[rank].said.get("error")
