@@ -50,6 +50,11 @@ def _stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def _spin():
+    while True:
+        pass
+
+
 def _wait():
     time.sleep(600)
 
@@ -97,6 +102,8 @@ KINDS = {
     "escapes": lambda: _raise(ValueError("\x1b[31mred\x1b]0;title\x07 \u202eback")),
     "verbose": lambda: _raise(ValueError("x" * MEGABYTES)),
     "stops": _stop,
+    "spins": _spin,
+    "segfaults": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "waits": _wait,
     "no-file": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)),
     "prints": lambda: os.write(1, b"not a result\n"),

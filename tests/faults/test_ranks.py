@@ -4,12 +4,18 @@ import fcntl
 import json
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
 
 import pytest
+from builders import config
+from cli.calling import environment
+from faults.faulty_runs import WORDS, records_in
 
+from fp8bench.launch.processes.blame import in_general
 from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, rank_error
 from fp8bench.launch.processes.telling import Inbox, Teller
 from fp8bench.machine.temporary import DOCTOR, LEFT_S, PREFIXES, RANKS, folder, sweep
@@ -134,6 +140,45 @@ class TestSweep:
 def line_of(method):
     lines = (Path(__file__).parent / "faulty_plugins.py").read_text().splitlines()
     return next(number for number, line in enumerate(lines, start=1) if line.startswith(f"    def {method}("))
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+class TestRemedies:
+    @pytest.mark.parametrize("kind", ["raises", "exits", "segfaults"])
+    def test_nothing_about_one_gpu_or_a_group_is_advised_on_a_cpu(self, run, kind):
+        assert "--gpus" not in run(f"{kind} timing 1").record["remedy"]
+
+    def test_where_several_gpus_ran_it_is(self):
+        assert "--gpus 1" in in_general(config(device="cuda", world_size=2))
+        assert "--gpus" not in in_general(config(device="cuda", world_size=1))
+
+    def test_a_crash_under_a_variable_that_makes_torch_crash_names_it(self, run):
+        done = run("segfaults proving 1", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+        assert "ended by SIGSEGV" in done.record["reason"]
+        assert done.record["remedy"].startswith("Unset TORCH_DISTRIBUTED_DEBUG")
+
+    def test_a_limit_on_cpu_time_is_named_and_not_the_hosts_memory(self, tmp_path, variables):
+        """Under `ulimit -t`, by which the kernel ends a process with SIGKILL too."""
+        limit = (25, 25)
+        environ = {**environment(**variables), "FAULT": "spins timing 1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "fp8bench", *WORDS],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),
+        )
+        [record] = records_in(tmp_path / "results")
+
+        assert done.returncode == 5
+        assert record["reason"].startswith("rank 1 died: ended by SIGKILL")
+        assert "ulimit -t" in record["remedy"]
+        assert "25 s" in record["remedy"]
+        assert "dmesg" not in record["remedy"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.ahead import Ahead
-from fp8bench.launch.processes.blame import Deadlines, Overdue, PhaseClock
+from fp8bench.launch.processes.blame import Deadlines, Overdue, PhaseClock, in_general
 from fp8bench.launch.processes.rank import (
     MEASURES_A_RUN,
     RankError,
@@ -84,7 +84,7 @@ class SpawnExecutor:
             with held_back() as interrupted:
                 task = Task(config=config, trace=trace, work=self.work)
                 done = run_ranks(task, self.timeout_s, watch, interrupted, ahead=self.ahead)
-                reports = [] if done is None else reports_of(done.views, done.overdue, where=in_phase)
+                reports = [] if done is None else reports_of(done.views, done.overdue, (), in_phase, in_general(config))
         except Interrupt as interrupt:
             interrupt.reports = reports
             raise
@@ -194,6 +194,7 @@ class _Group:
             ended=end is not None,
             exit_code=end.exit_code if end else None,
             alive_s=end.alive_s + epoch_s if end else 0.0,
+            remedy=end.remedy if end else None,
             stage=progress.stage if progress else None,
             step=progress.step if progress else 0,
             stack=stacks.text.get(rank),
