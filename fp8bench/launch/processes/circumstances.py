@@ -4,7 +4,6 @@ import os
 import resource
 import signal
 
-VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
 
 
 def remedy_of(exit_code: int | None) -> str | None:
@@ -12,8 +11,8 @@ def remedy_of(exit_code: int | None) -> str | None:
     if exit_code in (-signal.SIGKILL, -signal.SIGXCPU):
         limit_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # The kernel's own count, which it compares with the limit, is a little coarser.
-        if limit_s != resource.RLIM_INFINITY and used.ru_utime + used.ru_stime > limit_s - 1:
+        # What the kernel compares with the limit is counted more coarsely.
+        if limit_s != resource.RLIM_INFINITY and used.ru_utime + used.ru_stime > 0.9 * limit_s:
             return f"Raise the limit on CPU time (`ulimit -t`), by which a process is ended after {limit_s} s of it"
     if exit_code == -signal.SIGSEGV and os.environ.get(VARIABLE, "").upper() == "DETAIL":
         return f"Unset {VARIABLE}: with DETAIL some versions of torch crash in DDP"
