@@ -20,6 +20,7 @@ from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, rank_error
 from fp8bench.launch.processes.telling import Inbox, Teller
 from fp8bench.machine.temporary import DOCTOR, LEFT_S, PREFIXES, RANKS, folder, sweep
 from fp8bench.schema.errors import LONGEST, RunFailed, in_words
+from fp8bench.schema.files import ROOT
 
 
 @pytest.fixture
@@ -162,7 +163,8 @@ class TestRemedies:
     def test_a_limit_on_cpu_time_is_named_and_not_the_hosts_memory(self, tmp_path, variables):
         """Under `ulimit -t`, by which the kernel ends a process with SIGKILL too."""
         limit = (25, 25)
-        environ = {**environment(**variables), "FAULT": "spins timing 1"}
+        path = os.pathsep.join([variables["PYTHONPATH"], str(ROOT)])
+        environ = {**environment(**variables), "PYTHONPATH": path, "FAULT": "spins timing 1"}
         done = subprocess.run(
             [sys.executable, "-m", "fp8bench", *WORDS],
             cwd=tmp_path,

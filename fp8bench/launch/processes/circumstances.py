@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 
+VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
 
 
 def remedy_of(exit_code: int | None) -> str | None:
