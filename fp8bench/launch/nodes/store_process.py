@@ -5,6 +5,7 @@ Texts are compressed and cut into pieces that the store accepts (the reports of 
 
 import json
 import select
+import socket
 import sys
 import time
 import zlib
@@ -16,8 +17,11 @@ from typing import Any
 
 BEAT_S = 1.0
 PIECE_BYTES = 1 << 20
+REACH_S = 20
+"""Seconds until the store must be reached: for its name to be known, and again for its first answer."""
+
 TIMEOUT = timedelta(seconds=60)
-"""Timeout for the first answer of the store, and for keys that are known to exist."""
+"""Timeout for keys that are known to exist."""
 
 
 @dataclass
@@ -98,24 +102,39 @@ def drop(store: Any, key: str) -> None:
 
 def main() -> None:
     """Answer until standard input ends. An error of the store is the last answer."""
-    # Imported here, while the agent looks at its machine.
-    from torch.distributed import PrefixStore, TCPStore
-
+    # Imported while the agent looks at its machine; a name that is not known is told before that.
     settings = json.loads(sys.stdin.readline())
     try:
+        resolve(settings["address"])
+        from torch.distributed import PrefixStore, TCPStore
+
         agent = _joined(TCPStore, PrefixStore, **settings)
         _say({})
         _serve(agent)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, socket.gaierror) as error:
         # torch's errors of a store are RuntimeErrors; the lines after the first are C++.
         _say({"lost": str(error).partition("\n")[0]})
+
+
+def resolve(address: str, limit_s: float = REACH_S) -> None:
+    """Wait until the address has a name that is known here. Raises socket.gaierror if it has none in time."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            socket.getaddrinfo(address, None)
+            return
+        except socket.gaierror:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(BEAT_S)
 
 
 def _joined(
     connect: Any, below: Any, address: str, port: int, host: bool, prefix: str, node: int, watch: Sequence[int]
 ) -> Agent:
     """Return the agent, connected to the store. connect, below: torch's TCPStore and PrefixStore."""
-    store = connect(address, port, is_master=host, wait_for_workers=False, timeout=TIMEOUT)
+    store = connect(address, port, is_master=host, wait_for_workers=False, timeout=timedelta(seconds=REACH_S))
+    store.set_timeout(TIMEOUT)
     return Agent(below(prefix, store), node, {other: Heard() for other in watch}, _beat_at=time.monotonic())
 
 
