@@ -50,7 +50,9 @@ def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: A
     """
     what = f"{kind} {name!r}"
     try:
-        inspect.signature(found).bind(*values, **options)
+        # A class that is written in C may have no signature.
+        with suppress(ValueError):
+            inspect.signature(found).bind(*values, **options)
     except TypeError as error:
         raise _wrong(f"{what} cannot be made: its __init__ does not take what it is given ({error})", found) from error
     plugin = found(*values, **options)
