@@ -99,17 +99,20 @@ class TestMeeting:
         assert lines[-1][0] < 45
         assert "node 1 said nothing for 30 s" in lines[-1][1]
 
-    def test_an_address_that_nobody_knows_is_told_at_once_and_ends_the_wait(self, tmp_path, variables):
+    @pytest.mark.parametrize("address", ["node0.invalid", "127.0.0.1"])
+    def test_an_address_that_is_unknown_or_where_nobody_listens_is_told_and_ends_the_wait(
+        self, tmp_path, variables, address
+    ):
         began = time.monotonic()
         port = str(free_port())
-        lost = self.node(tmp_path, "1", MASTER_ADDR="node0.invalid", MASTER_PORT=port, **variables)
+        lost = self.node(tmp_path, "1", MASTER_ADDR=address, MASTER_PORT=port, **variables)
         lines = [(time.monotonic() - began, line) for line in lost.stderr]
 
         assert lost.wait(LIMIT_S) == 2
         assert lines[0][0] < 15
-        assert f"waiting for the store of the group at node0.invalid:{port}" in lines[0][1]
+        assert f"waiting for the store of the group at {address}:{port}" in lines[0][1]
         assert lines[-1][0] < 30
-        assert f"no store of this group answers at node0.invalid:{port} (MASTER_ADDR, MASTER_PORT)" in lines[-1][1]
+        assert f"no store of this group answers at {address}:{port} (MASTER_ADDR, MASTER_PORT)" in lines[-1][1]
 
 
 @pytest.mark.slow
