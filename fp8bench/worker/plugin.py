@@ -1,13 +1,13 @@
 """Checks what the methods of a mode or a workload return: a wrong value is one line that names the method, its file and
 its line, and not the error of whatever meets the value later.
 
-Of each method the first call is checked, which is long before a step is timed; then the method is as it was.
+Of each method the first call is checked, which is long before a step is timed.
 """
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from functools import partial
+from functools import wraps
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -55,28 +55,29 @@ def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: A
             inspect.signature(found).bind(*values, **options)
     except TypeError as error:
         raise _wrong(f"{what} cannot be made: its __init__ does not take what it is given ({error})", found) from error
-    plugin = found(*values, **options)
-    for method, (words, expected) in returns.items():
-        if not callable(getattr(plugin, method, None)):
-            raise _wrong(f"{what} has no method {method}", found)
-        if expected is not object:
-            _check_once(plugin, method, partial(require, plugin, method, words=words, expected=expected))
+    missing = next((method for method in returns if not callable(getattr(found, method, None))), None)
+    if missing is not None:
+        raise _wrong(f"{what} has no method {missing}", found)
+    checks = {method: _checked(found, method, *of) for method, of in returns.items() if of[1] is not object}
+    # A class of its own, and no attributes of the object: a copy of that must call its own methods.
+    own = type(found.__name__, (found,), {"__module__": found.__module__, "__doc__": found.__doc__, **checks})
+    plugin: Plugin = own(*values, **options)
     return plugin
 
 
-def _check_once(plugin: object, method: str, check: Callable[[Any], None]) -> None:
-    original = getattr(plugin, method)
+def _checked(found: type, method: str, words: str, expected: type | Callable[[Any], bool]) -> Callable[..., Any]:
+    original = getattr(found, method)
+    seen = f"_{method}_was_checked"
 
-    def first(*values: Any, **options: Any) -> Any:
-        value = original(*values, **options)
-        check(value)
-        vars(plugin).pop(method, None)
+    @wraps(original)
+    def call(self: Any, *values: Any, **options: Any) -> Any:
+        value = original(self, *values, **options)
+        if seen not in self.__dict__:
+            require(self, method, value, words, expected)
+            self.__dict__[seen] = True
         return value
 
-    # An object without a dictionary stays as it is.
-    with suppress(AttributeError, TypeError):
-        if method not in vars(plugin):
-            object.__setattr__(plugin, method, first)
+    return call
 
 
 def require(plugin: Any, method: str, value: object, words: str, expected: type | Callable[[Any], bool]) -> None:

@@ -1,5 +1,7 @@
 """What a plug-in's class lacks, and what its methods return instead of what they should: named with file and line."""
 
+from copy import copy
+
 import pytest
 import torch
 from torch import nn
@@ -62,13 +64,32 @@ def line_of(text):
         return next(number for number, line in enumerate(file, start=1) if line.startswith(text))
 
 
-def test_a_method_is_checked_at_its_first_call_and_then_is_the_class_own():
-    mode = made("mode", "own", Mode, OF_MODE, None)
+def test_a_method_is_checked_at_its_first_call_alone_and_the_object_is_of_its_class():
+    answers = iter([{}, None])
 
-    assert "forward_context" in vars(mode)
-    with mode.forward_context():
-        pass
-    assert "forward_context" not in vars(mode)
+    class Fickle(Mode):
+        def evidence(self, model):
+            return next(answers)
+
+    mode = made("mode", "own", Fickle, OF_MODE, None)
+
+    assert isinstance(mode, Fickle)
+    assert type(mode).__name__ == "Fickle"
+    assert [mode.evidence(None), mode.evidence(None)] == [{}, None]
+
+
+def test_a_copy_calls_its_own_methods():
+    """As a workload of other sizes is made."""
+
+    class Sized(Mode):
+        def evidence(self, model):
+            return {"recipe": self.recipe}
+
+    mode = made("mode", "own", Sized, OF_MODE, "first")
+    other = copy(mode)
+    other.recipe = "second"
+
+    assert (mode.evidence(None), other.evidence(None)) == ({"recipe": "first"}, {"recipe": "second"})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +107,7 @@ def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
     assert f"test_plugin.py:{line_of(f'class {found.__name__}')}" in refused.value.what
 
 
-def test_an_object_without_a_dictionary_is_left_as_it_is():
+def test_an_object_without_a_dictionary_is_checked_too():
     assert made("mode", "slotted", Slotted, OF_MODE, None).evidence(nn.Linear(1, 1)) == {}
 
 
