@@ -104,7 +104,13 @@ def main() -> None:
     except _ClickError as error:
         said: Any = error
         what = str(said.format_message())
-        _fail(f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`.", UsageError.exit_code)
+        line = f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`."
+        if "RANK" not in os.environ:
+            _fail(line, UsageError.exit_code)
+        from fp8bench.cli.nodes import refused_everywhere
+
+        refusal = UsageError(what.rstrip("."), "See `fp8bench --help`")
+        sys.exit(refused_everywhere(refusal, lambda: _say(line), os.environ))
     except KeyboardInterrupt as interrupt:
         _fail_interrupted(interrupt)
     except Exception as error:
@@ -262,10 +268,14 @@ def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
 
 def _fail(line: str, code: int) -> NoReturn:
     signals.ignore_signals()
+    _say(line)
+    sys.exit(code)
+
+
+def _say(line: str) -> None:
     if len(line) > LONGEST_LINE:
         # A name may be arbitrarily long; what is wrong with it is at the end.
         line = f"{line[: LONGEST_LINE // 4]} ... {line[-LONGEST_LINE // 4 :]}"
     # A terminal that is gone accepts no line; then only the exit code remains.
     with suppress(OSError):
         typer.echo(f"fp8bench: {inert(line)}", err=True)
-    sys.exit(code)

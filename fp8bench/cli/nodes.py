@@ -6,7 +6,7 @@ This module has no effect if torchrun's variables are absent.
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,7 +53,8 @@ class Group:
         mine = hello(agent.place, request, this_machine(os.environ), os.environ)
         prepared = prepare()
         self.met = True
-        verdict = agent.meet(mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}}))
+        mine = mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}})
+        verdict = agent.meet(mine, getattr(request, "timeout_s", None))
         if agent.leads:
             hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
             each = agent.place.local_world_size
@@ -143,6 +144,24 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
             yield place, group
 
 
+def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: Mapping[str, str]) -> int:
+    """Say the error of a command line that cannot be read, and, under torchrun, tell the other nodes: they would wait
+    for this one. Return the exit code.
+    """
+    with suppress(Fp8benchError, KeyboardInterrupt, typer.Exit):
+        from fp8bench.launch.nodes.place import elastic_from
+
+        place = elastic_from(environ)
+        if place is not None and place.local_rank > 0:
+            from fp8bench.launch.nodes import waiting
+
+            return waiting.follow(place, environ)
+    say()
+    with suppress(Fp8benchError, KeyboardInterrupt), as_torchrun_has_it(environ, alone=False):
+        raise error
+    return error.exit_code
+
+
 @contextmanager
 def _ending(codes: list[int]) -> Iterator[None]:
     """Store the exit code with which the block ends."""
@@ -170,7 +189,7 @@ def _joined(place: "Elastic") -> Iterator[Group]:
     from fp8bench.launch.nodes.store import StoreProcess
 
     with StoreProcess(place) as store:
-        store.join()
+        store.join(log)
         group = Group(Agent(place, store, log))
         try:
             yield group

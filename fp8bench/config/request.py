@@ -129,10 +129,14 @@ class _CommonOptions(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number."""
+        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number, and
+        what Python alone takes for one.
+        """
+        kind = kind_of(cls.model_fields[str(info.field_name)])
+        if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
+            raise ValueError("it must be a number in the digits 0 to 9, without underscores")
         if not isinstance(value, bool):
             return value
-        kind = kind_of(cls.model_fields[str(info.field_name)])
         word = {True: "on", False: "off"}[value]
         if word in words_of(kind):
             return word

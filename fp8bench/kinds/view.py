@@ -91,7 +91,8 @@ def parse_price(text: str) -> tuple[str, float]:
     if not (name.strip() and equals and usd.strip()):
         raise UsageError(f"--price {quoted(text)} is not INSTANCE=USD", "Give, for example, --price p5=60")
     try:
-        price = float(usd)
+        # float takes 1_000 and the digits of every script, which are likelier slips than prices.
+        price = float(usd) if usd.isascii() and "_" not in usd else math.nan
     except ValueError:
         price = math.nan
     if not (math.isfinite(price) and price >= LEAST_USD_PER_HOUR):

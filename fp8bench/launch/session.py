@@ -17,6 +17,7 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
+from fp8bench.launch.signals import held_back
 from fp8bench.launch.switched import words_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
@@ -192,8 +193,7 @@ def measure_all(
                 later = turns[position:] or schedule.round(number + 1)
                 following.expect(later[0][0].config if later else None)
                 trace = (where.traces or {}).get(entry.label) if number == first else None
-                record, path = _turn(schedule, entry, turn, executor, where, listener, trace, timing)
-                yield record, path
+                yield from _turn(schedule, entry, turn, executor, where, listener, trace, timing)
             number += 1
 
 
@@ -206,24 +206,36 @@ def _turn(
     listener: Listener,
     trace: Path | None,
     timing: Timing,
-) -> tuple[Record, Path]:
+) -> Iterator[tuple[Record, Path]]:
+    """Yield the turn's record, also if its ranks were interrupted after their last timed step. Raises Interrupted."""
     search = where.searches.get(entry.config)
     place = turn.model_copy(update={**where.asked, "batch_search": search})
+    kept: tuple[Record, Path] | None = None
+    interrupted: KeyboardInterrupt | None = None
+    reports: Sequence[RankReport] = ()
+    marks: tuple[str, ...] = ()
     try:
         marks = where.marks(entry.config)
         watch = timing.begins(listener.begins(entry, place))
         reports = executor.run(entry.config, watch, trace, marks)
         timing.ranks_ended()
-        record, path = _keep(entry, place, reports, where, marks, timing)
     except KeyboardInterrupt as interrupt:
+        interrupted, reports = interrupt, getattr(interrupt, "reports", ())
+    try:
+        with held_back():
+            kept = _keep(entry, place, reports, where, marks, timing) if reports else None
+    except KeyboardInterrupt as interrupt:
+        interrupted = interrupted or interrupt
+    if kept is not None:
+        schedule.take(entry, kept[0])
+        listener.ended(entry, place, *kept)
+        yield kept
+    if interrupted is not None:
         raise Interrupted(
-            f"interrupted while {entry.label} ran; its workers have ended",
+            f"interrupted while {entry.label} ran; its workers have ended{', and its record is kept' if kept else ''}",
             _how_to_resume(schedule, where),
-            exit_code_after(interrupt),
-        ) from interrupt
-    schedule.take(entry, record)
-    listener.ended(entry, place, record, path)
-    return record, path
+            exit_code_after(interrupted),
+        ) from interrupted
 
 
 def _how_to_resume(schedule: Schedule, where: Where) -> str:

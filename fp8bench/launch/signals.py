@@ -16,10 +16,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from fp8bench.schema.rank import RankReport
 
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,11 +40,12 @@ ZOMBIE = "Z"
 
 
 class Interrupt(KeyboardInterrupt):
-    """Raised for a signal that ends this program."""
+    """Raised for a signal that ends this program. reports: of ranks that it ended, if they had timed their steps."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+        self.reports: Sequence[RankReport] = ()
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:

@@ -41,7 +41,7 @@ def _taken(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
         try:

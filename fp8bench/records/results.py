@@ -15,6 +15,7 @@ it could not read, and continues. A search for runs leaves their sections unread
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
@@ -23,7 +24,7 @@ from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import PUBLISHED_RESULTS, write_atomically
+from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
 from fp8bench.schema.record import Record, RecordHead
 
 _Item = TypeVar("_Item")
@@ -139,6 +140,8 @@ def _kept_elsewhere(name: str, text: str) -> str:
             try:
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     file.write(text)
+                with suppress(OSError):
+                    os.chmod(kept, readable_mode())
                 return f"The record is kept as {kept}: move it there by hand"
             except OSError:
                 os.unlink(kept)

@@ -101,7 +101,7 @@ def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
             file.write(content if isinstance(content, bytes) else content.encode())
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, readable_mode())
         if replace:
             os.rename(temporary, path)
         else:
@@ -109,6 +109,13 @@ def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
     finally:
         Path(temporary).unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def readable_mode() -> int:
+    """Return the mode of a new file under this process's umask, which tempfile ignores."""
+    # os.umask would have to set it for a moment, for every thread.
+    umask = re.search(r"^Umask:\s*([0-7]+)", text_if_any(Path("/proc/self/status")), re.MULTILINE)
+    return 0o666 & ~(int(umask[1], 8) if umask else 0o022)
 
 
 def _rename_to_new(temporary: str, path: Path) -> None:

@@ -98,12 +98,15 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         timed = time_steps(training, rank, length, progress, as_decided)
         memory = peak_memory(device, rank, decided[0].captured_peak)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
+        compiled = compiled_to(choice.compile, timed.after_first_step, timed.at_end)
+        found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
         aside.keep(RankReport(**found))
+        if all(map(math.isfinite, timed.losses)):
+            aside.enough()
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
         profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
     found["profile"] = profiled.profile
-    compiled = compiled_to(choice.compile, timed.after_first_step, timed.at_end)
     evidence = to_evidence(mode, proof, compiled, profiled)
     found["evidence"] = with_execution(evidence, decided[0])
     with agreement():

@@ -48,6 +48,7 @@ from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks
+from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce, bf16_autocast
@@ -61,6 +62,7 @@ from fp8bench.worker.plain_weights import (
     ties,
     trained_weights,
 )
+from fp8bench.worker.plugin import wrong
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.worker.rounding import explained, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
@@ -72,6 +74,9 @@ ROOM = 4.0
 """The plain model stays on the GPU beside the converted one if so many times its weights are free: passes of both, the
 copies of weights that autocast makes, and a block's gradients, several times.
 """
+
+FEWEST = 2
+"""Samples of a batch whose logits can differ."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,11 @@ def prove(
 
     Raises what `mode.convert` and `strategy.divide` raise, on every rank (see worker.parallel.agreement).
     """
-    batch = next(workload.batches(stated(workload, "piece"), rank, device))
+    piece = stated(workload, "piece")
+    batch = next(Batches(workload, piece, rank, device))
+    if len(batch.inputs) < FEWEST:
+        says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
+        raise wrong(workload, "batches", says, "Give as many samples as requested")
     model = workload.build(device)
     built()
     perturb(model, int(getattr(workload, "seed", 0)))
@@ -258,7 +267,7 @@ def prove(
     whole = {name: weight.shape for name, weight in trained_weights(model).items()}
     early = strategy is not None and strategy.divides_early
     with modes.apart(mode) if early else nullcontext():
-        by_block, wrong = _by_block(mode, model, workload, batch, plain, found)
+        by_block, by_blocks = _by_block(mode, model, workload, batch, plain, found)
     plain.model = nn.Identity()
     if strategy is not None and early:
         with agreement():
@@ -272,7 +281,7 @@ def prove(
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
-    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *wrong], by_block)
+    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block)
     if parity.passed:
         _write_initial(found, workload.build(device), whole, model, strategy if early else None)
         forget(mode, model)
@@ -362,8 +371,8 @@ def _by_block(
             plain.calls,
             lambda gradients: blocks.by_plain_names(found, gradients, shapes),
         )
-    by_block, wrong = blocks.judged(compared, plain.glue, glue)
-    return by_block, [*faults, *wrong]
+    by_block, words = blocks.judged(compared, plain.glue, glue)
+    return by_block, [*faults, *words]
 
 
 def _loss(

@@ -21,12 +21,13 @@ NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 class Aside:
     """What a rank produces in addition to its report. progress: the file that shows its progress. trace: where rank 0
     keeps its Chrome trace. Both are None for nowhere. keep: takes what is found so far, which counts if the rank never
-    reports.
+    reports. enough: says that what was kept is a measurement, from which only the profile is missing.
     """
 
     progress: Path | None = None
     trace: Path | None = None
     keep: Callable[[RankReport], None] = lambda _so_far: None
+    enough: Callable[[], None] = lambda: None
 
     @property
     def folder(self) -> Path | None:

@@ -11,6 +11,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, in_words
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.rank import WorkloadFacts
+from fp8bench.worker import plugin
 from fp8bench.worker.execution.optimizers import described
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
@@ -22,15 +23,17 @@ def make_mode(config: RunConfig) -> Mode:
     entry, recipe = registry.find_mode(config.mode_label)
     mode_class = registry.load(entry)
     options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
-    mode: Mode = mode_class(recipe, **options)
+    mode: Mode = plugin.made("mode", entry.name, mode_class, plugin.OF_MODE, recipe, **options)
     return mode
 
 
 def make_workload(config: RunConfig) -> Workload:
     """Return the workload at the sizes in its name, with the fields of the configuration that its class names."""
-    workload_class = registry.load(registry.find_workload(config.workload))
+    entry = registry.find_workload(config.workload)
+    workload_class = registry.load(entry)
     options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
-    made = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
+    options |= {"data": config.data, "workers": config.workers, "seed": config.seed}
+    made = plugin.made("workload", entry.name, workload_class, plugin.OF_WORKLOAD, **options)
     workload: Workload = as_named(made, config.workload)
     return workload
 

@@ -1,8 +1,13 @@
 """The list of what is measured can be run, each session on GPUs of its own and in order."""
 
+import json
+import os
 import shlex
+import signal
+import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 import remeasure
@@ -35,7 +40,7 @@ def test_a_session_goes_on_by_its_name_and_what_has_none_is_repeated(tmp_path):
     ("gpus", "suited", "unsuited"),
     [
         (["NVIDIA H200"], {"b64", "b256"}, {"two", "llm-7b"}),
-        (["NVIDIA H100 80GB HBM3"] * 2, {"b64", "two"}, {"b256", "llm-7b"}),
+        (["NVIDIA H100 80GB HBM3"] * 2, {"b64", "b256", "two"}, {"llm-best-batch", "llm-7b"}),
         (["NVIDIA H200"] * 2, {"b64", "b256", "two", "llm-7b"}, set()),
         ([], set(), {"b64", "two"}),
     ],
@@ -62,7 +67,7 @@ def programs(tmp_path, monkeypatch):
         """)
     )
     monkeypatch.setattr(
-        Task, "words", lambda self, _dir: [sys.executable, str(script), self.name, *self.command.split()]
+        Task, "words", lambda self, _dir, _machine: [sys.executable, str(script), self.name, *self.command.split()]
     )
     monkeypatch.setattr(remeasure, "POLL_S", 0.01)
     return notes
@@ -92,10 +97,118 @@ def test_an_interruption_ends_what_runs(programs, tmp_path, monkeypatch):
     assert programs.read_text() == "a begins 0\n"
 
 
+@pytest.mark.slow
+def test_when_the_minutes_end_so_does_what_runs_and_what_does_not_fit_never_begins(programs, tmp_path, capsys):
+    todo = [Task("long", 1, "60 0", minutes=0), Task("whole", 1, "0 0", minutes=1), Task("next", 1, "0 0", minutes=0)]
+    began = time.monotonic()
+    codes = run(todo, 1, tmp_path / "results", {}, began + 2.0)
+
+    assert codes == {"long": -signal.SIGTERM}
+    assert time.monotonic() - began < 5
+    assert programs.read_text() == "long begins 0\n"
+    said = capsys.readouterr().out
+    assert "long: begins on GPUs 0 (0:0" in said
+    assert "long: ended after 2 s" in said
+
+
+@pytest.mark.slow
+def test_a_session_that_is_cut_keeps_whole_records_goes_on_and_is_then_done(tmp_path, monkeypatch):
+    """On a CPU, which counts as a GPU of that name here."""
+    small = "--workload vit-micro --batch-size 4 --steps 30 --min-time 0 --warmup 2 --workers 0 --mode baseline-bf16"
+    task = Task("small", 2, f"run {small} --rounds 2")
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    waits = time.sleep
+
+    def until_one_is_kept(seconds):
+        waits(seconds)
+        if remeasure.read_records([tmp_path]):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(remeasure.time, "sleep", until_one_is_kept)
+    with pytest.raises(KeyboardInterrupt):
+        run([task], 2, tmp_path, environ, machine="box")
+    monkeypatch.setattr(remeasure.time, "sleep", waits)
+    cut = [one["session"]["round"] for one in remeasure.read_records([tmp_path])]
+    assert run([task], 2, tmp_path, environ, machine="box") == {"small": 0}
+    records = remeasure.read_records([tmp_path])
+
+    assert cut == [1]
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert sorted(one["session"]["round"] for one in records) == [1, 2]
+    assert {(one["status"], one["session"]["session_id"]) for one in records} == {("ok", "small-box")}
+    as_gpu = [{**one, "environment": {"device_name": "NVIDIA H100"}, "proof_version": 2} for one in records]
+    assert remeasure.state(task, "H100", as_gpu) == "done"
+
+
+def of_b64(mode="baseline-bf16", number=1, **changes):
+    record = {
+        "run_id": "a",
+        "status": "ok",
+        "proof_version": remeasure.PROOF_VERSION,
+        "config": {"mode": mode, "world_size": 1},
+        "environment": {"device_name": "NVIDIA H200"},
+        "session": {"session_id": "b64-1f2e3d", "round": number, "modes": [{}, {}]},
+    }
+    return {**record, **changes}
+
+
+class TestDone:
+    THREE = [of_b64(mode, number) for mode in ("baseline-bf16", "te-fp8") for number in (1, 2, 3)]  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        ("records", "said"),
+        [
+            (THREE, "done"),
+            (THREE[:-1], "2 of 3 rounds"),
+            (THREE[:3], "0 of 3 rounds"),
+            ([{**one, "proof_version": 1} for one in THREE], "older proof"),
+            ([{name: one[name] for name in one if name != "proof_version"} for one in THREE], "older proof"),
+            ([*THREE[:3], of_b64("te-fp8", status="failed", cause="crash")], "0 of 3 rounds"),
+            ([*THREE[:3], of_b64("te-fp8", status="failed", cause="oom")], "done"),
+            ([*THREE[:3], of_b64("te-fp8", status="unsupported")], "done"),
+            ([*THREE[:-1], {**THREE[-1], "machine": {"id": "another"}}], "2 of 3 rounds"),
+            ([{**one, "session": {**one["session"], "session_id": "b256"}} for one in THREE], ""),
+            ([{**one, "config": {**one["config"], "world_size": 2}} for one in THREE], ""),
+            ([], ""),
+        ],
+    )
+    def test_is_read_from_the_records_of_one_machine_with_the_present_proof(self, records, said):
+        assert remeasure.state(TASKS["b64"], "H200", records) == said
+        assert remeasure.state(TASKS["b64"], "H100", records) == ""
+
+    def test_the_list_says_of_each_run_what_it_is_worth_how_long_it_takes_and_what_is_done(self, tmp_path, capsys):
+        folder = tmp_path / "h200-1x"
+        folder.mkdir()
+        for number, one in enumerate(self.THREE):
+            (folder / f"{number}.json").write_text(json.dumps(one))
+        (folder / "half.json").write_text('{"run_id": ')
+
+        assert remeasure.main(["b64", "llm-7b", "--list", "--results-dir", str(tmp_path)]) == 0
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert lines[0] == ["run", "GPUs", "worth", "minutes", "H100", "H200"]
+        assert lines[1] == ["b64", "1", "10", "9", "-", "done"]
+        assert lines[2] == ["llm-7b", "2", "5", "18", "needs", "H200", "-"]
+
+    def test_what_is_worth_most_comes_first_and_every_run_says_its_worth(self):
+        assert {one.worth for one in TASKS.values()} <= set(range(1, 11))
+        assert max(TASKS.values(), key=lambda one: one.worth).name == "b64"
+
+
+def test_it_runs_from_any_folder_with_nothing_installed(tmp_path):
+    """The package is that of the checkout: -I leaves out PYTHONPATH, and the folder is another."""
+    script = ROOT / "benchmarks" / "remeasure.py"
+    done = subprocess.run(
+        [sys.executable, "-I", str(script), "--list"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "b64" in done.stdout
+
+
 def test_a_name_that_is_not_listed_is_refused(capsys):
     with pytest.raises(SystemExit):
         remeasure.main(["b65"])
-    assert "b65: no such session; remeasure.yaml has two, collectives" in capsys.readouterr().err
+    assert "b65: no such session; remeasure.yaml has b64, b256, " in capsys.readouterr().err
 
 
 def test_without_gpus_nothing_runs_and_it_says_so(capsys, tmp_path):

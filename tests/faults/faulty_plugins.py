@@ -4,6 +4,7 @@ FAULT is `KIND PHASE RANK`. The fault comes when the rank shows that it enters t
 midst. A rank that raised fails where any error of its code would.
 """
 
+import itertools
 import os
 import resource
 import signal
@@ -47,6 +48,11 @@ def _take_all_memory():
 
 def _stop():
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _spin():
+    while True:
+        pass
 
 
 def _wait():
@@ -96,6 +102,8 @@ KINDS = {
     "escapes": lambda: _raise(ValueError("\x1b[31mred\x1b]0;title\x07 \u202eback")),
     "verbose": lambda: _raise(ValueError("x" * MEGABYTES)),
     "stops": _stop,
+    "spins": _spin,
+    "segfaults": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "waits": _wait,
     "no-file": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)),
     "prints": lambda: os.write(1, b"not a result\n"),
@@ -145,23 +153,35 @@ class Faulty:
         _strike("set-up", _here())
 
     def convert(self, model):
-        return model
+        return _given("CONVERT", model)
 
     def forward_context(self):
         if KIND == "nan" and _now[0].replace(" ", "-") == PHASE and str(_here()) == RANK:
             with torch.no_grad():
                 for weight in _Model.latest.parameters():
                     weight.fill_(float("nan"))
+        if "CONTEXT" in os.environ:
+            return _given("CONTEXT", None)
         if KIND == "slow" and str(_here()) == RANK and _now[0] == "timing":
             time.sleep(0.05)
         return nullcontext()
 
     def evidence(self, model):
-        return {"recipe": self.recipe}
+        return _given("EVIDENCE", {"recipe": self.recipe})
 
 
 class _Model:
     latest = None
+
+
+def _given(name, usual, **known):
+    """What the variable of that name says, in Python."""
+    return eval(os.environ[name], globals(), {"usual": usual, **known}) if name in os.environ else usual
+
+
+def _batch(samples, generator, device):
+    inputs = torch.randn(samples, 16, generator=generator)
+    return Batch(inputs.to(device), torch.arange(samples).to(device) % 4)
 
 
 class Linear:
@@ -180,20 +200,18 @@ class Linear:
 
     def batches(self, batch_size, rank, device):
         generator = torch.Generator().manual_seed(rank)
-        while True:
-            inputs = torch.randn(batch_size, 16, generator=generator)
-            yield Batch(inputs.to(device), torch.arange(batch_size).to(device) % 4)
+        made = (_batch(_given("SAMPLES", batch_size, step=step), generator, device) for step in itertools.count())
+        return _given("BATCHES", made)
 
     def loss(self, model, batch):
-        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+        loss = nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+        return _given("LOSS", loss)
 
     def units_per_step(self, batch_size):
-        given = os.environ.get("UNITS")
-        return batch_size if given is None else eval(given)
+        return _given("UNITS", batch_size)
 
     def flops_per_step(self, batch_size):
-        given = os.environ.get("FLOPS")
-        return batch_size * 6 * 16 * 4 if given is None else eval(given)
+        return _given("FLOPS", batch_size * 6 * 16 * 4)
 
     def sizes(self):
         return {"width": 16}

@@ -4,15 +4,23 @@ import fcntl
 import json
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
+from builders import config
+from cli.calling import environment
+from faults.faulty_runs import WORDS, records_in
 
+from fp8bench.launch.processes.blame import in_general
 from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, rank_error
 from fp8bench.launch.processes.telling import Inbox, Teller
 from fp8bench.machine.temporary import DOCTOR, LEFT_S, PREFIXES, RANKS, folder, sweep
 from fp8bench.schema.errors import LONGEST, RunFailed, in_words
+from fp8bench.schema.files import ROOT
 
 
 @pytest.fixture
@@ -130,6 +138,51 @@ class TestSweep:
         assert list(tmp_path.iterdir()) == []
 
 
+def line_of(method):
+    lines = (Path(__file__).parent / "faulty_plugins.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.startswith(f"    def {method}("))
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+class TestRemedies:
+    @pytest.mark.parametrize("kind", ["raises", "exits", "segfaults"])
+    def test_nothing_about_one_gpu_or_a_group_is_advised_on_a_cpu(self, run, kind):
+        assert "--gpus" not in run(f"{kind} timing 1").record["remedy"]
+
+    def test_where_several_gpus_ran_it_is(self):
+        assert "--gpus 1" in in_general(config(device="cuda", world_size=2))
+        assert "--gpus" not in in_general(config(device="cuda", world_size=1))
+
+    def test_a_crash_under_a_variable_that_makes_torch_crash_names_it(self, run):
+        done = run("segfaults proving 1", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+        assert "ended by SIGSEGV" in done.record["reason"]
+        assert done.record["remedy"].startswith("Unset TORCH_DISTRIBUTED_DEBUG")
+
+    def test_a_limit_on_cpu_time_is_named_and_not_the_hosts_memory(self, tmp_path, variables):
+        """Under `ulimit -t`, by which the kernel ends a process with SIGKILL too."""
+        limit = (25, 25)
+        path = os.pathsep.join([variables["PYTHONPATH"], str(ROOT)])
+        environ = {**environment(**variables), "PYTHONPATH": path, "FAULT": "spins timing 1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "fp8bench", *WORDS],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),
+        )
+        [record] = records_in(tmp_path / "results")
+
+        assert done.returncode == 5
+        assert record["reason"].startswith("rank 1 died: ended by SIGKILL")
+        assert "ulimit -t" in record["remedy"]
+        assert "25 s" in record["remedy"]
+        assert "dmesg" not in record["remedy"]
+
+
 @pytest.mark.slow
 @pytest.mark.faults
 class TestPlugins:
@@ -143,6 +196,55 @@ class TestPlugins:
             f"workload 'faulty-linear' says {name}(8) is {eval(units)!r}, no whole number above 0, "
             "in the phase 'starting'"
         )
+
+    @pytest.mark.parametrize(
+        ("name", "given", "said"),
+        [
+            ("CONVERT", "None", "Faulty.convert of 'faulty' returned None, and not a torch.nn.Module, at "),
+            ("CONVERT", "'model'", "Faulty.convert of 'faulty' returned 'model', and not a torch.nn.Module, at "),
+            ("CONTEXT", "None", "Faulty.forward_context of 'faulty' returned None, and not a context manager, at "),
+            ("EVIDENCE", "None", "Faulty.evidence of 'faulty' returned None, and not a dict, at "),
+            ("LOSS", "None", "Linear.loss of 'faulty-linear' returned None, and not a scalar tensor, at "),
+            ("LOSS", "usual.item()", "Linear.loss of 'faulty-linear' returned "),
+            ("LOSS", "usual.expand(2)", "returned a tensor of shape [2], and not a scalar tensor, at "),
+            (
+                "BATCHES",
+                "list(itertools.islice(usual, 2))",
+                "Linear.batches of 'faulty-linear' returned a list, and not an iter",
+            ),
+            ("BATCHES", "iter([(1, 2)])", "batches of 'faulty-linear' gave a tuple at step 0, and not a Batch of two"),
+        ],
+    )
+    def test_a_method_that_returns_something_else_is_named_with_its_file_and_line(self, run, name, given, said):
+        done = run("none none 0", "--gpus", "1", **{name: given})
+        method = done.record["reason"].split(" of ")[0].partition(".")[2]
+
+        assert (done.code, done.record["status"], done.record["cause"]) == (5, "failed", "crash")
+        assert said in done.record["reason"]
+        assert done.record["reason"].split(", in the phase")[0].endswith(f"/faulty_plugins.py:{line_of(method)}")
+
+    @pytest.mark.parametrize(
+        ("name", "given", "said"),
+        [
+            ("BATCHES", "itertools.islice(usual, 5)", "ended at step 5"),
+            ("BATCHES", "itertools.islice(usual, 0)", "ended at step 0"),
+            ("SAMPLES", "usual if step < 5 else 0", "gave an empty batch at step 5"),
+        ],
+    )
+    def test_batches_that_end_or_are_empty_are_named_with_the_step_and_a_remedy(self, run, name, given, said):
+        done = run("none none 0", **{name: given})
+
+        assert (done.code, done.record["cause"]) == (5, "crash")
+        assert f"Linear.batches of 'faulty-linear' {said}" in done.record["reason"]
+        assert "StopIteration" not in done.stderr
+        assert any(word in done.record["remedy"] for word in ("without end", "drop_last"))
+
+    def test_a_gate_of_one_sample_is_not_called_a_fault_of_the_mode(self, run):
+        done = run("none none 0", SAMPLES="1")
+
+        assert (done.code, done.record["status"]) == (5, "failed")
+        assert "1 sample" in done.record["reason"]
+        assert "nan" not in done.record["reason"]
 
     @pytest.mark.parametrize("phase", ["timing", "profiling"])
     def test_terminal_escapes_of_an_error_reach_neither_the_terminal_nor_the_log(self, run, phase):

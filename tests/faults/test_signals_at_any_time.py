@@ -13,6 +13,8 @@ import pytest
 from cli.calling import environment
 from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left, records_in, until
 
+from fp8bench.launch.processes.spawn import UNPROFILED
+
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 
@@ -34,7 +36,22 @@ class TestSignals:
         assert time.monotonic() - began < 20
         assert nothing_left(tmp_path)
         assert "interrupted while faulty ran; its workers have ended" in text(said)
-        assert records_in(tmp_path / "results") == []
+        if phase in ("proving", "timing"):
+            assert records_in(tmp_path / "results") == []
+            return
+        # All that the process was started for has been measured.
+        [record] = records_in(tmp_path / "results")
+        assert record["status"] == "ok"
+        assert [len(rank["step_s"]) for rank in record["samples"]] == [6, 6]
+        # In the phase `done` rank 0 has reported, and rank 1 has not.
+        assert (record["profile"] is None) == (phase == "profiling")
+        assert record["summary"]["flags"] == ([UNPROFILED] if phase == "profiling" else [])
+        assert record["evidence"]["join"] == "ddp"
+        # The session knows it.
+        assert "its record is kept" in text(said)
+        again, _ = begin("--session", record["session"]["session_id"], "--rounds", "2")
+        assert again.wait(LIMIT_S) == 0
+        assert {one["session"]["round"] for one in records_in(tmp_path / "results")} == {1, 2}
 
     def test_what_a_killed_launcher_left_the_next_run_removes(self, begin, tmp_path):
         running, said = begin(FAULT="waits timing 1")

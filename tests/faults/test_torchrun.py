@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -15,8 +17,10 @@ from fp8bench.launch.nodes.messages import Hello
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
 from fp8bench.machine.gpus import Machine
+from fp8bench.schema.files import ROOT
 
 MINUTE_S = 60
+NODE_OF_TWO = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
 
 
 class TestAlike:
@@ -55,6 +59,60 @@ def started(tmp_path, variables, torch_imported):
     yield start
     for node in nodes:
         node.close()
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.serial
+class TestMeeting:
+    """Nodes that never meet: nobody waits in silence, nor for long."""
+
+    def test_a_misspelt_flag_on_another_node_ends_node_0_with_its_words(self, started, tmp_path):
+        began = time.monotonic()
+        first, second = started("none none 0", ("--rounds", "1"), ("--nonsense",))
+        codes = [node.torchrun.wait(LIMIT_S) for node in (first, second)]
+
+        assert time.monotonic() - began < 30
+        assert codes == [1, 1]
+        assert "node 1 (" in first.errors()
+        assert "No such option: --nonsense" in first.errors()
+        assert second.errors().count("fp8bench: No such option: --nonsense") == 1
+        assert "exitcode  : 2" in first.errors()
+        assert first.records() == []
+        assert at_work_in(tmp_path) == []
+
+    def node(self, folder, rank, **variables):
+        """A process as another launcher than torchrun starts it."""
+        path = os.pathsep.join([variables.pop("PYTHONPATH"), str(ROOT)])
+        environ = environment(RANK=rank, **NODE_OF_TWO, **variables, PYTHONPATH=path)
+        command = [sys.executable, "-m", "fp8bench", "run", *TINY]
+        return subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
+
+    def test_a_node_that_never_starts_is_named_while_it_is_waited_for_and_at_the_end(self, tmp_path, variables):
+        began = time.monotonic()
+        alone = self.node(tmp_path, "0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), **variables)
+        lines = [(time.monotonic() - began, line) for line in alone.stderr]
+
+        assert alone.wait(LIMIT_S) == 5
+        [said_s] = [at for at, line in lines if "waiting for node 1" in line]
+        assert said_s < 20
+        assert lines[-1][0] < 45
+        assert "node 1 said nothing for 30 s" in lines[-1][1]
+
+    @pytest.mark.parametrize("address", ["node0.invalid", "127.0.0.1"])
+    def test_an_address_that_is_unknown_or_where_nobody_listens_is_told_and_ends_the_wait(
+        self, tmp_path, variables, address
+    ):
+        began = time.monotonic()
+        port = str(free_port())
+        lost = self.node(tmp_path, "1", MASTER_ADDR=address, MASTER_PORT=port, **variables)
+        lines = [(time.monotonic() - began, line) for line in lost.stderr]
+
+        assert lost.wait(LIMIT_S) == 2
+        assert lines[0][0] < 15
+        assert f"waiting for the store of the group at {address}:{port}" in lines[0][1]
+        assert lines[-1][0] < 30
+        assert f"no store of this group answers at {address}:{port} (MASTER_ADDR, MASTER_PORT)" in lines[-1][1]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import errno
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,30 @@ def files_in(folder: Path) -> list[Path]:
 
 def no_space(*_args: object, **_kwargs: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+class TestUmask:
+    @pytest.fixture(autouse=True)
+    def under(self, umask: int) -> Iterator[None]:
+        before = os.umask(umask)
+        yield
+        os.umask(before)
+
+    def test_decides_who_may_read_a_record_and_its_log(self, tmp_path: Path, mode: int) -> None:
+        record = measured()
+        paths = [results.write(record, tmp_path), results.write_log(record, "what it said", tmp_path)]
+
+        assert [path and path.stat().st_mode & 0o777 for path in paths] == [mode, mode]
+
+    def test_and_one_that_had_to_be_kept_elsewhere(
+        self, tmp_path: Path, mode: int, kept_in: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(results, "write_atomically", no_space)
+        with pytest.raises(RunFailed):
+            results.write(measured(), tmp_path / "results")
+
+        assert [path.stat().st_mode & 0o777 for path in kept_in.iterdir()] == [mode]
 
 
 class TestWrite:

@@ -15,8 +15,8 @@ from fp8bench.schema.converge import Curve, TextPlan
 from fp8bench.schema.errors import RunFailed
 from fp8bench.stats.length import PACE_STEPS
 from fp8bench.worker import convergence
-from fp8bench.worker.convergence import Start, measure, rate_at
-from fp8bench.worker.execution.step import NO_MARKS, step
+from fp8bench.worker.convergence import measure, rate_at
+from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
 from fp8bench.worker.progress import read_progress
 from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.text import of_file, read
@@ -125,14 +125,14 @@ class TestSameStart:
         parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
         batches = workload.batches(2, 0, CPU)
         step(parts, next(batches), NO_MARKS)
-        start = Start.of(parts)
+        start = Snapshot.of(parts, CPU)
         before = [scale.clone() for scale in mode.step_state(parts.plain)]
         assert before
         losses = []
         for _ in range(2):
             batches = workload.batches(2, 0, CPU)
             losses.append([float(step(parts, next(batches), NO_MARKS)) for _ in range(3)])
-            start.again(parts)
+            start.restore(parts)
             assert all(map(torch.equal, before, mode.step_state(parts.plain)))
         assert losses[1][0] == losses[0][0]
 

@@ -81,7 +81,13 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
     aside = Aside(progress=tmp_path / "progress", trace=tmp_path / "trace.json")
     measured(Polite(), Watched, aside=aside)
 
-    assert list(dict.fromkeys(seen)) == ["proving", "warming up", "timing", "profiling"]
+    assert list(dict.fromkeys(seen)) == [
+        "proving",
+        "warming up",
+        "comparing",
+        "timing",
+        "profiling",
+    ]
     assert seen.count("timing") == 3
     assert seen.count("profiling") == PROFILED_STEPS
     last = read_progress(tmp_path / "progress")

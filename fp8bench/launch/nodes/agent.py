@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -33,9 +34,15 @@ from fp8bench.schema.files import Frozen
 from fp8bench.worker.progress import Stage
 
 Message = TypeVar("Message", bound=Frozen)
+Found = TypeVar("Found")
 
-MEET_S = 120.0
-"""Seconds that a node may take to send its first message after another node did."""
+MEET_S = 30.0
+"""Seconds that a node may take to send its first message after node 0 did. torchrun starts no process before all nodes
+have come, so only other launchers start nodes one after the other.
+"""
+
+SAID_S = 5.0
+"""After this many seconds, whoever waits says for what."""
 
 SILENT_S = 15.0
 """A node without a sign of life for this many seconds is gone; it gives one every second."""
@@ -92,21 +99,38 @@ class Agent:
         hosts = self.verdict.hosts
         return named(node, hosts[node]) if node < len(hosts) else f"node {node}"
 
-    def meet(self, mine: Hello) -> Verdict:
-        """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""
+    def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
+        """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:
+        for the messages of all nodes; None for MEET_S.
+        """
+        limit_s = max(limit_s or 0.0, MEET_S)
         self.store.put(hello_of(self.place.node), mine.model_dump_json())
         if self.leads:
-            met = judge([self._hello(node, mine) for node in range(self.place.nodes)])
+            try:
+                met = judge(self._hellos(limit_s))
+            except NodeGone as gone:
+                # For those that came.
+                self.store.put(VERDICT, Verdict(refusal=Refusal.of(gone)).model_dump_json())
+                raise
             self.store.put(VERDICT, met.model_dump_json())
         else:
-            met = self.await_message(VERDICT, Verdict, (0,), MEET_S)
+            # Node 0 may have begun to wait for others only now.
+            met = self.await_message(VERDICT, Verdict, (0,), 2 * limit_s)
         self.verdict = met
         if met.refusal is not None:
             raise met.refusal.error()
         return met
 
-    def _hello(self, node: int, mine: Hello) -> Hello:
-        return mine if node == self.place.node else self.await_message(hello_of(node), Hello, (node,), MEET_S, node)
+    def _hellos(self, limit_s: float) -> list[Hello]:
+        """Return the first messages of all nodes, by node."""
+        found: dict[int, Hello | None] = dict.fromkeys(range(self.place.nodes))
+
+        def all_there() -> bool | None:
+            found.update({node: self.find(hello_of(node), Hello) for node, hello in found.items() if hello is None})
+            return True if all(found.values()) else None
+
+        self._awaited(all_there, lambda: [node for node, hello in found.items() if hello is None], limit_s)
+        return [hello for hello in found.values() if hello is not None]
 
     def refuse(self, error: Fp8benchError, host: str) -> None:
         """Say, as the first message, that this node cannot run, and log what the nodes conclude if that differs."""
@@ -117,6 +141,10 @@ class Agent:
         except Fp8benchError as heard:
             if heard.exit_code != error.exit_code:
                 self.log(f"warning: {heard}")
+        if not self.leads:
+            # Node 0 need not wait for this one at its end.
+            with suppress(StoreLost):
+                self.store.put(bye_of(self.place.node), "{}")
 
     def find(self, key: str, kind: type[Message]) -> Message | None:
         """Return the message under the key, or None if there is none."""
@@ -130,12 +158,28 @@ class Agent:
 
         Raises NodeGone, also if the message did not come in time, and Interrupt if a signal ended a watched node.
         """
-        deadline = self.clock() + limit_s
-        while (found := self.find(key, kind)) is None:
-            for node in watched:
+        return self._awaited(lambda: self.find(key, kind), lambda: [sender or 0], limit_s, watched)
+
+    def _awaited(
+        self,
+        look: Callable[[], Found | None],
+        missing: Callable[[], list[int]],
+        limit_s: float,
+        watched: tuple[int, ...] | None = None,
+    ) -> Found:
+        """Return what `look` finds, as soon as that is something. missing: the nodes that are waited for. watched: None
+        for these. Raises as `await_message`.
+        """
+        began, said = self.clock(), False
+        while (found := look()) is None:
+            for node in missing() if watched is None else watched:
                 self.require_alive(node)
-            if self.clock() > deadline:
-                raise self._gone(sender or 0, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
+            waited_s = self.clock() - began
+            if waited_s > limit_s:
+                raise self._gone(missing()[0], f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
+            if waited_s > SAID_S and not said:
+                said = True
+                self.log(f"waiting for {', '.join(map(self.called, missing()))}, {limit_s:.0f} s at most")
             self.sleep(POLL_S)
         return found
 
@@ -201,5 +245,7 @@ class Agent:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 
     def _parted(self, node: int) -> bool:
-        gone = self.store.get(bye_of(node)) is not None or self.store.get(left_of(node)) is not None
+        # Without a verdict, a node without a first message has not come.
+        unmet = not self.verdict.hosts and self.store.get(hello_of(node)) is None
+        gone = unmet or self.store.get(bye_of(node)) is not None or self.store.get(left_of(node)) is not None
         return gone or self.store.heard(node)[0] > SILENT_S

@@ -26,6 +26,7 @@ from fp8bench.launch.nodes.messages import (
 )
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
+from fp8bench.launch.processes.blame import in_general
 from fp8bench.launch.processes.spawn import run_ranks
 from fp8bench.launch.processes.views import reports_of
 from fp8bench.launch.signals import held_back
@@ -108,7 +109,8 @@ class Follower:
         config = told.config
         lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
         views = {self.agent.place.node: mine}
-        reports = reports_of(all_ranks(config, views), None, [lost], partial(where_of, config=config))
+        where = partial(where_of, config=config)
+        reports = reports_of(all_ranks(config, views), None, [lost], where, in_general(config))
         if self.agent.place.node == 1 and told.place is not None:
             self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
 

@@ -24,7 +24,7 @@ from fp8bench.launch.nodes.messages import (
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
 from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.processes.blame import Lost, in_general
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
 from fp8bench.launch.processes.spawn import run_ranks
 from fp8bench.launch.processes.views import RankView, reports_of
@@ -100,7 +100,7 @@ class Leader:
             views, lost = self._views(turn, told, watch, trace)
         overdue = next((view.overdue for _, view in sorted(views.items()) if view.overdue is not None), None)
         where = partial(where_of, config=config)
-        reports = reports_of(all_ranks(config, views), overdue, lost, where)
+        reports = reports_of(all_ranks(config, views), overdue, lost, where, in_general(config))
         return self._with_circumstances(config, reports, {node: one.marks for node, one in ready.items()})
 
     def _ready(self, turn: int, node: int) -> Ready:

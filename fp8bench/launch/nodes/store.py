@@ -10,7 +10,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from tempfile import TemporaryFile
 from typing import IO, Any, Protocol
 
@@ -20,6 +20,9 @@ from fp8bench.schema.errors import RunFailed, UsageError
 
 JOIN_S = 120.0
 """Seconds that the process may take to import torch, on a busy host, and to reach the store."""
+
+LATE_S = 5.0
+"""After this many seconds it says that it still waits."""
 
 ANSWER_S = 20.0
 """After this many seconds without an answer, the node that holds the store is gone."""
@@ -89,8 +92,10 @@ class StoreProcess:
                 pipe.close()
         self._errors.close()
 
-    def join(self) -> None:
-        """Wait for the store. Raises UsageError if there is none at the address, or if the port is taken."""
+    def join(self, log: Callable[[str], None] = lambda _line: None) -> None:
+        """Wait for the store. log: takes a line if that takes long. Raises UsageError if there is none at the address,
+        or if the port is taken.
+        """
         if self._joined:
             return
         place = self._place
@@ -103,7 +108,8 @@ class StoreProcess:
             "watch": [node for node in range(place.nodes) if node != place.node and 0 in (node, place.node)],
         }
         try:
-            answer = self._ask(settings, JOIN_S)
+            waits = f"waiting for the store of the group at {place.address}:{place.port} (MASTER_ADDR, MASTER_PORT)"
+            answer = self._ask(settings, JOIN_S, lambda: log(waits))
         except StoreLost as error:
             raise _refused(place, error.what) from error
         if "lost" in answer:
@@ -133,7 +139,10 @@ class StoreProcess:
             raise StoreLost(str(answer["lost"]))
         return answer
 
-    def _ask(self, question: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    def _ask(
+        self, question: Mapping[str, Any], limit_s: float, late: Callable[[], None] | None = None
+    ) -> dict[str, Any]:
+        """Return the answer. late: called if there is none after LATE_S."""
         # Questions and answers stay complete, whatever signal arrives meanwhile.
         with held_back():
             asked, answers = self._process.stdin, self._process.stdout
@@ -143,7 +152,10 @@ class StoreProcess:
                 _write(asked, json.dumps(question).encode() + b"\n")
             except OSError as error:
                 raise StoreLost(self._last_words()) from error
-            line = _line(answers, limit_s)
+            line = _line(answers, LATE_S) if late else None
+            if late and line is None:
+                late()
+            line = _line(answers, limit_s) if line is None else line
             if line is None:
                 raise StoreLost(f"no answer within {limit_s:.0f} s")
             if not line:

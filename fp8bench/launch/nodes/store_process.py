@@ -5,6 +5,7 @@ Texts are compressed and cut into pieces that the store accepts (the reports of 
 
 import json
 import select
+import socket
 import sys
 import time
 import zlib
@@ -16,8 +17,14 @@ from typing import Any
 
 BEAT_S = 1.0
 PIECE_BYTES = 1 << 20
+REACH_S = 20
+"""Seconds until something must listen where the store is."""
+
+FIRST_S = 5
+"""Seconds for the store's first answer; torch waits for it twice, and for as long between."""
+
 TIMEOUT = timedelta(seconds=60)
-"""Timeout for the first answer of the store, and for keys that are known to exist."""
+"""Timeout for keys that are known to exist."""
 
 
 @dataclass
@@ -98,24 +105,40 @@ def drop(store: Any, key: str) -> None:
 
 def main() -> None:
     """Answer until standard input ends. An error of the store is the last answer."""
-    # Imported here, while the agent looks at its machine.
-    from torch.distributed import PrefixStore, TCPStore
-
+    # Imported while the agent looks at its machine; where nobody listens is told before that.
     settings = json.loads(sys.stdin.readline())
     try:
+        if not settings["host"]:
+            reach(settings["address"], settings["port"])
+        from torch.distributed import PrefixStore, TCPStore
+
         agent = _joined(TCPStore, PrefixStore, **settings)
         _say({})
         _serve(agent)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         # torch's errors of a store are RuntimeErrors; the lines after the first are C++.
         _say({"lost": str(error).partition("\n")[0]})
+
+
+def reach(address: str, port: int, limit_s: float = REACH_S) -> None:
+    """Wait until somebody listens there. Raises OSError if the name is unknown, or nobody does, for that long."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(BEAT_S)
 
 
 def _joined(
     connect: Any, below: Any, address: str, port: int, host: bool, prefix: str, node: int, watch: Sequence[int]
 ) -> Agent:
     """Return the agent, connected to the store. connect, below: torch's TCPStore and PrefixStore."""
-    store = connect(address, port, is_master=host, wait_for_workers=False, timeout=TIMEOUT)
+    store = connect(address, port, is_master=host, wait_for_workers=False, timeout=timedelta(seconds=FIRST_S))
+    store.set_timeout(TIMEOUT)
     return Agent(below(prefix, store), node, {other: Heard() for other in watch}, _beat_at=time.monotonic())
 
 

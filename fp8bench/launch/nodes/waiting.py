@@ -19,7 +19,7 @@ from fp8bench.launch.nodes.place import STORE, Elastic
 from fp8bench.lifeline import signal_with_parent
 from fp8bench.schema.errors import RunFailed, UsageError
 
-BEGIN_S = 120.0
+BEGIN_S = 30.0
 """Seconds until the agent must be there: torchrun starts all local ranks at once, on a host that may be busy."""
 
 PARTING_S = 25.0

@@ -39,6 +39,7 @@ LONGEST_LOOK_S = 5.0
 """The most seconds that count between two looks; nobody watched during the rest."""
 
 ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
+LOOK = "See where it came from, and correct that"
 NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
 _OF_SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
@@ -107,12 +108,13 @@ class PhaseClock:
 @dataclass(frozen=True)
 class End:
     """A rank that ended by itself. exit_code: negative for a signal; None if unknown. alive_s: when the rank was last
-    seen alive, by the monotonic clock.
+    seen alive, by the monotonic clock. remedy: what its host knows to do about such an end.
     """
 
     rank: int
     exit_code: int | None
     alive_s: float
+    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,14 +131,14 @@ class Lost:
 
 @dataclass(frozen=True)
 class Blame:
-    """The ranks that made a run fail, and why. follows: their end follows from that of another rank, of which nothing
-    is known.
+    """The ranks that made a run fail, and why. remedy: None for the general one. follows: their end follows from that
+    of another rank, of which nothing is known.
     """
 
     ranks: tuple[int, ...]
     reason: str
     cause: Cause
-    remedy: str
+    remedy: str | None
     follows: bool = False
 
 
@@ -162,20 +164,26 @@ def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequ
 def _of_error(rank: int, error: RankError) -> Blame:
     if error.remedy is not None:
         return Blame((rank,), error.what, error.cause, error.remedy)
-    return Blame((rank,), f"rank {rank} died: {error.what}", error.cause, ONE_OR_ALL)
+    return Blame((rank,), f"rank {rank} died: {error.what}", error.cause, None)
+
+
+def in_general(config: RunConfig) -> str:
+    """Return what to do about a failure of which nothing more is known."""
+    return ONE_OR_ALL if config.device == "cuda" and config.world_size > 1 else LOOK
 
 
 def _of_end(end: End) -> Blame:
+    remedy: str | None
     if end.exit_code is None:
         how = "its process ended without an error"
         remedy = "See how, in what torchrun prints; after SIGKILL also `dmesg`: the host may have run out of memory"
     elif end.exit_code < 0:
         how = f"ended by {_name(-end.exit_code)}"
-        remedy = _OF_SIGNALS.get(-end.exit_code, ONE_OR_ALL)
+        remedy = _OF_SIGNALS.get(-end.exit_code)
     else:
         how = f"ended with exit code {end.exit_code}, without an error message"
         remedy = "Look for what calls exit in the mode, the workload or their libraries"
-    return Blame((end.rank,), f"rank {end.rank} died: {how}", "host-death", remedy)
+    return Blame((end.rank,), f"rank {end.rank} died: {how}", "host-death", end.remedy or remedy)
 
 
 def _name(number: int) -> str:
@@ -215,14 +223,19 @@ def held_up_by(
 
 
 def report_of_failed(
-    rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str, kept: RankReport | None = None
+    rank: int,
+    why: Blame | None,
+    found: Mapping[int, RankReport],
+    log: str,
+    kept: RankReport | None = None,
+    general: str = LOOK,
 ) -> RankReport:
     """Return the report of a rank that sent none. found: the reports of the others. log: what is known of its end.
-    kept: what the rank had found before.
+    kept: what the rank had found before. general: the remedy if no other is known.
     """
     had = (kept or RankReport(rank=rank)).model_copy(update={"status": "failed", "log": log})
     if why is not None and rank in why.ranks:
-        return had.model_copy(update={"reason": why.reason, "cause": why.cause, "remedy": why.remedy})
+        return had.model_copy(update={"reason": why.reason, "cause": why.cause, "remedy": why.remedy or general})
     stopped = [other for other, report in found.items() if report.status != "ok"]
     by = why.ranks[0] if why else next(iter(stopped), None)
     return had.model_copy(
@@ -230,6 +243,6 @@ def report_of_failed(
             "collateral": True,
             "reason": f"rank {rank} was ended because rank {by} failed",
             "cause": why.cause if why else None,
-            "remedy": f"Fix what ended rank {by}" if by is not None else ONE_OR_ALL,
+            "remedy": f"Fix what ended rank {by}" if by is not None else general,
         }
     )

@@ -91,7 +91,7 @@ def _results(ranks: Ranks, in_time: bool, limit_s: float) -> list[str]:
             "timeout",
         )
     failed = ConnectionLost if why.follows else RunFailed
-    raise failed(why.reason, why.remedy, why.cause)
+    raise failed(why.reason, why.remedy or blame.LOOK, why.cause)
 
 
 def work(folder: Path, rank: int, teller: Teller) -> None:

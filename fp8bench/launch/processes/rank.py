@@ -160,7 +160,8 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
         with suppress(ValueError):
             teller.say("kept", fit(report).model_dump_json())
 
-    aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None, keep)
+    trace = task.trace if rank == 0 else None
+    aside = Aside(rank_path(folder, rank, "progress"), trace, keep, lambda: teller.say("enough", ""))
     local_rank = rank - task.ranks_here.start
     _say_place(rank, local_rank)
     try:

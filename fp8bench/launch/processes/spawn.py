@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.ahead import Ahead
-from fp8bench.launch.processes.blame import Deadlines, Overdue, PhaseClock
+from fp8bench.launch.processes.blame import Deadlines, Overdue, PhaseClock, in_general
 from fp8bench.launch.processes.rank import (
     MEASURES_A_RUN,
     RankError,
@@ -21,9 +21,9 @@ from fp8bench.launch.processes.rank import (
     rank_path,
     stack_written,
 )
-from fp8bench.launch.processes.start import Ranks, started
+from fp8bench.launch.processes.start import POLL_S, Ranks, started
 from fp8bench.launch.processes.views import RankView, in_phase, reports_of
-from fp8bench.launch.signals import held_back
+from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Status
 from fp8bench.schema.rank import RankReport
@@ -36,6 +36,12 @@ GRACE_S = 3.0
 
 PARTING_S = 30.0
 """Seconds for the siblings of a rank that refused: they refuse too, and end their loaders in order."""
+
+FINISH_S = 2.0
+"""Seconds, after a signal, for ranks that have timed their steps as others have, and are about to say so."""
+
+UNPROFILED = "not profiled: a signal ended the process after its last timed step"
+"""The mark of such a run."""
 
 Others = Callable[[Sequence[Progress | None], float | None], float | None]
 """Called a few times a second with the progress of each rank, and with the seconds they may go on since a rank did not
@@ -70,12 +76,19 @@ class SpawnExecutor:
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
     ) -> list[RankReport]:
-        """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all ranks are ended."""
-        with held_back() as interrupted:
-            task = Task(config=config, trace=trace, work=self.work)
-            done = run_ranks(task, self.timeout_s, watch, interrupted, ahead=self.ahead)
-            # After an interrupt there is nothing to report: the ranks were well.
-            return [] if done is None else reports_of(done.views, done.overdue, where=in_phase)
+        """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all ranks are ended, with
+        their reports if all of them had timed their steps.
+        """
+        reports: list[RankReport] = []
+        try:
+            with held_back() as interrupted:
+                task = Task(config=config, trace=trace, work=self.work)
+                done = run_ranks(task, self.timeout_s, watch, interrupted, ahead=self.ahead)
+                reports = [] if done is None else reports_of(done.views, done.overdue, (), in_phase, in_general(config))
+        except Interrupt as interrupt:
+            interrupt.reports = reports
+            raise
+        return reports
 
 
 def run_ranks(
@@ -86,8 +99,8 @@ def run_ranks(
     others: Others = alone,
     ahead: Ahead | None = None,
 ) -> Outcome | None:
-    """Run the task's ranks of this machine from their start to their end; return None if an interrupt ended them. No
-    rank is left when it returns or raises.
+    """Run the task's ranks of this machine from their start to their end; return None if an interrupt ended them before
+    they had timed their steps. No rank is left when it returns or raises.
     """
     with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
         group = _Group(ranks)
@@ -95,7 +108,7 @@ def run_ranks(
             watch = _also(watch, ahead)
         clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
         overdue = group.wait(clock, watch, interrupted, others)
-        return None if interrupted() else Outcome(group.views(), overdue)
+        return group.measured() if interrupted() else Outcome(group.views(), overdue)
 
 
 def _also(watch: Watch, ahead: Ahead) -> Watch:
@@ -148,6 +161,28 @@ class _Group:
         stacks = self._ranks.stacks()
         return tuple(self._view(rank, found.get(rank), seen[rank], stacks) for rank in self._numbers)
 
+    def measured(self) -> Outcome | None:
+        """Return what the ranks have reported, or have kept if that is enough; None if a rank has neither. Ranks that
+        are about to say so are waited for.
+        """
+        deadline = time.monotonic() + FINISH_S
+        while True:
+            self._ranks.look()
+            found = [self._measured(rank) for rank in self._numbers]
+            views = [RankView(rank=one.rank, report=one, stage="done") for one in found if one is not None]
+            if len(views) == len(found):
+                return Outcome(tuple(views))
+            if not views or time.monotonic() > deadline:
+                return None
+            time.sleep(POLL_S)
+
+    def _measured(self, rank: int) -> RankReport | None:
+        kept = _read(self._ranks.kept(rank)) if self._ranks.enough(rank) else None
+        if kept is not None and rank == 0:
+            # Of this rank alone there is a profile.
+            kept = kept.model_copy(update={"marks": (*kept.marks, UNPROFILED)})
+        return _read(self._ranks.report(rank)) or kept
+
     def _view(self, rank: int, report: RankReport | None, progress: Progress | None, stacks: Stacks) -> RankView:
         ranks, epoch_s = self._ranks, time.time() - time.monotonic()
         end, error = ranks.ends.get(rank), ranks.error(rank)
@@ -159,6 +194,7 @@ class _Group:
             ended=end is not None,
             exit_code=end.exit_code if end else None,
             alive_s=end.alive_s + epoch_s if end else 0.0,
+            remedy=end.remedy if end else None,
             stage=progress.stage if progress else None,
             step=progress.step if progress else 0,
             stack=stacks.text.get(rank),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fp8bench.launch.processes.blame import End
+from fp8bench.launch.processes.circumstances import remedy_of
 from fp8bench.launch.processes.rank import RankError, Stacks, ask_for_stacks, task_path
 from fp8bench.launch.processes.telling import Inbox
 from fp8bench.launch.signals import process_tree
@@ -67,7 +68,7 @@ class Ranks:
         before, self._seen_s = self._seen_s, time.monotonic()
         for rank, process in self.processes.items():
             if rank not in self.ends and (code := process.poll()) is not None:
-                self.ends[rank] = End(rank, code, before)
+                self.ends[rank] = End(rank, code, before, remedy_of(code))
             # Read after the poll: what a rank said before it ended is in the pipe.
             self._inboxes[rank].read()
 
@@ -78,6 +79,11 @@ class Ranks:
     def kept(self, rank: int) -> str | None:
         """Return what a rank without a report had found."""
         return self._inboxes[rank].said.get("kept")
+
+    def enough(self, rank: int) -> bool:
+        """Return whether what is kept of the rank is a measurement."""
+        said = self._inboxes[rank].said
+        return "enough" in said and "error" not in said
 
     def error(self, rank: int) -> RankError | None:
         """Return the error that the rank told, or None if it told none."""

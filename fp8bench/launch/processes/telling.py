@@ -14,8 +14,10 @@ import os
 from contextlib import suppress
 from typing import Literal, get_args
 
-What = Literal["kept", "report", "error"]
-"""kept: a report of what was found so far, which counts if no other report comes. error: see `rank.RankError`."""
+What = Literal["kept", "enough", "report", "error"]
+"""kept: a report of what was found so far, which counts if no other report comes. enough: that what was kept is a
+measurement, if a signal ends the run now. error: see `rank.RankError`.
+"""
 
 PIPE_BYTES = 1 << 20
 """The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""

@@ -17,8 +17,8 @@ from fp8bench.worker.progress import STAGES, Progress, Stage
 class RankView(Frozen):
     """What was seen of one rank. report, error: what it told. kept: what it had found, if it told no report. ended:
     whether it ended by itself, before anybody sent a signal, with this `exit_code`. alive_s: when it was last seen
-    alive, in seconds since 1970. stage: None if it had not begun. stack: from faulthandler, if it was requested.
-    stopped: whether its process was. log: for the file next to the record.
+    alive, in seconds since 1970. remedy: as of its `End`. stage: None if it had not begun. stack: from faulthandler, if
+    it was requested. stopped: whether its process was. log: for the file next to the record.
     """
 
     rank: int
@@ -28,6 +28,7 @@ class RankView(Frozen):
     ended: bool = False
     exit_code: int | None = None
     alive_s: float = 0.0
+    remedy: str | None = None
     stage: Stage | None = None
     step: int = 0
     stack: str | None = None
@@ -48,8 +49,11 @@ def reports_of(
     overdue: Overdue | None = None,
     lost: Sequence[Lost] = (),
     where: Where = lambda _ranks, _stage: "",
+    general: str = blame.LOOK,
 ) -> list[RankReport]:
-    """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a `lost` node."""
+    """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a `lost` node. general:
+    the remedy of a failure of which nothing more is known.
+    """
     found = {view.rank: view.report for view in views if view.report is not None}
     if len(found) == len(views):
         return [found[view.rank] for view in views]
@@ -57,7 +61,8 @@ def reports_of(
     if why is not None:
         why = Blame(why.ranks, why.reason + _place(why, views, lost, where), why.cause, why.remedy)
     return [
-        found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log, view.kept) for view in views
+        found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log, view.kept, general)
+        for view in views
     ]
 
 
@@ -77,7 +82,7 @@ def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequenc
     """Return why the run failed, or None if all ranks left a report, or nothing is known."""
     without = [view for view in views if view.report is None]
     errors: Mapping[int, RankError] = {view.rank: view.error for view in views if view.error is not None}
-    ends = [End(view.rank, view.exit_code, view.alive_s) for view in without if view.ended]
+    ends = [End(view.rank, view.exit_code, view.alive_s, view.remedy) for view in without if view.ended]
     why = blame.of_deaths(ends, errors, lost)
     if why is None and overdue is not None:
         seen = [view.progress for view in views]

@@ -30,6 +30,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
+from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution import checkpointing
 from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.optimizers import make_optimizer
@@ -37,7 +38,7 @@ from fp8bench.worker.execution.parallel.choose import choose_strategy, samples_o
 from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import Parts, after_update
-from fp8bench.workloads.protocol import Batch, Workload
+from fp8bench.workloads.protocol import Workload
 
 
 @dataclass(frozen=True)
@@ -166,11 +167,11 @@ def ready_to_train(
     workload: Workload,
     model: nn.Module,
     choice: Choice,
-) -> Iterator[tuple[Parts, Iterator[Batch]]]:
+) -> Iterator[tuple[Parts, Batches]]:
     """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
     with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
-        batches = workload.batches(*samples_of(config, rank), device)
+        batches = Batches(workload, *samples_of(config, rank), device)
         # Objects made so far stay: the collector need not traverse them again and again while steps are timed.
         gc.collect()
         gc.freeze()
@@ -178,9 +179,7 @@ def ready_to_train(
             yield parts, batches
         finally:
             # End the loader's processes here, and not at some time while the interpreter shuts down.
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
+            batches.close()
 
 
 def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:

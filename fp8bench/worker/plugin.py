@@ -1,0 +1,118 @@
+"""Checks what the methods of a mode or a workload return: a wrong value is one line that names the method, its file and
+its line, and not the error of whatever meets the value later.
+
+Of each method the first call is checked, which is long before a step is timed.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import wraps
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from fp8bench.schema.errors import RunFailed, in_words
+
+Plugin = TypeVar("Plugin")
+SHOWN = 2
+"""The number of trailing parts of a file's path that are shown: a record need not reveal whose home folder this was."""
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1
+
+
+Returns = Mapping[str, tuple[str, type | Callable[[Any], bool]]]
+"""What methods return, in words and as a type or a predicate."""
+
+OF_MODE: Returns = {
+    "check": ("nothing", object),
+    "convert": ("a torch.nn.Module", nn.Module),
+    "forward_context": ("a context manager", AbstractContextManager),
+    "evidence": ("a dict", dict),
+}
+OF_WORKLOAD: Returns = {
+    "build": ("a torch.nn.Module", nn.Module),
+    "batches": ("an iterator", Iterator),
+    "loss": ("a scalar tensor", _is_scalar),
+    "units_per_step": ("a number", object),
+    "flops_per_step": ("a number", object),
+    "sizes": ("a dict", dict),
+}
+
+
+def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: Any, **options: Any) -> Plugin:
+    """Return an object of the class, whose methods are checked at their first call.
+
+    kind, name: `mode` and its name, for messages. values, options: of its constructor. Raises RunFailed if the class
+    does not take them, or lacks a method.
+    """
+    what = f"{kind} {name!r}"
+    try:
+        # A class that is written in C may have no signature.
+        with suppress(ValueError):
+            inspect.signature(found).bind(*values, **options)
+    except TypeError as error:
+        raise _wrong(f"{what} cannot be made: its __init__ does not take what it is given ({error})", found) from error
+    missing = next((method for method in returns if not callable(getattr(found, method, None))), None)
+    if missing is not None:
+        raise _wrong(f"{what} has no method {missing}", found)
+    checks = {method: _checked(found, method, *of) for method, of in returns.items() if of[1] is not object}
+    # A class of its own, and no attributes of the object: a copy of that must call its own methods.
+    own = type(found.__name__, (found,), {"__module__": found.__module__, "__doc__": found.__doc__, **checks})
+    plugin: Plugin = own(*values, **options)
+    return plugin
+
+
+def _checked(found: type, method: str, words: str, expected: type | Callable[[Any], bool]) -> Callable[..., Any]:
+    original = getattr(found, method)
+    seen = f"_{method}_was_checked"
+
+    @wraps(original)
+    def call(self: Any, *values: Any, **options: Any) -> Any:
+        value = original(self, *values, **options)
+        if seen not in self.__dict__:
+            require(self, method, value, words, expected)
+            self.__dict__[seen] = True
+        return value
+
+    return call
+
+
+def require(plugin: Any, method: str, value: object, words: str, expected: type | Callable[[Any], bool]) -> None:
+    """Raise RunFailed unless the value that the method returned is what is expected of it. words: what that is."""
+    right = isinstance(value, expected) if isinstance(expected, type) else expected(value)
+    if not right:
+        raise wrong(plugin, method, f"returned {_shown(value)}, and not {words}")
+
+
+def wrong(plugin: Any, method: str, does: str, remedy: str | None = None) -> RunFailed:
+    """Return the error that a method of a mode or a workload does something wrong. does: what, after its name."""
+    of = type(plugin)
+    name = getattr(plugin, "name", of.__name__)
+    return _wrong(f"{of.__name__}.{method} of {name!r} {does}", getattr(of, method, of), remedy)
+
+
+def _wrong(what: str, found: Any, remedy: str | None = None) -> RunFailed:
+    place = place_of(found)
+    return RunFailed(in_words(f"{what}{f', at {place}' if place else ''}"), remedy or "Correct it there")
+
+
+def place_of(found: Any) -> str | None:
+    """Return `FOLDER/FILE.py:LINE` of a function's or a class's first line; None if it has no source."""
+    found = inspect.unwrap(found)
+    try:
+        file, (_, line) = inspect.getsourcefile(found) or "", inspect.getsourcelines(found)
+    except (OSError, TypeError):
+        return None
+    return f"{'/'.join(file.split('/')[-SHOWN:])}:{line}"
+
+
+def _shown(value: object) -> str:
+    """Return a value in words: a tensor by its shape, and what has long contents by its type."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    return f"a {type(value).__name__}"

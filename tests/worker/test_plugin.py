@@ -1,0 +1,126 @@
+"""What a plug-in's class lacks, and what its methods return instead of what they should: named with file and line."""
+
+from copy import copy
+
+import pytest
+import torch
+from torch import nn
+
+from fp8bench.schema.errors import RunFailed
+from fp8bench.worker.batches import Batches
+from fp8bench.worker.plugin import OF_MODE, OF_WORKLOAD, made
+from fp8bench.workloads.protocol import Batch
+
+CPU = torch.device("cpu")
+
+
+class Mode:
+    name = "own"
+
+    def __init__(self, recipe=None):
+        self.recipe = recipe
+
+    def check(self, device):
+        pass
+
+    def convert(self, model):
+        return model
+
+    def forward_context(self):
+        return torch.no_grad()
+
+    def evidence(self, model):
+        return {}
+
+
+class WithoutEvidence(Mode):
+    evidence = None
+
+
+class WithoutRecipe(Mode):
+    def __init__(self):
+        super().__init__()
+
+
+class Slotted:
+    __slots__ = ("recipe",)
+    name = "slotted"
+    __init__, check, convert = Mode.__init__, Mode.check, Mode.convert
+    forward_context, evidence = Mode.forward_context, Mode.evidence
+
+
+class Workload:
+    name = "own"
+
+    def __init__(self, ends=3, prefetched=0):
+        self.ends, self.prefetched = ends, prefetched
+
+    def batches(self, batch_size, rank, device):
+        return (Batch(torch.zeros(batch_size, 2), torch.zeros(batch_size)) for _ in range(self.ends))
+
+
+def line_of(text):
+    with open(__file__) as file:
+        return next(number for number, line in enumerate(file, start=1) if line.startswith(text))
+
+
+def test_a_method_is_checked_at_its_first_call_alone_and_the_object_is_of_its_class():
+    answers = iter([{}, None])
+
+    class Fickle(Mode):
+        def evidence(self, model):
+            return next(answers)
+
+    mode = made("mode", "own", Fickle, OF_MODE, None)
+
+    assert isinstance(mode, Fickle)
+    assert type(mode).__name__ == "Fickle"
+    assert [mode.evidence(None), mode.evidence(None)] == [{}, None]
+
+
+def test_a_copy_calls_its_own_methods():
+    """As a workload of other sizes is made."""
+
+    class Sized(Mode):
+        def evidence(self, model):
+            return {"recipe": self.recipe}
+
+    mode = made("mode", "own", Sized, OF_MODE, "first")
+    other = copy(mode)
+    other.recipe = "second"
+
+    assert (mode.evidence(None), other.evidence(None)) == ({"recipe": "first"}, {"recipe": "second"})
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (WithoutEvidence, "mode 'own' has no method evidence, at worker/test_plugin.py:{}"),
+        (WithoutRecipe, "mode 'own' cannot be made: its __init__ does not take what it is given (too many positional"),
+    ],
+)
+def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
+    with pytest.raises(RunFailed) as refused:
+        made("mode", "own", found, OF_MODE, None)
+
+    assert said.format(line_of(f"class {found.__name__}")) in refused.value.what
+    assert f"test_plugin.py:{line_of(f'class {found.__name__}')}" in refused.value.what
+
+
+def test_an_object_without_a_dictionary_is_checked_too():
+    assert made("mode", "slotted", Slotted, OF_MODE, None).evidence(nn.Linear(1, 1)) == {}
+
+
+def test_a_class_of_another_library_names_no_line_that_it_has_not():
+    with pytest.raises(RunFailed, match="workload 'own' has no method build"):
+        made("workload", "own", dict, OF_WORKLOAD)
+
+
+def test_batches_are_counted_and_pass_on_what_is_prefetched_and_closed():
+    batches = Batches(Workload(), 4, 0, CPU)
+    next(batches)
+
+    assert (batches.taken, batches.prefetched) == (1, 0)
+    batches.close()
+    with pytest.raises(RunFailed, match=r"Workload\.batches of 'own' ended at step 1 "):
+        next(batches)
