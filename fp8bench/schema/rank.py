@@ -141,6 +141,10 @@ class ExecutedEvidence(Frozen):
         description="of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, "
         "1 its own; null: every rank has all of them, or only the sharded model could be compared with",
     )
+    after_loss_error: float | None = Field(
+        default=None, description="of one more step, after the timed ones, against the plain model; null: not compared"
+    )
+    after_gradient_error: float | None = Field(default=None, description="the same of its gradients; null if sharded")
     reference: Reference = Field(default="whole model", description="plainly eager, what was compared with")
     bound: float | None = Field(
         default=None, description="how far off gradients, update and scales might be; null in older records"

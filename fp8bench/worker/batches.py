@@ -10,13 +10,20 @@ from fp8bench.workloads.protocol import Batch, Workload, prefetched
 
 
 class Batches(Iterator[Batch]):
-    """A workload's batches. taken: how many were. Raises RunFailed where the workload gives no more, or no batch."""
+    """A workload's batches. taken: how many were. size: the samples that were requested of each. unlike: the first that
+    had another number, and that number; None if there was none. shape: of the last inputs.
+
+    Raises RunFailed where the workload gives no more, or no batch.
+    """
 
     def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:
         self._workload = workload
         self._made = workload.batches(batch_size, rank, device)
         require(workload, "batches", self._made, "an iterator", Iterator)
         self.taken = 0
+        self.size = batch_size
+        self.unlike: tuple[int, int] | None = None
+        self.shape = torch.Size()
 
     def __next__(self) -> Batch:
         try:
@@ -28,6 +35,9 @@ class Batches(Iterator[Batch]):
             ) from None
         if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch):
             raise self._wrong(f"gave a {type(batch).__name__} at step {self.taken}, and not a Batch of two tensors")
+        self.shape = batch.inputs.shape
+        if len(batch.inputs) != self.size and self.unlike is None:
+            self.unlike = self.taken, len(batch.inputs)
         if not len(batch.inputs):
             raise self._wrong(
                 f"gave an empty batch at step {self.taken}",

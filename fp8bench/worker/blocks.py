@@ -45,7 +45,6 @@ from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plain_weights import Tie, as_plain, gradient_of, trained_weights
 from fp8bench.worker.relative import finite, norm, ratio
 from fp8bench.worker.rounding import rounded
-from fp8bench.workloads.protocol import Batch, Workload
 
 OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01
 """A bound, by squares: so many times what rounding to fp8 and to bf16 do, and what no computation need stay below."""

@@ -79,7 +79,7 @@ def _stages(
         rate = Rate(parts)
         start = Snapshot.of(parts, HOST)
         warm = _Warm(config, parts, choice, progress)
-        execution = warm.up(batches, gate_of(config, proof))
+        execution = warm.up(batches, gate_of(proof, lambda: make_mode(config)))
         start.restore(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)

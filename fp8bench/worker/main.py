@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -25,6 +24,7 @@ from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
+from fp8bench.worker.execution.afterwards import require_still, require_work
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, Gate, decide
 from fp8bench.worker.execution.parallel.choose import samples_of
@@ -90,7 +90,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         decided: list[Execution] = []
 
         def as_decided(warm: Training) -> Training:
-            decided.append(decide(config, parts, choice, warm.batches, gate_of(config, proof), progress.stage))
+            gate = gate_of(proof, lambda: make_mode(config))
+            decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))
             return replace(warm, launch=decided[0].launch)
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
@@ -101,8 +102,15 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         compiled = compiled_to(choice.compile, timed.after_first_step, timed.at_end)
         found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
         aside.keep(RankReport(**found))
-        if all(map(math.isfinite, timed.losses)):
-            aside.enough()
+        progress.stage("comparing")
+        with agreement():
+            _require_finite(rank, timed.losses)
+            require_work(workload, found["facts"], batches, config)
+        after = require_still(parts, decided[0].launch, config, of_gate, proof.of_steps, proof.plain_loss)
+        decided[0] = decided[0].with_afterwards(after)
+        found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
+        aside.keep(RankReport(**found))
+        aside.enough()
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
         profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
@@ -110,7 +118,6 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     evidence = to_evidence(mode, proof, compiled, profiled)
     found["evidence"] = with_execution(evidence, decided[0])
     with agreement():
-        _require_finite(rank, timed.losses)
         require_fp8_kernels(config.mode_label, found["evidence"])
     progress.stage("done")
 
@@ -152,10 +159,10 @@ def proved(
     return proof, choice
 
 
-def gate_of(config: RunConfig, proof: Proof) -> Gate:
-    """Return what the proof of steps needs to know from the gate's."""
+def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
+    """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
     names = frozenset(name for name, weight in proof.model.named_parameters() if weight.requires_grad)
-    return Gate(proof.of_steps, proof.plain_loss, partial(make_mode, config), names)
+    return Gate(proof.of_steps, proof.plain_loss, again, names)
 
 
 def proof_of(

@@ -124,7 +124,7 @@ def _settled(run, rank, device, capture, changed):
                 parts,
                 choice,
                 batches,
-                gate_of(run, proof),
+                gate_of(proof, lambda: make_mode(run)),
                 lambda _stage: None,
                 capture,
             )

@@ -23,6 +23,7 @@ from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEviden
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
+from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, joined_anew
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
@@ -47,6 +48,11 @@ class Execution:
     executed: ExecutedEvidence
     warning: str | None = None
     captured_peak: int = 0
+
+    def with_afterwards(self, after: Afterwards) -> "Execution":
+        """Return this with what the step after the timed ones showed."""
+        found = {"after_loss_error": after.loss_error, "after_gradient_error": after.gradient_error}
+        return replace(self, executed=self.executed.model_copy(update=found))
 
 
 @dataclass(frozen=True)
