@@ -141,6 +141,10 @@ class ExecutedEvidence(Frozen):
         description="of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, "
         "1 its own; null: every rank has all of them, or only the sharded model could be compared with",
     )
+    layers: int | None = Field(
+        default=None, description="of the model that was compared, where a whole one does not fit; null: all"
+    )
+    of_layers: int | None = Field(default=None, description="of the model that was timed, then")
     after_loss_error: float | None = Field(
         default=None, description="of one more step, after the timed ones, against the plain model; null: not compared"
     )

@@ -81,9 +81,7 @@ def require_still(
     """
     size, group = samples_of(config, dist.get_rank())
     batch = next(Batches(unseen, size, group + config.world_size, parts.device))
-    plain = unseen.build(parts.device)
-    if parts.strategy.sharded:
-        plain.to("cpu")
+    plain = _on_host(unseen, parts) if parts.strategy.sharded else unseen.build(parts.device)
     _take_weights(parts, plain)
     loss, gradients = _of_plain(parts, plain, batch)
     before = _sums(parts)
@@ -108,11 +106,19 @@ def require_still(
     with agreement():
         if faults:
             raise MeasurementInvalid(
-                f"{config.mode_label} no longer computes after the last timed step what was proved: {'; '.join(faults)}",
+                f"{config.mode_label} after its timed steps no longer computes what was proved: {'; '.join(faults)}",
                 "Do not use its speed: the mode, the workload or its batches change while steps are timed",
                 "execution",
             )
     return Afterwards(loss_error, gradient_error)
+
+
+def _on_host(workload: Workload, parts: Parts) -> nn.Module:
+    """Return a plain model on the host, whose numbers `_take_weights` gives it. Drawing them there takes minutes."""
+    model = workload.build(torch.device("meta"))
+    if {name for name, _ in model.named_buffers()} <= {name for name, _ in parts.plain.named_buffers()}:
+        return model.to_empty(device="cpu").train()
+    return workload.build(torch.device("cpu"))
 
 
 @torch.no_grad()
@@ -181,7 +187,8 @@ def _compared(parts: Parts, plain: Mapping[str, Tensor]) -> tuple[float, list[st
     squares = {name: _square(gradient) for name, gradient in plain.items()}
     usual = sum(squares.values()) / max(1, sum(gradient.numel() for gradient in plain.values()))
     taught = {name for name, one in plain.items() if squares[name] > SMALL**2 * usual * one.numel()}
-    own = {name: torch.zeros_like(one) if found.get(name) is None else found[name] for name, one in plain.items()}
+    own = {name: torch.zeros_like(one) for name, one in plain.items()}
+    own |= {name: one for name, one in found.items() if one is not None and name in plain}
     apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
     error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))

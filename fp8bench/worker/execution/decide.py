@@ -12,10 +12,10 @@ Python, and the reason is recorded; with `on`, the former is unsupported and the
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
@@ -24,15 +24,22 @@ from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.afterwards import Afterwards
-from fp8bench.worker.execution.build import Choice, joined_anew
+from fp8bench.worker.execution.build import Choice, build, choose, joined_anew
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
-from fp8bench.worker.execution.reference import Expected, plain_steps
+from fp8bench.worker.execution.reference import (
+    Expected,
+    NotProved,
+    fitting_layers,
+    missing_for_twin,
+    plain_steps,
+    resized,
+)
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot, scales
+from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import Stage
-from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.protocol import Batch, stated
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,10 @@ def decide(
     """
     taken = [next(batches) for _ in range(PROOF_STEPS)]
     stage("capturing" if choice.graph.enabled else "comparing")
+    if missing := missing_for_twin(parts, config.optimizer):
+        executed = _of_fewer_layers(config, parts, choice, taken, gate, missing)
+        word, parallel = parts.strategy.word, parallel_evidence(parts)
+        return Execution(PythonLaunch(parts), choice.graph, word, parallel, executed)
     place = place_for(copies_size(parts, config), parts.device)
     before = Snapshot.of(parts, place)
     before.restore(parts)
@@ -106,6 +117,35 @@ def decide(
     # The copies are gone; what is timed begins with fresh peaks.
     reset_peaks(parts.device)
     return decided
+
+
+def _of_fewer_layers(
+    config: RunConfig, parts: Parts, choice: Choice, batches: Sequence[Batch], gate: Gate, missing: int
+) -> ExecutedEvidence:
+    """Prove the same wrapping, sharding, checkpointing and dtypes on a model with as many of its layers as leave room
+    for a whole one beside it. missing: the bytes that a whole model of all layers lacks. Raises NotProved on every rank
+    if not even one layer fits, or if the workload does not say which of its sizes is their number.
+    """
+    name: str | None = stated(parts.workload, "depth_size")
+    layers = 0 if name is None else fitting_layers(parts, config.optimizer, name)
+    if name is None or layers == 0:
+        raise NotProved(
+            "the sharded steps have nothing to be compared with: the whole model does not fit next to it, "
+            f"{missing / 2**30:.1f} GiB are missing",
+            "Compare a smaller workload under the same options (--size)",
+            "oom",
+        )
+    mode = gate.again()
+    with apart(mode):
+        workload = resized(parts.workload, name, layers)
+        # Not `auto`, which would not shard a model that fits.
+        same = config.model_copy(update={"parallel": "fsdp" if "fsdp" in parts.strategy.word else config.parallel})
+        chosen = replace(choice, strategy=choose(same, mode, parts.device, workload).strategy)
+        smaller = build(same, parts.device, mode, workload, mode.convert(workload.build(parts.device)), chosen)
+        PythonLaunch(smaller)(batches[0], NO_MARKS)
+        found = decide(same, smaller, chosen, iter(batches), replace(gate, trained=frozenset()), lambda _stage: None)
+    whole = int(parts.workload.sizes()[name])
+    return found.executed.model_copy(update={"layers": layers, "of_layers": whole})
 
 
 def copies_size(parts: Parts, config: RunConfig) -> int:

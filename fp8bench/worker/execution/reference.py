@@ -12,6 +12,7 @@ norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the 
 gradient for 2,048 tokens).
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,10 +27,11 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.copies import SPARE, copied
 from fp8bench.worker.execution.optimizers import SETTINGS
+from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import agreement, largest
-from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.protocol import stated as of_workload
 
 
@@ -67,7 +69,6 @@ def plain_steps(
 
     Raises NotProved on every rank if the memory of one does not suffice, even with the timed model on the host.
     """
-    _require_room(parts, optimizer)
     try:
         return _plain_steps(parts, again(), optimizer, batches, place)
     except NotProved:
@@ -155,21 +156,41 @@ def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
     return kept_bytes(sum(parts.strategy.elements(*named) for named in parts.plain.named_parameters()), optimizer)
 
 
-def _require_room(parts: Parts, optimizer: OptimizerName) -> None:
-    """Raise NotProved on every rank if a whole model does not fit beside the shards of one."""
-    if parts.device.type != "cuda" or not parts.strategy.sharded:
-        return
+def missing_for_twin(parts: Parts, optimizer: OptimizerName) -> int:
+    """Return how many bytes a whole model beside the shards of one lacks, on the rank with the least room; 0 for none.
+    Every rank calls this.
+    """
+    if not parts.strategy.sharded:
+        return 0
+    return max(0, largest(int(SPARE * whole_bytes(parts, optimizer)) - _free_bytes(parts.device), parts.device))
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Return the free bytes of the GPU. A host's are not known so well that a proof could depend on them."""
+    if device.type != "cuda":
+        return sys.maxsize
     torch.cuda.empty_cache()
-    missing = largest(
-        int(SPARE * whole_bytes(parts, optimizer)) - torch.cuda.mem_get_info(parts.device)[0], parts.device
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def fitting_layers(parts: Parts, optimizer: OptimizerName, name: str) -> int:
+    """Return how many of the model's layers leave room for a sharded and a whole model of as many, on every rank. name:
+    the size that is their number. Every rank calls this.
+    """
+    free, number = _free_bytes(parts.device), int(parts.workload.sizes()[name])
+    # A sharded model takes half of a whole one at most.
+    fits = (
+        layers
+        for layers in range(number - 1, 0, -1)
+        if SPARE * 1.5 * kept_bytes(parameters(resized(parts.workload, name, layers)), optimizer) <= free
     )
-    if missing > 0:
-        raise NotProved(
-            "the sharded steps have nothing to be compared with: the whole model does not fit next to it, "
-            f"{missing / 2**30:.1f} GiB are missing",
-            "Compare a smaller workload under the same options (--size)",
-            "oom",
-        )
+    return -largest(-next(fits, 0), parts.device)
+
+
+def resized(workload: Workload, name: str, layers: int) -> Workload:
+    """Return the workload with another number of layers."""
+    made: Workload = workload.resized(**{name: layers})  # type: ignore[attr-defined]
+    return made
 
 
 @torch.no_grad()

@@ -14,11 +14,14 @@ from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import CompileEvidence
+from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
+from fp8bench.worker.execution.reference import whole_bytes
+from fp8bench.worker.execution.step import NO_MARKS
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.workloads.vit import ViTMicro
 
@@ -133,6 +136,29 @@ def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch
     assert (found.join, found.parallel.sharded_blocks, found.executed.reference) == ("fsdp", 2, "whole model")
     assert found.executed.update_error < 0.1
     assert found.executed.unshared is None, "there is nobody to share with"
+
+
+@pytest.mark.slow
+def test_sharded_steps_without_room_for_a_whole_model_are_proved_with_fewer_layers(monkeypatch):
+    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
+    values = {"optimizer": "adamw", "parallel": "fsdp", "activation_checkpointing": "full"}
+    parts, batches = some_parts(choice=choice, warm=1, **values)
+    room = int(1.2 * whole_bytes(parts, "adamw"))
+    monkeypatch.setattr(reference, "_free_bytes", lambda _device: room)
+    found = decide(settings(**values), parts, choice, batches, gate(parts), lambda _stage: None)
+
+    assert (found.executed.layers, found.executed.of_layers) == (1, 2)
+    assert (found.join, found.executed.update_error) == ("fsdp", pytest.approx(0, abs=0.1))
+    assert found.launch(next(batches), NO_MARKS).isfinite()
+
+
+def test_sharded_steps_without_room_for_one_layer_are_refused(monkeypatch):
+    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
+    parts, batches = some_parts(choice=choice, warm=1)
+    monkeypatch.setattr(reference, "_free_bytes", lambda _device: 1000)
+    with pytest.raises(ModeUnavailable, match="the whole model does not fit next to it") as refusal:
+        decide(settings(), parts, choice, batches, gate(parts), lambda _stage: None)
+    assert "--size" in refusal.value.remedy
 
 
 def test_a_model_without_a_plan_cannot_share_layers():
