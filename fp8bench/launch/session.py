@@ -93,7 +93,7 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     whole = [results.first_whole(found.files(one.run_id, paths[one.run_id])) for one in kept.records]
     for broken in (*found.broken, *(one for _, files in whole for one in files)):
-        warn(f"warning: not read: {broken}")
+        warn(f"warning: {broken.told}")
     rounds.restore(record for record, _ in whole if record is not None)
     return rounds
 

@@ -1,19 +1,20 @@
-"""Checks that every record is complete, and finds records that no table shows any more.
+"""Checks that every record is complete and agrees with itself, and finds records that no table shows any more.
 
-Verifying reads each file strictly and to its end, which a search does not do. For pruning, a record is superseded if a
+Verifying reads each file strictly and to its end, which a search does not do, and checks each run against itself (see
+`contradictions`). For pruning, a record is superseded if a
 later session has the same variant on the same machine and software, or, for another kind, if a later record has the
 same work. A failed run says nothing that its successor needs. An invalid run stays as long as it decides a row, because
 what is proved in one process and not in the next is not proved.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fp8bench.records import instances, layout
-from fp8bench.records.files import Broken, record_files
+from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import Head
 from fp8bench.records.results import PUBLISHED
 from fp8bench.records.rewrite import Models, name_twice
@@ -52,25 +53,26 @@ class Spent:
 
 def verify(folder: Path, models: Models) -> Audit:
     """Verify every record below the folder, and every instance's file."""
-    read, bad = 0, []
-    for path in record_files(folder):
-        read += 1
-        place, reason = (path.path, path.reason) if isinstance(path, Broken) else (path, _fault(path, models))
-        if reason:
-            bad.append(Bad(_below(place, folder), reason))
-    for path in instances.files(folder):
-        read += 1
-        if reason := _fault_of_instance(path):
+    paths = list(record_files(folder))
+    heads = [layout.head(path, layout.WHOSE) for path in paths if isinstance(path, Path)]
+    there = grouped((one for one in heads if isinstance(one, Head)), lambda one: one.path.parent)
+    bad = []
+    for path in paths:
+        if isinstance(path, Broken):
+            bad.append(Bad(_below(path.path, folder), path.reason))
+        elif reason := _fault(path, models, {one.instance for one in there.get(path.parent, ())}):
             bad.append(Bad(_below(path, folder), reason))
-    return Audit(read, tuple(bad))
+    own = instances.files(folder)
+    bad += [Bad(_below(path, folder), reason) for path in own if (reason := _fault_of_instance(path))]
+    return Audit(len(paths) + len(own), tuple(bad))
 
 
 def _below(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
-def _fault(path: Path, models: Models) -> str:
-    """Return the fault of a record's file; empty if there is none."""
+def _fault(path: Path, models: Models, there: Collection[str]) -> str:
+    """Return the fault of a record's file; empty if there is none. there: the instances of all records beside it."""
     record = _read(path, models)
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"
@@ -79,7 +81,10 @@ def _fault(path: Path, models: Models) -> str:
         return f"has the name {twice!r} twice"
     if record.run_id != path.stem:
         return f"is a copy or was renamed: its run id is {record.run_id}"
-    return _fault_of_work(record)
+    if not record.fingerprint and not isinstance(record, Record):
+        return "field fingerprint: it is empty"
+    stray = strayed(path, record.instance, there) if path.parent.name != PUBLISHED else None
+    return stray.reason if stray is not None else ""
 
 
 def _read(path: Path, models: Models) -> RecordHead | Broken:
@@ -90,16 +95,6 @@ def _read(path: Path, models: Models) -> RecordHead | Broken:
         reason = f"is of the unknown kind {head.kind!r}"
         return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
     return layout.whole(path, models[head.kind])
-
-
-def _fault_of_work(record: RecordHead) -> str:
-    """Return the fault of a fingerprint: it says which work was done, so it must exist, and agree with the record."""
-    measured = not isinstance(record, Record) or (record.status == "ok" and record.source == "measured")
-    if measured and not record.fingerprint:
-        return "field fingerprint: it is empty"
-    if isinstance(record, Record) and record.fingerprint.get("workload", record.what.workload) != record.what.workload:
-        return f"field fingerprint: it is of workload {record.fingerprint['workload']!r}, not {record.what.workload!r}"
-    return ""
 
 
 def _fault_of_instance(path: Path) -> str:

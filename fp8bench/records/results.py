@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, record_files
+from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, write_atomically
@@ -252,7 +252,7 @@ def _search(
     """Return the records of one kind and of these instances, each run once, and the broken files that may be among
     them: a file that names no instance may be of any instance that other records in its folder name.
     """
-    found: dict[str, list[Kept[SomeRecord]]] = {}
+    readable: list[Kept[SomeRecord]] = []
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
     for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
@@ -265,10 +265,16 @@ def _search(
                 continue
             record = read_one(one)
             if not isinstance(record, Broken):
-                found.setdefault(record.run_id, []).append(Kept(record, one.path))
+                readable.append(Kept(record, one.path))
                 continue
             one = record
         broken.append(one)
+    found: dict[str, list[Kept[SomeRecord]]] = {}
+    for kept in readable:
+        if fault := strayed(kept.path, kept.record.instance, in_folder[kept.path.parent]):
+            broken.append(fault)
+        else:
+            found.setdefault(kept.record.run_id, []).append(kept)
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)

@@ -7,7 +7,7 @@ with the status for the record. If a rank has died, the launcher reports it.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
@@ -173,9 +173,9 @@ class RankMemory(Frozen):
     """
 
     rank: int
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    peak_host_bytes: int
+    peak_allocated_bytes: NonNegativeInt | None
+    peak_reserved_bytes: NonNegativeInt | None
+    peak_host_bytes: NonNegativeInt
 
 
 POWER_CAP = 0x4
@@ -209,8 +209,8 @@ class RankTelemetry(Frozen):
     rank: int
     power_limit_w: float | None = None
     max_sm_clock_mhz: int | None = None
-    timed_s: float | None = Field(default=None, description="how long the timed steps lasted, by the GPU's clock")
-    energy_j: float | None = Field(default=None, description="what the GPU drew while steps were timed")
+    timed_s: float | None = Field(default=None, ge=0, description="how long the timed steps lasted, by the GPU's clock")
+    energy_j: float | None = Field(default=None, ge=0, description="what the GPU drew while steps were timed")
     series: TelemetrySeries | None = None
     warning: str | None = None
 

@@ -112,22 +112,26 @@ class Summary(Frozen):
     unit: str
     units_per_step: int = Field(gt=0)
     throughput_per_s: float = Field(gt=0)
-    data_wait_s: float | None = Field(description="mean a step, of the rank that waited longest")
-    data_wait_share: float | None = Field(description="all of that rank's wait over the elapsed time")
-    host_s: float | None
+    data_wait_s: float | None = Field(ge=0, description="mean a step, of the rank that waited longest")
+    data_wait_share: float | None = Field(ge=0, description="all of that rank's wait over the elapsed time")
+    host_s: float | None = Field(ge=0)
     host_lead_s: float | None = Field(
         default=None, description="a diagnostic: at most what the launch queue holds, about 1,024 launches"
     )
     idle_share: float | None = Field(
         default=None, ge=0, le=1, description="of a step, in which rank 0's GPU ran nothing; null on a CPU"
     )
-    forward_s: float | None = None
-    backward_s: float | None = None
-    optimizer_s: float | None = None
-    flops_per_step: int | None = Field(description="model FLOPs over all ranks, forward and backward")
-    joules_per_unit: float | None = Field(default=None, description="what all GPUs drew, and nothing else of the host")
-    units_per_kwh: float | None = None
-    sm_clock_mhz: float | None = Field(default=None, description="median while steps were timed; the slowest rank's")
+    forward_s: float | None = Field(default=None, ge=0)
+    backward_s: float | None = Field(default=None, ge=0)
+    optimizer_s: float | None = Field(default=None, ge=0)
+    flops_per_step: int | None = Field(gt=0, description="model FLOPs over all ranks, forward and backward")
+    joules_per_unit: float | None = Field(
+        default=None, ge=0, description="what all GPUs drew, and nothing else of the host"
+    )
+    units_per_kwh: float | None = Field(default=None, ge=0)
+    sm_clock_mhz: float | None = Field(
+        default=None, ge=0, description="median while steps were timed; the slowest rank's"
+    )
     steadiness: Steadiness | None = None
     flags: tuple[str, ...] = Field(default=(), description="what a reader should know of this run: throttling, ...")
     loss_first: float | None
