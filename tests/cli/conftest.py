@@ -5,7 +5,7 @@ import sys
 from functools import partial
 
 import pytest
-from builders import rank_report, steps_about
+from builders import reports_of
 from cli.calling import call
 
 from fp8bench.cli.app import main
@@ -39,7 +39,7 @@ class FakeExecutor:
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
-        return [answer] if isinstance(answer, RankReport) else [rank_report(0, steps_about(answer))]
+        return [answer] if isinstance(answer, RankReport) else reports_of(config, answer)
 
 
 @pytest.fixture
