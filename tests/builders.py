@@ -402,9 +402,7 @@ def reports_of(
         **changes,
     }
     return [
-        rank_report(
-            rank, steps, **{"telemetry": telemetry(rank, timed_s=sum(steps)) if on_gpu else None, **values}
-        )
+        rank_report(rank, steps, **{"telemetry": telemetry(rank, timed_s=sum(steps)) if on_gpu else None, **values})
         for rank in range(settled.world_size)
     ]
 

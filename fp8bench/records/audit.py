@@ -54,13 +54,15 @@ class Spent:
 def verify(folder: Path, models: Models) -> Audit:
     """Verify every record below the folder, and every instance's file."""
     paths = list(record_files(folder))
-    heads = [layout.head(path, layout.WHOSE) for path in paths if isinstance(path, Path)]
-    there = grouped((one for one in heads if isinstance(one, Head)), lambda one: one.path.parent)
+    there: dict[Path, set[str]] = {}
+    for head in (layout.head(path, layout.WHOSE) for path in paths if isinstance(path, Path)):
+        if isinstance(head, Head):
+            there.setdefault(head.path.parent, set()).add(head.instance)
     bad = []
     for path in paths:
         if isinstance(path, Broken):
             bad.append(Bad(_below(path.path, folder), path.reason))
-        elif reason := _fault(path, models, {one.instance for one in there.get(path.parent, ())}):
+        elif reason := _fault(path, models, there.get(path.parent, frozenset())):
             bad.append(Bad(_below(path, folder), reason))
     own = instances.files(folder)
     bad += [Bad(_below(path, folder), reason) for path in own if (reason := _fault_of_instance(path))]

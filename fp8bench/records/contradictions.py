@@ -195,23 +195,27 @@ def _of_units(record: Record, what: RunConfig | Figure) -> Iterator[str]:
     summary = record.summary
     if summary is None:
         return
-    samples, counted = what.batch_size * what.world_size, summary.units_per_step
-    tokens = _tokens_a_sample(record)
-    a_sample = 1 if summary.unit == "images" else tokens if summary.unit == "tokens" else None
+    samples, counted, tokens = what.batch_size * what.world_size, summary.units_per_step, _tokens_a_sample(record)
+    ranks = f"{what.world_size} rank{'s' if what.world_size > 1 else ''}"
+    a_sample = {"images": 1, "tokens": tokens}.get(summary.unit)
     if a_sample is not None and counted != samples * a_sample:
         of = f" of {a_sample:,} {summary.unit}" if a_sample > 1 else ""
-        ranks = f"{what.world_size} rank{'s' if what.world_size > 1 else ''}"
-        yield f"summary.units_per_step is {counted:,}, and {what.batch_size} samples{of} on {ranks} are {samples * a_sample:,}"
-    elif counted % what.world_size:
-        yield f"summary.units_per_step is {counted:,}, which {what.world_size} ranks do not share evenly"
+        all_ = f"{what.batch_size} samples{of} on {ranks} are {samples * a_sample:,}"
+        yield f"summary.units_per_step is {counted:,}, and {all_}"
+    elif summary.unit == "tokens" and (counted % samples or counted == samples):
+        yield f"summary.units_per_step is {counted:,} tokens, of {what.batch_size} samples on {ranks}"
     elif summary.unit == "images" and tokens is not None:
         yield f"summary.unit is images, and a sample has {tokens:,} tokens"
+    elif counted % what.world_size:
+        yield f"summary.units_per_step is {counted:,}, which {ranks} do not share evenly"
 
 
 def _of_rate(record: Record) -> Iterator[str]:
     """Compare the throughput of an imported figure, which has no samples, with its step time."""
     summary = record.summary
-    if summary is not None and not _close(summary.throughput_per_s, rate := summary.units_per_step / summary.step_time_s):
+    if summary is not None and not _close(
+        summary.throughput_per_s, rate := summary.units_per_step / summary.step_time_s
+    ):
         yield f"summary.throughput_per_s is {summary.throughput_per_s:.6g}, and its units and step time give {rate:.6g}"
 
 
