@@ -26,7 +26,16 @@ from fp8bench.schema.rank import (
     Tolerance,
     WorkloadFacts,
 )
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Figure, Provenance, Record, Session, Summary
+from fp8bench.schema.record import (
+    METHOD_VERSION,
+    PROOF_VERSION,
+    SCHEMA_VERSION,
+    Figure,
+    Provenance,
+    Record,
+    Session,
+    Summary,
+)
 
 START = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 SIZES: dict[str, int | str] = {"img_size": 224, "patch_size": 16, "depth": 32}
@@ -116,7 +125,7 @@ def environment(device_name: str | None = "NVIDIA H100 80GB HBM3", **changes: An
 
 def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **changes: Any) -> Evidence:
     """Evidence of a mode that converts nothing."""
-    values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None}
+    values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None, "proof_version": PROOF_VERSION}
     compile_evidence = CompileEvidence(enabled=compiled, reason="asked for" if compiled else "off")
     return Evidence(attention=attention, compile=compile_evidence, **{**values, **changes})
 

@@ -19,7 +19,7 @@ From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not re
 From 4 to 5: every batch size was given.
 From 5 to 6: the run chose how ranks are joined, and took DDP, and a step took its samples at once.
 From 6 to 7: all modes of a session had the same settings.
-From 7 to 8: what is new was not recorded, and is null.
+From 7 to 8, and from 8 to 9: what is new was not recorded, and is null.
 """
 
 import json

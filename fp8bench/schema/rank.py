@@ -144,6 +144,7 @@ class Evidence(Frozen):
     parallel: ParallelEvidence | None = Field(default=None, description="null up to format 5")
     graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
     executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
+    proof_version: int | None = Field(default=None, ge=1, description="of the rules by which it was proved; null: 1")
     details: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 

@@ -25,6 +25,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
       parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
       (evidence.executed.bound). Which modes a session requested (session.modes).
 
+  9  by which rules a run was proved (evidence.proof_version).
+
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
      start of the next; a run's is the median; its interval covers this run's steps only.
@@ -33,6 +35,12 @@ History of the method (`METHOD_VERSION`; different methods are never compared un
   3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, because cost
       follows elapsed time; the median is a diagnostic. Timed steps continue until a count and a time are both reached,
       and start with an empty loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
+
+History of the proof (`PROOF_VERSION`; records of different proofs are compared, and older ones are marked):
+  1  logits, loss and input gradient of the whole model before timing; the steps as executed, where they are compiled,
+     replayed, sharded or accumulated. A record of it does not name its version.
+  2  also every weight's gradient and which weights train, layer by layer; the steps as timed, however they are
+     executed; the samples that a batch holds.
 """
 
 from datetime import date
@@ -49,8 +57,9 @@ from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, diff
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 from fp8bench.schema.switches import Switches
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 METHOD_VERSION = 3
+PROOF_VERSION = 2
 
 Source = Literal["measured", "published", "external"]
 
@@ -260,6 +269,13 @@ class Record(RecordHead):
         if self.evidence is not None:
             return self.evidence.attention
         return self.figure.attention if self.figure else None
+
+    @property
+    def proof_version(self) -> int | None:
+        """By which rules the run was proved; None if nothing was, as of an imported figure."""
+        if self.status != "ok" or self.source != "measured":
+            return None
+        return (self.evidence.proof_version if self.evidence else None) or 1
 
     def model_post_init(self, _context: Any) -> None:
         if self.status == "ok" and self.summary is None:

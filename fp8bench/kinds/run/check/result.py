@@ -238,6 +238,8 @@ def _changed(mine: Side, one: Side) -> list[str]:
     marks = []
     if mine.latest.attention != one.latest.attention:
         marks.append(f"attention {mine.latest.attention}, reference {one.latest.attention}")
+    if mine.latest.proof_version != one.latest.proof_version:
+        marks.append(f"proved by the rules of version {mine.latest.proof_version}, reference {one.latest.proof_version}")
     stopped = mine.measurement.stopped
     if stopped:
         every = len(mine.measurement.rounds) + len(stopped)
