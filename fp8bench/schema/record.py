@@ -53,7 +53,16 @@ from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
+from fp8bench.schema.machine import (
+    HARDWARE,
+    RELEASE,
+    Environment,
+    MachineIdentity,
+    differences,
+    same_machine,
+    software_of,
+    without,
+)
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 from fp8bench.schema.switches import Switches
 
@@ -299,21 +308,22 @@ def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
     found = []
     if not same_machine(record.machine, reference.machine):
         found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
-    return [*found, *differences(software_of(record.environment), software_of(reference.environment))]
+    return [*found, *differences(*(without(software_of(one.environment), RELEASE) for one in (record, reference)))]
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return how the software of measurements of two instances differs, which is shown and has no other effect.
-    Hardware is omitted, because the comparison is about it. A CPU and a GPU are not comparable at all.
+    """Return how the software of two measurements differs where that is shown and has no other effect: of one instance
+    the release of fp8bench, of two instances all but the hardware, which the comparison is about. A CPU and a GPU are
+    not comparable at all.
     """
-    if record.instance == reference.instance or not _measured(record, reference):
-        return []
     mine, theirs = software_of(record.environment), software_of(reference.environment)
-    if mine is None or theirs is None or (mine["GPU"] is None) != (theirs["GPU"] is None):
+    if not _measured(record, reference) or mine is None or theirs is None:
         return []
-    return differences(
-        *({name: software[name] for name in software if name not in HARDWARE} for software in (mine, theirs))
-    )
+    if record.instance == reference.instance:
+        return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
+    if (mine["GPU"] is None) != (theirs["GPU"] is None):
+        return []
+    return differences(without(mine, *HARDWARE), without(theirs, *HARDWARE))
 
 
 def _measured(*records: RecordHead) -> bool:

@@ -9,6 +9,7 @@ from builders import reports_of
 from cli.calling import call
 
 from fp8bench.cli.app import main
+from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
 from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
@@ -21,6 +22,12 @@ def handlers():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    """The machine that runs the tests may set variables that made-up records lack."""
+    monkeypatch.setattr(placing, "settings_here", lambda: {})
 
 
 @pytest.fixture

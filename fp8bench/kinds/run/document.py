@@ -192,8 +192,8 @@ def older_proofs(rows: Sequence[Row]) -> Iterator[str]:
     if older:
         some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= OTHERS else f"{len(older)} rows"
         which = "Every measured row was" if len(older) == len(measured) else f"{some}:"
-        versions = sorted({row.proof_version or 1 for row in older})
-        yield f"{which} proved by older rules, which saw less (version {', '.join(map(str, versions))}, now {PROOF_VERSION})."
+        versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
+        yield f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION})."
 
 
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
