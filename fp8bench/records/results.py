@@ -37,6 +37,9 @@ RECORD_BYTES = 8 << 20
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
 
+MANY = 20
+"""So many broken records in one answer, and all others are read before the next try: each try selects among all."""
+
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
 
@@ -348,12 +351,20 @@ def read_on_demand(
             read[record.run_id] = one
         return read[record.run_id]
 
+    failures = 0
     while True:
         try:
             return answer(list(left.values()), whole)
         except _Unreadable as unreadable:
             warn(unreadable.broken)
             del left[unreadable.run_id]
+            failures += 1
+        if failures == MANY:
+            for run_id, record in list(left.items()):
+                one, broken = first_whole(found.files(record.run_id, paths[run_id]))
+                warn(broken)
+                if one is None:
+                    del left[run_id]
 
 
 def first_whole(files: Iterable[Path]) -> tuple[Record | None, list[Broken]]:

@@ -83,8 +83,10 @@ RELEASE = "fp8bench"
 """The key of fp8bench's own version. The method has a version of its own, so another release is shown, and no more."""
 
 _MATTERS = re.compile("NCCL_|NVTE_|(PY)?TORCH_|TORCHINDUCTOR_|CUBLAS|CUDA_DEVICE_MAX_CONNECTIONS|GLOO_|OMP_|MKL_NUM")
-_MATTERS_NOT = re.compile("_(VERSION|CACHE_DIR)$|^NCCL_DEBUG")
-"""What an image says of itself, what torch sets in some processes and not in others, and what is only printed."""
+_MATTERS_NOT = re.compile("_(VERSION|CACHE_DIR|ARCH_LIST)$|^NCCL_DEBUG")
+"""What an image says of itself, for which GPUs extensions are built, what torch sets in some processes only, and what
+is printed.
+"""
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
 OF_SOME = ("transformers",)
