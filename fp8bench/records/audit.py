@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import Head
@@ -20,10 +18,9 @@ from fp8bench.records.results import PUBLISHED
 from fp8bench.records.rewrite import Models, name_twice
 from fp8bench.records.select import grouped, latest_alike, mode, select, session
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import bytes_of, read_text, wrong_field
-from fp8bench.schema.instance import Instance
+from fp8bench.schema.files import bytes_of, read_text
+from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
-from fp8bench.schema.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -101,10 +98,7 @@ def _read(path: Path, models: Models) -> RecordHead | Broken:
 
 def _fault_of_instance(path: Path) -> str:
     try:
-        text = read_text(path)
-        Instance.model_validate(parse_yaml(text, path))
-    except ValidationError as error:
-        return wrong_field(error, path, text).what
+        read_own(read_text(path), path)
     except UsageError as error:
         return error.what
     return ""
