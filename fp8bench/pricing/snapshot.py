@@ -74,9 +74,8 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
         field = "usd_per_hour" if given["usd_per_hour"] is None else "as_of"
         raise UsageError(f"{path} line {line}, field {field}: it is empty", "Give it a value, or remove the line")
     try:
-        return Offer(
-            instance=instance, price=Price.model_validate({**given, "usd_per_hour": _number(given["usd_per_hour"])})
-        )
+        price = Price.model_validate({**given, "usd_per_hour": _number(given["usd_per_hour"])})
+        return Offer(instance=instance, price=price)
     except ValidationError as error:
         field, reason = first_fault(error)
         what = f"invalid value {given.get(field)!r}: {reason}"

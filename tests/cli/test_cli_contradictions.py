@@ -65,3 +65,28 @@ def test_verify_names_it_with_exit_code_4_and_an_empty_folder_is_wrong_usage(fol
     with pytest.raises(Exception, match="no records") as caught:
         invoked("results", "verify", "--results-dir", "empty")
     assert caught.value.exit_code == 2
+
+
+def test_where_very_many_are_broken_each_is_named_once_and_what_is_left_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(30):
+        (record,) = rounds(0.1, session_id=f"s{number}", instance="h100-1x", minutes=number)
+        broken = record.model_copy(update={"cause": "crash"})
+        keep(broken if number else record, tmp_path / "results")
+    done = invoked("compare", "h100-1x", "--format", "json")
+    assert [row["session_id"] for row in json.loads(done.stdout)] == ["s0"]
+    assert done.stderr.count("left out") == 29
+
+
+def test_rows_of_an_older_proof_are_told_in_one_note(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for mode, version in (("baseline-bf16", None), ("te-bf16", 2)):
+        for record in rounds(0.1, 0.1004, 0.0997, mode=mode, session_id="monday", instance="h100-1x"):
+            proved = record.evidence.model_copy(update={"proof_version": version})
+            keep(record.model_copy(update={"evidence": proved}), tmp_path / "results")
+    shown = invoked("compare", "h100-1x").stdout
+    (note,) = (line for line in shown.splitlines() if "older rules" in line)
+    assert "h100-1x:baseline-bf16/eager" in note
+    assert "te-bf16" not in note
+    rows = json.loads(invoked("compare", "h100-1x", "--format", "json").stdout)
+    assert {row["mode"]: row["proof_version"] for row in rows} == {"baseline-bf16": 1, "te-bf16": 2}
