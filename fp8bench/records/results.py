@@ -256,6 +256,7 @@ def _search(
     them: a file that names no instance may be of any instance that other records in its folder name.
     """
     readable: list[Kept[SomeRecord]] = []
+    others: list[Head] = []
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
     for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
@@ -265,6 +266,7 @@ def _search(
         if isinstance(one, Head):
             in_folder.setdefault(one.path.parent, set()).add(one.instance)
             if one.kind != kind or one.instance not in wanted:
+                others += [one] if one.kind == kind and one.path.parent.name in wanted else []
                 continue
             record = read_one(one)
             if not isinstance(record, Broken):
@@ -273,6 +275,8 @@ def _search(
             one = record
         broken.append(one)
     found: dict[str, list[Kept[SomeRecord]]] = {}
+    strays = (strayed(one.path, one.instance, in_folder[one.path.parent]) for one in others)
+    broken += [stray for stray in strays if stray is not None]
     for kept in readable:
         if fault := strayed(kept.path, kept.record.instance, in_folder[kept.path.parent]):
             broken.append(fault)

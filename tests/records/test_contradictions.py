@@ -280,4 +280,6 @@ class TestInAnotherFolder:
 
         assert [kept.record.instance for kept in found if kept.record.source == "measured"] == ["h200-1x"]
         assert [(broken.path, broken.readable) for broken in found.broken] == [(moved, True)]
+        for wanted in ("p5", "h200-1x"):
+            assert [broken.path for broken in results.read(tmp_path, [wanted]).broken] == [moved]
         assert [bad.path for bad in verify(tmp_path, MODELS).bad] == ["h200-1x/moved.json"]
