@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from built_samples import rank_samples, steps_about, telemetry
 
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.machine import Environment, MachineBasis, MachineIdentity
 from fp8bench.schema.rank import (
@@ -26,7 +26,16 @@ from fp8bench.schema.rank import (
     Tolerance,
     WorkloadFacts,
 )
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Figure, Provenance, Record, Session, Summary
+from fp8bench.schema.record import (
+    METHOD_VERSION,
+    PROOF_VERSION,
+    SCHEMA_VERSION,
+    Figure,
+    Provenance,
+    Record,
+    Session,
+    Summary,
+)
 
 START = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 SIZES: dict[str, int | str] = {"img_size": 224, "patch_size": 16, "depth": 32}
@@ -117,6 +126,7 @@ def environment(device_name: str | None = "NVIDIA H100 80GB HBM3", **changes: An
 def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **changes: Any) -> Evidence:
     """Evidence of a mode that converts nothing."""
     values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None}
+    values["proof_version"] = PROOF_VERSION
     compile_evidence = CompileEvidence(enabled=compiled, reason="asked for" if compiled else "off")
     return Evidence(attention=attention, compile=compile_evidence, **{**values, **changes})
 
@@ -156,8 +166,8 @@ def summary(step_time_s: float = 0.1, units_per_step: int = 512, **changes: Any)
         "data_wait_share": None,
         "host_s": None,
         "flops_per_step": None,
-        "loss_first": 7.0,
-        "loss_last": 5.0,
+        "loss_first": None,
+        "loss_last": None,
     }
     return Summary(
         step_time_s=step_time_s,
@@ -244,26 +254,30 @@ def measured(
     **changes: Any,
 ) -> Record:
     """An `ok` record of a GPU. settings: changes to its configuration; changes: to the record."""
-    settled = config(mode, recipe, **(settings or {}))
-    created = at(minutes)
+    settled = changes.get("config") or config(mode, recipe, **(settings or {}))
+    created, ranks, on_gpu = at(minutes), range(settled.world_size), settled.device == "cuda"
     values: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "method_version": METHOD_VERSION,
-        "run_id": _run_id(created, instance, settled.mode_label),
+        "run_id": _run_id(created, instance, mode_label(mode, recipe)),
         "status": "ok",
         "source": "measured",
         "created_utc": created,
         "instance": instance,
         "config": settled,
-        "fingerprint": fingerprint(settled.workload),
-        "environment": environment(),
-        "evidence": evidence(compiled, attention, recipe=recipe),
+        "fingerprint": fingerprint(settled.workload, **_work_of(settled)),
+        "environment": environment() if on_gpu else environment(None),
+        "evidence": evidence(compiled, attention, recipe=recipe, fp8=recipe is not None),
         "parity": parity(),
-        "samples": tuple(rank_samples(rank, (step_time_s,) * 3) for rank in range(settled.world_size)),
-        "summary": summary(step_time_s, settled.batch_size * settled.world_size),
-        "memory": (RankMemory(rank=0, peak_allocated_bytes=26 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1),),
-        "telemetry": tuple(map(telemetry, range(settled.world_size))),
+        "samples": tuple(rank_samples(rank, (step_time_s,) * max(3, settled.steps)) for rank in ranks),
+        "memory": tuple(
+            RankMemory(rank=rank, peak_allocated_bytes=26 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1)
+            for rank in ranks
+        ),
     }
+    taken = changes.get("samples", values["samples"])
+    values["telemetry"] = tuple(telemetry(one.rank, timed_s=sum(one.step_s)) for one in taken if on_gpu)
+    values["summary"] = summary(step_time_s, settled.batch_size * settled.world_size)
     return Record(**{**values, **changes})
 
 
@@ -273,20 +287,20 @@ def measured_on_cpu(instance: str = "cpu", mode: str = "baseline-bf16", **change
     settings |= changes.pop("settings", {})
     memory = tuple(
         RankMemory(rank=rank, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=2**30)
-        for rank in range(2)
+        for rank in range(settings["world_size"])
     )
     return measured(
         instance,
         mode,
         settings=settings,
-        **{"environment": environment(None), "memory": memory, "telemetry": (), **changes},
+        **{"memory": memory, **changes},
     )
 
 
 def emulated(instance: str = "cpu", **changes: Any) -> Record:
     """An `ok` record of torchao's float8 emulated on a CPU."""
     recipe = "tensorwise"
-    found = evidence(recipe=recipe, emulated=True, converted_layers=12, total_layers=13)
+    found = evidence(recipe=recipe, fp8=True, emulated=True, converted_layers=12, total_layers=13)
     return measured_on_cpu(instance, "torchao-float8", **{"recipe": recipe, "evidence": found, **changes})
 
 
@@ -377,6 +391,30 @@ def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **ch
         "telemetry": telemetry(rank),
     }
     return RankReport(rank=rank, **{**values, **changes})
+
+
+def _work_of(settled: RunConfig) -> dict[str, Any]:
+    return {"optimizer": settled.optimizer, "accumulation": settled.grad_accumulation, "data": settled.data}
+
+
+def reports_of(
+    settled: RunConfig, step_time_s: float = 0.1, step_s: tuple[float, ...] | None = None, **changes: Any
+) -> list[RankReport]:
+    """The reports of all ranks of a run that finished, as its configuration says, with enough steps for an interval.
+    step_s: the steps themselves.
+    """
+    on_gpu, fp8 = settled.device == "cuda", settled.recipe is not None
+    steps = step_s or steps_about(step_time_s, max(21, settled.steps | 1))
+    values: dict[str, Any] = {
+        "environment": environment() if on_gpu else environment(None),
+        "facts": workload_facts(settled.batch_size, optimizer=settled.optimizer),
+        "evidence": evidence(recipe=settled.recipe, fp8=fp8, emulated=fp8 and not on_gpu),
+        **changes,
+    }
+    return [
+        rank_report(rank, steps, **{"telemetry": telemetry(rank, timed_s=sum(steps)) if on_gpu else None, **values})
+        for rank in range(settled.world_size)
+    ]
 
 
 def _run_id(created: datetime, instance: str, label: str) -> str:

@@ -44,7 +44,8 @@ def telemetry(rank: int = 0, samples: int = 4, **changes: Any) -> RankTelemetry:
         "power_limit_w": 700.0,
         "max_sm_clock_mhz": 1980,
         "timed_s": float(samples),
-        "energy_j": 650.0 * samples,
+        # The counter grows by 650 J a second.
+        "energy_j": 650.0 * changes.get("timed_s", float(samples)),
         "series": TelemetrySeries(**columns),
     }
     return RankTelemetry(rank=rank, **{**values, **changes})

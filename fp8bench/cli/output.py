@@ -56,9 +56,11 @@ def warn(line: str) -> None:
 
 
 def tell_broken(broken: "Iterable[Broken]") -> None:
-    """Print a line on standard error for each broken file, with its line and the reason."""
+    """Print a line on standard error for each broken file, with its line and the reason, and for each record that is
+    left out since it contradicts itself.
+    """
     for one in broken:
-        warn(f"not read: {one}")
+        warn(one.told)
 
 
 class Unread:

@@ -66,6 +66,8 @@ def _push(url: str, folder: Path) -> tuple[Document, bool]:
 
 def _verify(folder: Path) -> tuple[Document, bool]:
     audit = verify(folder, _models())
+    if not audit.read:
+        raise UsageError(f"{folder} has no records to verify", "Name the folder of results with --results-dir")
     return verified(_called(folder), audit), not audit.bad
 
 

@@ -12,7 +12,7 @@ from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, RankSamples, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record, Session
+from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Record, Session
 from fp8bench.stats.straggler import straggler
 from fp8bench.stats.summary import summarize
 
@@ -159,7 +159,8 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
         warnings.append(f"ranks {others} ran something else than rank 0")
     if len(devices) > 1:
         warnings.append(f"the ranks ran on different GPUs: {', '.join(sorted(map(str, devices)))}")
-    return evidence.model_copy(update={"warnings": tuple(warnings), "executed": _worst_executed(found)})
+    update = {"warnings": tuple(warnings), "executed": _worst_executed(found), "proof_version": PROOF_VERSION}
+    return evidence.model_copy(update=update)
 
 
 def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fp8bench.machine.gpus import Machine
-from fp8bench.machine.identity import Here, software_here, this_machines_identity
+from fp8bench.machine.identity import Here, settings_here, software_here, this_machines_identity
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import instances, results
 from fp8bench.schema.errors import ModeUnavailable, UsageError, nearest
@@ -44,7 +44,7 @@ def place_on(
     """
     catalog = catalogs.load_beside(instances.files(results_dir))
     instance = instance_called(name, machine, catalog, has_price)
-    here = Here(this_machines_identity(label), software_here(machine.has_gpu), one)
+    here = Here(this_machines_identity(label), {**software_here(machine.has_gpu), **settings_here()}, one)
     return Place(instance=instance, in_catalog=instance.key in catalog.instances, results_dir=results_dir, here=here)
 
 

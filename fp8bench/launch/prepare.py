@@ -14,6 +14,7 @@ from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
 from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.machine.checkout import git_state
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
 from fp8bench.records import results
@@ -140,4 +141,5 @@ def _where_kept(name: str, place: Place, machine: Machine) -> Place:
 
 def _kept(name: str, place: Place) -> resume.Kept:
     records = [record for record, _ in results.read(place.results_dir, [place.instance.key])]
-    return resume.find(name, records, place.here or Here(), f"of {place.instance.key!r} is kept in {place.results_dir}")
+    where = f"of {place.instance.key!r} is kept in {place.results_dir}"
+    return resume.find(name, records, place.here or Here(), where, git_state())

@@ -1,8 +1,9 @@
 """Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
-Rounds of one session make one row, so all of them must be of one machine, one software and the same settings. The
-number of rounds may change, and modes may be added. The instance is one of the settings: if none is named, the session
-is searched for under every instance that this machine can be.
+Rounds of one session make one row, so all of them must be of one machine, one software, one release of fp8bench, and
+the same settings and variables of the environment. The number of rounds may change, and modes may be added. The
+instance is one of the settings: if none is named, the session is searched for under every instance that this machine
+can be.
 """
 
 import shlex
@@ -20,7 +21,7 @@ from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import made_of
-from fp8bench.schema.machine import same_machine
+from fp8bench.schema.machine import checkout, checkout_of, same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, RequestedMode
 
@@ -89,13 +90,22 @@ def command(
     return shlex.join(words)
 
 
-def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
+def find(
+    name: str, records: Iterable[Record], here: Here, where: str, commit: tuple[str | None, bool | None] = (None, None)
+) -> Kept:
     """Return the session of that name, or the latest. records: of this instance, oldest first. where: completes "no
-    session ..." in an error message.
+    session ..." in an error message. commit: of fp8bench's checkout, and whether it has changes; None if unknown.
 
     Raises UsageError if the latest is requested and there is none, and if the session was measured only on another
-    machine or with other software.
+    machine, with other software, under other variables that matter, or by another fp8bench.
     """
+    ours = checkout(*commit)
+
+    def unlike(record: Record) -> list[str]:
+        theirs = checkout_of(record.environment)
+        other = None not in (ours, theirs) and ours != theirs
+        return here.unlike(record) + ([f"fp8bench at commit {theirs} (here {ours})"] if other else [])
+
     wanted = Filter(session=None if name == LATEST else name)
     sessions = latest_first(wanted.of(record for record in records if record.session is not None))
     if not sessions:
@@ -105,13 +115,13 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
             )
         return Kept(name)
     for together in sessions:
-        fitting = [record for record in together if not here.unlike(record)]
+        fitting = [record for record in together if not unlike(record)]
         if fitting:
             return Kept(session(fitting[-1]), fitting)
     latest = sessions[0][-1]
-    unlike = ", ".join(here.unlike(latest))
     raise UsageError(
-        f"session {session(latest)!r} cannot be resumed here, since it was measured with another {unlike}",
+        f"session {session(latest)!r} cannot be resumed here, since it was measured with another "
+        f"{', '.join(unlike(latest))}",
         f"Resume it where it was measured, or {OTHER_SESSION}",
     )
 

@@ -20,6 +20,7 @@ from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.signals import held_back
 from fp8bench.launch.switched import words_of
 from fp8bench.machine.busy import require_idle
+from fp8bench.machine.checkout import git_state
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
 from fp8bench.records.fit import fit
@@ -88,7 +89,8 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     found = results.read(prepared.results_dir, [prepared.instance.key])
     # Read again, because another call may have added records between `prepare` and the lock.
     where = f"of {prepared.instance.key!r} is kept in {prepared.results_dir}"
-    kept = resume.find(prepared.session, [record for record, _ in found], prepared.here or Here(one=False), where)
+    records, here = [record for record, _ in found], prepared.here or Here(one=False)
+    kept = resume.find(prepared.session, records, here, where, git_state())
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
     aa = prepared.entries[0].arm is not None
     resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
@@ -96,7 +98,7 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     whole = [results.first_whole(found.files(one.run_id, paths[one.run_id])) for one in kept.records]
     for broken in (*found.broken, *(one for _, files in whole for one in files)):
-        warn(f"warning: not read: {broken}")
+        warn(f"warning: {broken.told}")
     rounds.restore(record for record, _ in whole if record is not None)
     return rounds
 

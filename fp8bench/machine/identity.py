@@ -10,17 +10,20 @@ visible from inside. Without a GPU, images that contain their own /etc/machine-i
 
 import hashlib
 import hmac
+import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from fp8bench import __version__
 from fp8bench.machine.gpus import gpus_here
 from fp8bench.machine.nvml import driver_version, pynvml
 from fp8bench.schema.files import text_if_any
 from fp8bench.schema.machine import (
     PACKAGES,
+    RELEASE,
     MachineBasis,
     MachineIdentity,
     Software,
@@ -28,7 +31,9 @@ from fp8bench.schema.machine import (
     minor,
     same_machine,
     software_of,
+    variables_that_matter,
 )
+from fp8bench.schema.private import settings_in
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -54,9 +59,12 @@ class Here:
         found, software = self.unlike_place(record), software_of(record.environment)
         if software is None:
             return found
-        known = {name: software.get(name) for name in self.software}
+        # Of libraries the launcher knows some, and of variables all.
+        set_then = variables_that_matter(record.environment.variables) if record.environment and self.software else {}
+        known = {name: software.get(name) for name in (*self.software, *set_then)}
         names = differing(known, self.software)
-        return found + [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
+        here = {name: self.software.get(name) or "absent" for name in names}
+        return found + [f"{name} {known[name] or 'absent'} (here {here[name]})" for name in names]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
         """Return the reasons of `unlike` that concern only the machine and the method."""
@@ -107,6 +115,11 @@ def software_here(on_gpu: bool) -> Software:
     """
     found = {name: installed(name) for name in PACKAGES}
     return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
+
+
+def settings_here() -> Software:
+    """Return the release of fp8bench, and the variables that matter, as a record of a run here would have them."""
+    return {RELEASE: __version__, **variables_that_matter(settings_in(os.environ))}
 
 
 def installed(package: str) -> str | None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
+from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot, read_own
 from fp8bench.schema.kept import parse_once
 
 _Item = TypeVar("_Item", bound=Frozen)
@@ -96,7 +96,7 @@ def _with(catalog: Catalog, path: Path, travels: bool = False) -> Catalog:
     if not isinstance(document, dict):
         raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
     if "key" in document:
-        alone = _validated(Instance, document, path, text, ())
+        alone = read_own(text, path)
         joined = _joined(alone, catalog.instances.get(alone.key), path, text)
         return catalog.model_copy(update={"instances": {**catalog.instances, joined.key: joined}})
     for name in document:

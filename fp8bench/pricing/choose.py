@@ -33,7 +33,7 @@ class PriceQuery:
 
 
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
-    """Return the newest price that was known on the date, or None.
+    """Return the newest price that was known on the date and had not ended, or None.
 
     The user's own prices come before the catalogue's, however new those are, because a contract is what is paid. Then
     certain prices come before doubtful ones and dated ones before undated ones; the catalogue's order decides between
@@ -52,11 +52,16 @@ def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
 
 
 def _fits(price: Price, query: PriceQuery) -> bool:
-    if price.usd_per_hour is None or price.purchase != query.purchase:
+    if price.usd_per_hour is None or price.purchase != query.purchase or has_ended(price, query.as_of):
         return False
     if price.machine not in (None, query.machine) and query.machine != ANY_MACHINE:
         return False
     return query.region is None or price.region in (query.region, EVERYWHERE)
+
+
+def has_ended(price: Price, day: date) -> bool:
+    """Return whether the price's source says that it no longer holds on the day."""
+    return price.until is not None and day >= price.until
 
 
 def only_another_machines(prices: Sequence[Price], query: PriceQuery) -> bool:
@@ -88,6 +93,9 @@ def _missing(key: str, instance: Instance | None, query: PriceQuery) -> tuple[st
         there = _listed(price.region for price in bought if price.region) or "none that name a region"
         what = f"none of {key!r} is of region {query.region}; there are {there}"
         return what, f"choose with --region, or {GIVE_ONE}"
+    ends = [price.until for price in here if price.until is not None and has_ended(price, query.as_of)]
+    if len(ends) == len(here):
+        return f"those of {key!r} ended, the last on {max(ends)}", f"choose with --purchase, or {GIVE_ONE}"
     earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
     if earliest is None:
         return f"those of {key!r} have no date and apply only today", "see them with --price-as-of today"

@@ -13,7 +13,8 @@ class KnownPrice(Frozen):
     """One price of one instance; or, if usd_per_hour is null, the fact that there is none, with the reason.
 
     The names are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: days since as_of;
-    null if undated. in_force: whether this price is used today for its purchase, in the chosen region if there is one.
+    null if undated. until: from when on it no longer holds, as its source says. in_force: whether this price is used
+    today for its purchase, in the chosen region if there is one.
     """
 
     instance: str
@@ -25,6 +26,7 @@ class KnownPrice(Frozen):
     usd_per_hour: float | None
     usd_per_gpu_hour: float | None
     as_of: date | None
+    until: date | None
     age_days: int | None
     source: str | None
     own: bool

@@ -74,11 +74,20 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
         field = "usd_per_hour" if given["usd_per_hour"] is None else "as_of"
         raise UsageError(f"{path} line {line}, field {field}: it is empty", "Give it a value, or remove the line")
     try:
-        return Offer(instance=instance, price=Price.model_validate(given))
+        price = Price.model_validate({**given, "usd_per_hour": _number(given["usd_per_hour"])})
+        return Offer(instance=instance, price=price)
     except ValidationError as error:
         field, reason = first_fault(error)
         what = f"invalid value {given.get(field)!r}: {reason}"
         raise UsageError(f"{path} line {line}, field {field}: {what}", "Fix that line, or remove it") from error
+
+
+def _number(text: str) -> float | str:
+    """Return the number that a cell has; the text if it has none, for the model to refuse."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else text
+    except ValueError:
+        return text
 
 
 def _words(place: OfferedAs) -> str:

@@ -1,28 +1,26 @@
-"""Checks that every record is complete, and finds records that no table shows any more.
+"""Checks that every record is complete and agrees with itself, and finds records that no table shows any more.
 
-Verifying reads each file strictly and to its end, which a search does not do. For pruning, a record is superseded if a
+Verifying reads each file strictly and to its end, which a search does not do, and checks each run against itself (see
+`contradictions`). For pruning, a record is superseded if a
 later session has the same variant on the same machine and software, or, for another kind, if a later record has the
 same work. A failed run says nothing that its successor needs. An invalid run stays as long as it decides a row, because
 what is proved in one process and not in the next is not proved.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from fp8bench.records import instances, layout
-from fp8bench.records.files import Broken, record_files
+from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import Head
 from fp8bench.records.results import PUBLISHED
 from fp8bench.records.rewrite import Models, name_twice
 from fp8bench.records.select import grouped, latest_alike, mode, select, session
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import bytes_of, read_text, wrong_field
-from fp8bench.schema.instance import Instance
+from fp8bench.schema.files import bytes_of, read_text
+from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
-from fp8bench.schema.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -52,25 +50,28 @@ class Spent:
 
 def verify(folder: Path, models: Models) -> Audit:
     """Verify every record below the folder, and every instance's file."""
-    read, bad = 0, []
-    for path in record_files(folder):
-        read += 1
-        place, reason = (path.path, path.reason) if isinstance(path, Broken) else (path, _fault(path, models))
-        if reason:
-            bad.append(Bad(_below(place, folder), reason))
-    for path in instances.files(folder):
-        read += 1
-        if reason := _fault_of_instance(path):
+    paths = list(record_files(folder))
+    there: dict[Path, set[str]] = {}
+    for head in (layout.head(path, layout.WHOSE) for path in paths if isinstance(path, Path)):
+        if isinstance(head, Head):
+            there.setdefault(head.path.parent, set()).add(head.instance)
+    bad = []
+    for path in paths:
+        if isinstance(path, Broken):
+            bad.append(Bad(_below(path.path, folder), path.reason))
+        elif reason := _fault(path, models, there.get(path.parent, frozenset())):
             bad.append(Bad(_below(path, folder), reason))
-    return Audit(read, tuple(bad))
+    own = instances.files(folder)
+    bad += [Bad(_below(path, folder), reason) for path in own if (reason := _fault_of_instance(path))]
+    return Audit(len(paths) + len(own), tuple(bad))
 
 
 def _below(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
-def _fault(path: Path, models: Models) -> str:
-    """Return the fault of a record's file; empty if there is none."""
+def _fault(path: Path, models: Models, there: Collection[str]) -> str:
+    """Return the fault of a record's file; empty if there is none. there: the instances of all records beside it."""
     record = _read(path, models)
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"
@@ -79,7 +80,10 @@ def _fault(path: Path, models: Models) -> str:
         return f"has the name {twice!r} twice"
     if record.run_id != path.stem:
         return f"is a copy or was renamed: its run id is {record.run_id}"
-    return _fault_of_work(record)
+    if not record.fingerprint and not isinstance(record, Record):
+        return "field fingerprint: it is empty"
+    stray = strayed(path, record.instance, there) if path.parent.name != PUBLISHED else None
+    return stray.reason if stray is not None else ""
 
 
 def _read(path: Path, models: Models) -> RecordHead | Broken:
@@ -92,22 +96,9 @@ def _read(path: Path, models: Models) -> RecordHead | Broken:
     return layout.whole(path, models[head.kind])
 
 
-def _fault_of_work(record: RecordHead) -> str:
-    """Return the fault of a fingerprint: it says which work was done, so it must exist, and agree with the record."""
-    measured = not isinstance(record, Record) or (record.status == "ok" and record.source == "measured")
-    if measured and not record.fingerprint:
-        return "field fingerprint: it is empty"
-    if isinstance(record, Record) and record.fingerprint.get("workload", record.what.workload) != record.what.workload:
-        return f"field fingerprint: it is of workload {record.fingerprint['workload']!r}, not {record.what.workload!r}"
-    return ""
-
-
 def _fault_of_instance(path: Path) -> str:
     try:
-        text = read_text(path)
-        Instance.model_validate(parse_yaml(text, path))
-    except ValidationError as error:
-        return wrong_field(error, path, text).what
+        read_own(read_text(path), path)
     except UsageError as error:
         return error.what
     return ""

@@ -1,7 +1,7 @@
 """Finds where records may be: any `.json` file below a folder of results. Describes those that cannot be read."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,17 +18,23 @@ SUFFIX = ".json"
 @dataclass(frozen=True)
 class Broken:
     """A file or folder among records that cannot be read. line: from 1; None for all of it. error: the same as
-    `reason`, to raise if this very file was named.
+    `reason`, to raise if this very file was named. readable: whether it could be read, and is left out all the same.
     """
 
     path: Path
     line: int | None
     reason: str
     error: UsageError
+    readable: bool = False
 
     def __str__(self) -> str:
         """Return one line with the file, the line and the reason."""
         return self.error.what
+
+    @property
+    def told(self) -> str:
+        """The same line with what became of the file."""
+        return f"{'left out' if self.readable else 'not read'}: {self}"
 
 
 def unreadable(path: Path, error: OSError) -> Broken:
@@ -66,6 +72,25 @@ def no_samples(path: Path) -> Broken:
     """Return the fault of a measurement that is ok and has no samples."""
     reason = "field samples: a measured record with status ok has samples"
     return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
+
+
+def contradictory(path: Path, found: Sequence[str]) -> Broken:
+    """Return the fault of a record that contradicts itself. found: in what, in words; at least one."""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    reason = f"contradicts itself: {found[0]}{more}"
+    return Broken(path, None, reason, UsageError(f"{path} {reason}", "Measure again, or move the file away"), True)
+
+
+def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
+    """Return the fault of a record in the folder of another instance. there: the instances that records in its folder
+    name. A folder that none of them has the name of is no instance's.
+    """
+    folder = path.absolute().parent.name
+    if folder == instance or folder not in there:
+        return None
+    reason = f"contradicts its folder: its instance is {instance}, and the folder is that of {folder}"
+    error = UsageError(f"{path} {reason}", f"Move it to the folder {instance}, or away")
+    return Broken(path, None, reason, error, True)
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:

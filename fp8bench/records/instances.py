@@ -8,12 +8,19 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from fp8bench.records.lock import held
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import read_text, write_atomically, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, name_of, order_of
+from fp8bench.schema.files import read_text, write_atomically
+from fp8bench.schema.instance import (
+    INSTANCE_FILE,
+    SNAPSHOT_SUFFIX,
+    SNAPSHOTS,
+    Instance,
+    Price,
+    name_of,
+    order_of,
+    read_own,
+)
 
 WAIT_S = 5.0
 """Seconds to wait for another process that writes the same file."""
@@ -79,7 +86,8 @@ def _written(path: Path, instance: Instance, price: Price | None) -> Path:
 
     own = _own_prices(path)
     if price is not None:
-        own = (price, *(earlier for earlier in own if earlier != price))
+        # A second price of a day corrects the first.
+        own = (price, *(earlier for earlier in own if earlier.same_thing != price.same_thing))
     document = instance.model_copy(update={"prices": own}).model_dump(mode="json", exclude_defaults=True)
     try:
         write_atomically(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True), replace=True)
@@ -89,12 +97,4 @@ def _written(path: Path, instance: Instance, price: Price | None) -> Path:
 
 
 def _own_prices(path: Path) -> tuple[Price, ...]:
-    if not path.exists():
-        return ()
-    from fp8bench.schema.yaml_text import parse_yaml
-
-    text = read_text(path)
-    try:
-        return Instance.model_validate(parse_yaml(text, path)).prices
-    except ValidationError as error:
-        raise wrong_field(error, path, text) from error
+    return read_own(read_text(path), path).prices if path.exists() else ()

@@ -32,7 +32,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from fp8bench.records.files import Broken, invalid, newer, no_samples, of_the_future, unreadable
+from fp8bench.records.contradictions import contradictions
+from fp8bench.records.files import Broken, contradictory, invalid, newer, no_samples, of_the_future, unreadable
 from fp8bench.schema.files import bytes_of, open_regular
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead
 
@@ -116,13 +117,15 @@ def light(found: Head) -> Record | Broken:
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return all of a record, read strictly. model: the class of its kind."""
+    """Return all of a record, read strictly. model: the class of its kind. A run that contradicts itself is broken."""
     try:
         record = _parsed(bytes_of(path), path, model)
     except OSError as error:
         return unreadable(path, error)
     if isinstance(record, Record) and record.status == "ok" and record.source == "measured" and not record.samples:
         return no_samples(path)
+    if isinstance(record, Record) and (found := contradictions(record)):
+        return contradictory(path, found)
     return record
 
 

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, record_files
+from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
@@ -37,6 +37,9 @@ RECORD_BYTES = 8 << 20
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
+
+MANY = 20
+"""So many broken records in one answer, and all others are read before the next try: each try selects among all."""
 
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
@@ -255,7 +258,8 @@ def _search(
     """Return the records of one kind and of these instances, each run once, and the broken files that may be among
     them: a file that names no instance may be of any instance that other records in its folder name.
     """
-    found: dict[str, list[Kept[SomeRecord]]] = {}
+    readable: list[Kept[SomeRecord]] = []
+    others: list[Head] = []
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
     for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
@@ -265,13 +269,22 @@ def _search(
         if isinstance(one, Head):
             in_folder.setdefault(one.path.parent, set()).add(one.instance)
             if one.kind != kind or one.instance not in wanted:
+                others += [one] if one.kind == kind and one.path.parent.name in wanted else []
                 continue
             record = read_one(one)
             if not isinstance(record, Broken):
-                found.setdefault(record.run_id, []).append(Kept(record, one.path))
+                readable.append(Kept(record, one.path))
                 continue
             one = record
         broken.append(one)
+    found: dict[str, list[Kept[SomeRecord]]] = {}
+    strays = (strayed(one.path, one.instance, in_folder[one.path.parent]) for one in others)
+    broken += [stray for stray in strays if stray is not None]
+    for kept in readable:
+        if fault := strayed(kept.path, kept.record.instance, in_folder[kept.path.parent]):
+            broken.append(fault)
+        else:
+            found.setdefault(kept.record.run_id, []).append(kept)
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
@@ -345,12 +358,20 @@ def read_on_demand(
             read[record.run_id] = one
         return read[record.run_id]
 
+    failures = 0
     while True:
         try:
             return answer(list(left.values()), whole)
         except _Unreadable as unreadable:
             warn(unreadable.broken)
             del left[unreadable.run_id]
+            failures += 1
+        if failures == MANY:
+            for run_id, record in list(left.items()):
+                one, broken = first_whole(found.files(record.run_id, paths[run_id]))
+                warn(broken)
+                if one is None:
+                    del left[run_id]
 
 
 def first_whole(files: Iterable[Path]) -> tuple[Record | None, list[Broken]]:

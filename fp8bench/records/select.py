@@ -164,7 +164,7 @@ def mode(record: Record) -> Key:
 def system(record: RecordHead) -> Key:
     """Return the machine and the software, which rounds of one row have in common. Unknown ones are equal."""
     software = software_of(record.environment)
-    return (record.machine.id if record.machine else None, *(software.values() if software is not None else ()))
+    return record.machine.id if record.machine else None, None if software is None else frozenset(software.items())
 
 
 def session(record: Record) -> str:

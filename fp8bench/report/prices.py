@@ -56,6 +56,7 @@ def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
         return said.refer("no price", one.reason) if one.reason else "no price"
     notes = (
         "in force" if one.in_force and not alone else "",
+        f"ended {one.until}" if one.until is not None and not one.in_force else "",
         "your own" if one.own else "",
         "per-GPU price x GPUs" if one.derived else "",
         "doubtful" if one.doubtful else "",

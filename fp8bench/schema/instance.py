@@ -14,9 +14,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import Frozen, wrong_field
 
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
@@ -27,10 +28,11 @@ INSTANCE_FILE = "instance.yaml"
 class Price(Frozen):
     """One price of one instance, with its source."""
 
-    usd_per_hour: float | None = Field(gt=0, ge=1e-6, le=1e7, description="beyond is a typing mistake")
+    usd_per_hour: float | None = Field(strict=True, gt=0, ge=1e-6, le=1e7, description="beyond is a typing mistake")
     region: str | None = None
     purchase: Purchase
     as_of: date | None
+    until: date | None = Field(default=None, description="from when on, as its source says, it no longer holds")
     source: str | None
     derived: bool = False
     doubtful: bool = False
@@ -42,6 +44,11 @@ class Price(Frozen):
     doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
     own: bool = Field(default=False, description="from one's own file, laid over the catalogue's")
 
+    @property
+    def same_thing(self) -> tuple[object, ...]:
+        """What it is the price of, and of which day: two prices that agree in it must be equal."""
+        return self.purchase, self.region, self.zone, self.tier, self.machine, self.as_of
+
 
 class Instance(Frozen):
     """A machine that can be rented, or the user's own."""
@@ -50,7 +57,7 @@ class Instance(Frozen):
     provider: str | None = None
     instance_type: str | None = None
     gpu: str | None = Field(description="name of a GPU in the catalogue; null where there is none or it is unknown")
-    gpu_count: int = Field(ge=0)
+    gpu_count: int = Field(strict=True, ge=0)
     gpu_memory_gib: float | None = None
     vcpus: int | None = None
     memory_gib: float | None = None
@@ -58,6 +65,30 @@ class Instance(Frozen):
     hardware_source: str | None = None
     note: str | None = None
     prices: tuple[Price, ...] = ()
+
+
+def read_own(text: str, path: Path) -> Instance:
+    """Return the instance of a user's own file. Raises UsageError with file and line, also for two prices of one thing
+    and day.
+    """
+    # Imported here: whoever only reads the program's own catalogue needs no YAML.
+    from fp8bench.schema.yaml_text import line_of, parse_yaml
+
+    try:
+        found = Instance.model_validate(parse_yaml(text, path))
+    except ValidationError as error:
+        raise wrong_field(error, path, text) from error
+    first: dict[tuple[object, ...], int] = {}
+    for number, price in enumerate(found.prices):
+        before = first.setdefault(price.same_thing, number)
+        if found.prices[before].usd_per_hour != price.usd_per_hour:
+            lines = [line_of(text, ("prices", place)) for place in (number, before)]
+            raise UsageError(
+                f"{path} line {lines[0]}: a second price of {price.purchase}, {price.as_of or 'undated'}: "
+                f"{price.usd_per_hour}, and {found.prices[before].usd_per_hour} on line {lines[1]}",
+                "Keep one of them, or give each its own as_of or region",
+            )
+    return found
 
 
 class Gpu(Frozen):

@@ -75,7 +75,18 @@ class NodeEnvironment(Frozen):
 
 
 Software: TypeAlias = Mapping[str, str | None]
-"""Versions by name, and the device that computes: `GPU`, or without a GPU `CPU`. A null value is unknown or absent."""
+"""Versions by name; the device that computes, `GPU` or without a GPU `CPU`; and the variables that matter, by their
+names. A null value is unknown or absent.
+"""
+
+RELEASE = "fp8bench"
+"""The key of fp8bench's own version. The method has a version of its own, so another release is shown, and no more."""
+
+_MATTERS = re.compile("NCCL_|NVTE_|(PY)?TORCH_|TORCHINDUCTOR_|CUBLAS|CUDA_DEVICE_MAX_CONNECTIONS|GLOO_|OMP_|MKL_NUM")
+_MATTERS_NOT = re.compile("_(VERSION|CACHE_DIR|ARCH_LIST)$|^NCCL_DEBUG")
+"""What an image says of itself, for which GPUs extensions are built, what torch sets in some processes only, and what
+is printed.
+"""
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
 OF_SOME = ("transformers",)
@@ -84,6 +95,27 @@ OF_SOME = ("transformers",)
 LIBRARIES = ("cuda", "cudnn", "nccl")
 HARDWARE = ("GPU", "CPU")
 """The keys in which two instances are expected to differ."""
+
+
+def variables_that_matter(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables, with their values, by which libraries compute or talk in another way."""
+    return {name: value for name, value in sorted(variables.items()) if _matters(name)}
+
+
+def _matters(name: str) -> bool:
+    return _MATTERS.match(name) is not None and _MATTERS_NOT.search(name) is None
+
+
+def checkout_of(environment: Environment | None) -> str | None:
+    """Return the commit of fp8bench's checkout in short, with `+` for uncommitted changes; None if it is unknown, or if
+    fp8bench was installed from a wheel.
+    """
+    return None if environment is None else checkout(environment.git_commit, environment.git_dirty)
+
+
+def checkout(commit: str | None, dirty: bool | None) -> str | None:
+    """Return what `checkout_of` does, of its parts."""
+    return None if commit is None else f"{commit[:10]}{'+' if dirty else ''}"
 
 
 def software_of(environment: Environment | None) -> Software | None:
@@ -101,7 +133,8 @@ def software_of(environment: Environment | None) -> Software | None:
     found["python"] = minor(environment.python)
     found["GPU"] = environment.device_name
     found["CPU"] = environment.cpu if environment.device_name is None else None
-    return found
+    found[RELEASE] = environment.fp8bench
+    return {**found, **variables_that_matter(environment.variables)}
 
 
 def minor(version: str) -> str:
@@ -132,6 +165,16 @@ def differences(software: Software | None, reference: Software | None) -> list[s
     if software is None or reference is None:
         return differing(software, reference)
     return [
-        f"{name} ({software.get(name) or 'unknown'}, reference {reference.get(name) or 'unknown'})"
+        f"{name} ({in_words(software, name)}, reference {in_words(reference, name)})"
         for name in differing(software, reference)
     ]
+
+
+def in_words(software: Software, name: str) -> str:
+    """Return a value for a reader, also if it is missing."""
+    return software.get(name) or ("not set" if _matters(name) else "unknown")
+
+
+def without(software: Software | None, *names: str) -> Software | None:
+    """Return the software without these names."""
+    return software and {name: value for name, value in software.items() if name not in names}

@@ -7,7 +7,7 @@ with the status for the record. If a rank has died, the launcher reports it.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
@@ -172,6 +172,7 @@ class Evidence(Frozen):
     parallel: ParallelEvidence | None = Field(default=None, description="null up to format 5")
     graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
     executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
+    proof_version: int | None = Field(default=None, ge=1, description="of the rules by which it was proved; null: 1")
     details: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -201,9 +202,9 @@ class RankMemory(Frozen):
     """
 
     rank: int
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    peak_host_bytes: int
+    peak_allocated_bytes: NonNegativeInt | None
+    peak_reserved_bytes: NonNegativeInt | None
+    peak_host_bytes: NonNegativeInt
 
 
 POWER_CAP = 0x4
@@ -237,8 +238,8 @@ class RankTelemetry(Frozen):
     rank: int
     power_limit_w: float | None = None
     max_sm_clock_mhz: int | None = None
-    timed_s: float | None = Field(default=None, description="how long the timed steps lasted, by the GPU's clock")
-    energy_j: float | None = Field(default=None, description="what the GPU drew while steps were timed")
+    timed_s: float | None = Field(default=None, ge=0, description="how long the timed steps lasted, by the GPU's clock")
+    energy_j: float | None = Field(default=None, ge=0, description="what the GPU drew while steps were timed")
     series: TelemetrySeries | None = None
     warning: str | None = None
 

@@ -24,7 +24,9 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   8  the errors that rounding to fp8 alone makes in the model (parity.rounding_logits_error,
       parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
       (evidence.executed.bound). Which modes a session requested (session.modes).
-  9  where the seconds of a measurement went (phases_s).
+  9  where the seconds of a measurement went (phases_s); by which rules a run was proved (evidence.proof_version), its
+      blocks (parity.blocks), the weight that is furthest off, the layers that were compared, and one more step after the
+      timed ones (evidence.executed).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -34,6 +36,12 @@ History of the method (`METHOD_VERSION`; different methods are never compared un
   3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, because cost
       follows elapsed time; the median is a diagnostic. Timed steps continue until a count and a time are both reached,
       and start with an empty loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
+
+History of the proof (`PROOF_VERSION`; records of different proofs are compared, and older ones are marked):
+  1  logits, loss and input gradient of the whole model before timing; the steps as executed, where they are compiled,
+     replayed, sharded or accumulated. A record of it does not name its version.
+  2  also every weight's gradient and which weights train, layer by layer; the steps as timed, however they are
+     executed; the samples that a batch holds.
 """
 
 from datetime import date
@@ -46,12 +54,22 @@ from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
+from fp8bench.schema.machine import (
+    HARDWARE,
+    RELEASE,
+    Environment,
+    MachineIdentity,
+    differences,
+    same_machine,
+    software_of,
+    without,
+)
 from fp8bench.schema.rank import Duration, Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 from fp8bench.schema.switches import Switches
 
 SCHEMA_VERSION = 9
 METHOD_VERSION = 3
+PROOF_VERSION = 2
 
 Source = Literal["measured", "published", "external"]
 
@@ -120,22 +138,26 @@ class Summary(Frozen):
     unit: str
     units_per_step: int = Field(gt=0)
     throughput_per_s: float = Field(gt=0)
-    data_wait_s: float | None = Field(description="mean a step, of the rank that waited longest")
-    data_wait_share: float | None = Field(description="all of that rank's wait over the elapsed time")
-    host_s: float | None
+    data_wait_s: float | None = Field(ge=0, description="mean a step, of the rank that waited longest")
+    data_wait_share: float | None = Field(ge=0, description="all of that rank's wait over the elapsed time")
+    host_s: float | None = Field(ge=0)
     host_lead_s: float | None = Field(
         default=None, description="a diagnostic: at most what the launch queue holds, about 1,024 launches"
     )
     idle_share: float | None = Field(
         default=None, ge=0, le=1, description="of a step, in which rank 0's GPU ran nothing; null on a CPU"
     )
-    forward_s: float | None = None
-    backward_s: float | None = None
-    optimizer_s: float | None = None
-    flops_per_step: int | None = Field(description="model FLOPs over all ranks, forward and backward")
-    joules_per_unit: float | None = Field(default=None, description="what all GPUs drew, and nothing else of the host")
-    units_per_kwh: float | None = None
-    sm_clock_mhz: float | None = Field(default=None, description="median while steps were timed; the slowest rank's")
+    forward_s: float | None = Field(default=None, ge=0)
+    backward_s: float | None = Field(default=None, ge=0)
+    optimizer_s: float | None = Field(default=None, ge=0)
+    flops_per_step: int | None = Field(gt=0, description="model FLOPs over all ranks, forward and backward")
+    joules_per_unit: float | None = Field(
+        default=None, ge=0, description="what all GPUs drew, and nothing else of the host"
+    )
+    units_per_kwh: float | None = Field(default=None, ge=0)
+    sm_clock_mhz: float | None = Field(
+        default=None, ge=0, description="median while steps were timed; the slowest rank's"
+    )
     steadiness: Steadiness | None = None
     flags: tuple[str, ...] = Field(default=(), description="what a reader should know of this run: throttling, ...")
     loss_first: float | None
@@ -266,6 +288,13 @@ class Record(RecordHead):
             return self.evidence.attention
         return self.figure.attention if self.figure else None
 
+    @property
+    def proof_version(self) -> int | None:
+        """By which rules the run was proved; None if nothing was, as of an imported figure."""
+        if self.status != "ok" or self.source != "measured":
+            return None
+        return (self.evidence.proof_version if self.evidence else None) or 1
+
     def model_post_init(self, _context: Any) -> None:
         if self.status == "ok" and self.summary is None:
             raise ValueError("a record with status ok needs a summary")
@@ -288,21 +317,22 @@ def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
     found = []
     if not same_machine(record.machine, reference.machine):
         found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
-    return [*found, *differences(software_of(record.environment), software_of(reference.environment))]
+    return [*found, *differences(*(without(software_of(one.environment), RELEASE) for one in (record, reference)))]
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
-    """Return how the software of measurements of two instances differs, which is shown and has no other effect.
-    Hardware is omitted, because the comparison is about it. A CPU and a GPU are not comparable at all.
+    """Return how the software of two measurements differs where that is shown and has no other effect: of one instance
+    the release of fp8bench, of two instances all but the hardware, which the comparison is about. A CPU and a GPU are
+    not comparable at all.
     """
-    if record.instance == reference.instance or not _measured(record, reference):
-        return []
     mine, theirs = software_of(record.environment), software_of(reference.environment)
-    if mine is None or theirs is None or (mine["GPU"] is None) != (theirs["GPU"] is None):
+    if not _measured(record, reference) or mine is None or theirs is None:
         return []
-    return differences(
-        *({name: software[name] for name in software if name not in HARDWARE} for software in (mine, theirs))
-    )
+    if record.instance == reference.instance:
+        return differences({RELEASE: mine[RELEASE]}, {RELEASE: theirs[RELEASE]})
+    if (mine["GPU"] is None) != (theirs["GPU"] is None):
+        return []
+    return differences(without(mine, *HARDWARE), without(theirs, *HARDWARE))
 
 
 def _measured(*records: RecordHead) -> bool:

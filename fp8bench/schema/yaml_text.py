@@ -25,6 +25,13 @@ LOCATED_BYTES = 1 << 20
 LARGEST_INTEGER = 1 << 63
 """The limit of integers. Python refuses to print an integer of more than 4,300 digits in any message."""
 
+_PLAIN_NUMBER = re.compile(
+    r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9]+([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)", re.IGNORECASE
+)
+"""What YAML 1.2 and a reader take for a number. YAML 1.1, which the parser implements, also reads 12:30 as 750, 010 as
+8, 0x10 as 16 and 1_0 as 10.
+"""
+
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -56,6 +63,8 @@ def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     def construct_here(loader: Any, node: Any) -> Any:
         try:
+            if not _PLAIN_NUMBER.fullmatch(node.value) and not node.tag.endswith("timestamp"):
+                raise ValueError(f"{node.value} is no plain number: write it in decimal digits, or in quotes as a text")
             value = construct(loader, node)
             if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
                 raise ValueError("the integer is too large")

@@ -2,13 +2,12 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from fp8bench import __version__
+from fp8bench.machine.checkout import git_state
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import installed
 from fp8bench.machine.nvml import driver_version
@@ -21,7 +20,7 @@ PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy",
 def environment(device: torch.device, packages: Sequence[str] = ()) -> Environment:
     """Return what may affect a number and cannot be looked up afterwards. packages: further ones of the workload."""
     on_gpu = device.type == "cuda"
-    commit, dirty = _git_state()
+    commit, dirty = git_state()
     return Environment(
         fp8bench=__version__,
         python=platform.python_version(),
@@ -47,20 +46,3 @@ def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:
         "cudnn": None if cudnn is None else str(cudnn),
         "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl),
     }
-
-
-def _git_state() -> tuple[str | None, bool | None]:
-    """Return (commit, uncommitted changes) of the checkout that fp8bench runs from; (None, None) for a wheel."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None, None
-    try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()

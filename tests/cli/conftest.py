@@ -5,10 +5,11 @@ import sys
 from functools import partial
 
 import pytest
-from builders import rank_report, steps_about
+from builders import reports_of
 from cli.calling import call
 
 from fp8bench.cli.app import main
+from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
 from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
@@ -21,6 +22,12 @@ def handlers():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    """The machine that runs the tests may set variables that made-up records lack."""
+    monkeypatch.setattr(placing, "settings_here", lambda: {})
 
 
 @pytest.fixture
@@ -39,7 +46,7 @@ class FakeExecutor:
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
-        return [answer] if isinstance(answer, RankReport) else [rank_report(0, steps_about(answer))]
+        return [answer] if isinstance(answer, RankReport) else reports_of(config, answer)
 
 
 @pytest.fixture

@@ -33,7 +33,9 @@ FP8 = {"gemm_fp8": 0.035, "attention": 0.012, "cast": 0.016, "elementwise": 0.04
 
 def steps_of(values):
     """Samples of eight ranks whose every step takes what the summary says."""
-    return tuple(rank_samples(rank, (values["summary"].step_time_s,) * 3) for rank in range(8))
+    found = values["summary"]
+    lead = None if found.host_lead_s is None else (found.host_lead_s,) * 3
+    return tuple(rank_samples(rank, (found.step_time_s,) * 3, host_lead_s=lead) for rank in range(8))
 
 
 def bf16(instance="p5", **changes):
@@ -195,7 +197,8 @@ def test_compiled_and_eager_are_told_apart(explain, results):
 def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, results):
     shape = profile(by_category=FP8, busy_s=0.103)
     graphed = evidence(recipe="delayed", fp8=True, graph=replayed(), executed=proof())
-    keep(fp8(minutes=3, summary=summary(0.105), profile=shape, evidence=graphed), results)
+    auto = {"cuda_graphs": "auto"}
+    keep(fp8(minutes=3, summary=summary(0.105), profile=shape, evidence=graphed, settings=auto), results)
     both = explain("te-fp8/graphed", "te-fp8/eager", "--format", "json")
     assert labels(both) == ["te-fp8:delayed/graphed", "te-fp8:delayed/eager"]
     assert "te-fp8:delayed/graphed on p5" in both.stderr

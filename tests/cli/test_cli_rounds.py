@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from builders import rank_report
+from builders import config, environment, reports_of
 from cli.calling import call
 
 from fp8bench.launch import place as placing
@@ -24,8 +24,7 @@ def stored(tmp_path):
 
 
 def test_latest_resumes_every_mode_that_was_requested_also_one_without_a_record(run_with, monkeypatch, tmp_path):
-    made_up = rank_report().environment
-    assert made_up is not None
+    made_up = environment(None)
     monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(made_up))
     wanted = ("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2")
     run_with([0.1, KeyboardInterrupt()], *wanted, "--session", "monday")
@@ -76,8 +75,9 @@ class TestAgainstItself:
         assert turns[4:8] == turns[:4][::-1]
 
     def test_steps_too_few_for_an_interval_prove_nothing(self, run_with, capsys):
-        few = rank_report(0, (0.1, 0.1, 0.1))
-        code = run_with([few] * 8, *self.AA)
+        settled = config(device="cpu", world_size=1, batch_size=16)
+        (few,) = reports_of(settled, step_s=(0.1,) * 3)
+        code = run_with([few] * 8, *self.AA, "--steps", "3", "--min-time", "0")
 
         assert code == 4
         assert "too few processes or steps to judge by. Use more --rounds or --steps." in capsys.readouterr().err

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from builders import rank_report, steps_about, workload_facts
+from builders import reports_of
 from cli.calling import call
 
 from fp8bench.cli.app import main
@@ -38,8 +38,7 @@ class Machine:
         step_s = STEP_S[config.mode_label] * config.batch_size / 16 * (1 - better)
         peak = (100 + config.batch_size) * 2**20
         memory = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=peak)
-        facts = workload_facts(config.batch_size)
-        return [rank_report(0, steps_about(step_s * (1 + len(self.ran) * 1e-4)), facts=facts, memory=memory)]
+        return reports_of(config, step_s * (1 + len(self.ran) * 1e-4), memory=memory)
 
 
 @pytest.fixture

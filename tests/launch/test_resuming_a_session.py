@@ -18,7 +18,7 @@ KEY = "p5"
 
 def kept(entry: Entry, number: int, session: str = "nightly", **changes: object) -> Record:
     place = Session(session_id=session, round=number, position=1, arm=entry.arm)
-    samples = (rank_samples(step_s=steps_about(0.1)),)
+    samples = tuple(rank_samples(rank, steps_about(0.1)) for rank in range(entry.config.world_size))
     return measured(
         KEY, entry.config.mode, session=place, config=entry.config, samples=samples, minutes=number, **changes
     )

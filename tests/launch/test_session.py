@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builders import config, invalid, measured, rank_report, rank_samples, steps_about, unsupported
+from builders import config, invalid, measured, rank_samples, reports_of, steps_about, unsupported
 from launch.expectation import Ahead
 
 from fp8bench.launch.processes import Watch
@@ -31,7 +31,7 @@ ENTRIES = [BASELINE, TE_FP8, TE_BF16]
 
 def finished(config: RunConfig) -> list[RankReport]:
     """One report a rank."""
-    return [rank_report(rank, steps_about(0.1)) for rank in range(config.world_size)]
+    return reports_of(config)
 
 
 class FakeExecutor:

@@ -7,7 +7,9 @@ from builders import price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.catalog import load
+from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
+from fp8bench.pricing.known import known
 from fp8bench.schema.instance import Price, Purchase
 
 DAY = date(2025, 6, 5)
@@ -158,3 +160,28 @@ def test_nothing_that_fits_is_newer_and_as_sure_as_what_is_chosen(prices: list[P
     if chosen is not None:
         best = max(rivals, key=lambda price: (not price.doubtful, price.as_of is not None, price.as_of or date.min))
         assert (chosen.doubtful, chosen.as_of) == (best.doubtful, best.as_of)
+
+
+TODAY = date(2026, 11, 23)
+
+
+class TestEnded:
+    """A price whose source states an end is historical."""
+
+    BLOCK = price(39.33, as_of=None, until=date(2025, 1, 1))
+
+    @pytest.mark.parametrize(("day", "taken"), [(date(2024, 12, 31), True), (date(2025, 1, 1), False), (TODAY, False)])
+    def test_it_holds_until_then(self, day, taken):
+        assert (choose([self.BLOCK], PriceQuery(day, current=True)) is self.BLOCK) == taken
+
+    def test_a_price_without_an_end_is_taken_instead(self):
+        other = price(45.0, as_of=None)
+        assert choose([self.BLOCK, other], PriceQuery(TODAY, current=True)) is other
+
+    def test_the_catalogues_capacity_blocks_of_2024_are_not_in_force(self):
+        for key in ("p4d", "p5", "p5e"):
+            instance = load().instances[key]
+            query = PriceQuery(TODAY, current=True, purchase="capacity_block")
+            assert choose(instance.prices, query) is None
+            assert "ended, the last on 2025-01-01" in why_no_price(key, instance, query)
+            assert not any(one.in_force for one in known(instance, query, ["capacity_block"]))

@@ -101,7 +101,7 @@ def test_a_price_given_again_is_the_one_that_holds(tmp_path: Path) -> None:
         keep(OWN, given, in_catalog=False, results_dir=tmp_path)
 
     prices = load(files(tmp_path)).instances["my-box"].prices
-    assert prices == (TODAY, corrected)
+    assert prices == (TODAY,)
     assert choose(prices, PriceQuery(as_of=date(2026, 11, 21), current=True)) == TODAY
 
 
@@ -172,3 +172,46 @@ def test_a_folder_that_cannot_be_written_to_is_told_with_a_remedy(tmp_path: Path
 
     assert str(tmp_path / "file" / "my-box" / "instance.yaml") in caught.value.what
     assert "--results-dir" in caught.value.remedy
+
+
+class TestStrictNumbers:
+    """A file written by hand: what YAML 1.1 reads in another way than its writer is refused, with file and line."""
+
+    @pytest.mark.parametrize(
+        "word", ["12:30", "010", "0x10", "0b11", "1_000", "true", "yes", ".nan", ".inf", "'3.2'", "-3"]
+    )
+    def test_what_is_no_plain_number_is_no_price(self, tmp_path: Path, word: str) -> None:
+        path = tmp_path / "my-box" / "instance.yaml"
+        path.parent.mkdir()
+        path.write_text(f"key: my-box\ngpu: null\ngpu_count: 1\nprices:\n- usd_per_hour: {word}\n{OF_A_DAY}")
+        with pytest.raises(UsageError, match=r"instance\.yaml line 5") as caught:
+            load([path])
+        assert caught.value.exit_code == 2
+
+    @pytest.mark.parametrize("word", ["true", "010", "1:30"])
+    def test_nor_a_number_of_gpus(self, tmp_path: Path, word: str) -> None:
+        path = tmp_path / "my-box" / "instance.yaml"
+        path.parent.mkdir()
+        path.write_text(f"key: my-box\ngpu: null\ngpu_count: {word}\n")
+        with pytest.raises(UsageError, match=r"instance\.yaml line 3"):
+            load([path])
+
+    @pytest.mark.parametrize("word", ["3", "3.2", "0.5", "12"])
+    def test_a_plain_one_is(self, tmp_path: Path, word: str) -> None:
+        path = tmp_path / "my-box" / "instance.yaml"
+        path.parent.mkdir()
+        path.write_text(f"key: my-box\ngpu: null\ngpu_count: 1\nprices:\n- usd_per_hour: {word}\n{OF_A_DAY}")
+        assert load([path]).instances["my-box"].prices[0].usd_per_hour == float(word)
+
+    def test_two_prices_of_one_day_are_refused_unless_they_are_of_unlike_things(self, tmp_path: Path) -> None:
+        path = tmp_path / "my-box" / "instance.yaml"
+        path.parent.mkdir()
+        text = f"key: my-box\ngpu: null\ngpu_count: 1\nprices:\n- usd_per_hour: 3\n{OF_A_DAY}- usd_per_hour: 300\n"
+        path.write_text(text + OF_A_DAY)
+        with pytest.raises(UsageError, match=r"instance\.yaml line 9: .* on line 5"):
+            load([path])
+        path.write_text(text + OF_A_DAY + "  region: elsewhere\n")
+        assert len(load([path]).instances["my-box"].prices) == 2
+
+
+OF_A_DAY = "  purchase: on_demand\n  as_of: 2026-11-01\n  source: me\n"

@@ -102,7 +102,7 @@ class TestReadStrictly:
     @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
     def test_a_number_that_is_not_finite_is_told_by_file_and_field(self, tmp_path: Path, word: str) -> None:
         path = tmp_path / "endless.json"
-        path.write_text(measured().model_dump_json(indent=1).replace('"loss_last": 5.0', f'"loss_last": {word}'))
+        path.write_text(measured().model_dump_json(indent=1).replace('"loss_last": null', f'"loss_last": {word}'))
 
         with pytest.raises(UsageError, match=r"field summary\.loss_last: .*finite") as caught:
             results.read_record(path)

@@ -12,7 +12,10 @@ HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
 
 
 def test_a_software_is_what_decides_speed_and_nothing_else():
-    found = software_of(environment("NVIDIA H200", versions=VERSIONS, python="3.12.3", driver="580.1"))
+    variables = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO", "NCCL_VERSION": "2.28", "CUDA_VISIBLE_DEVICES": "0"}
+    variables |= {"TORCHINDUCTOR_CACHE_DIR": "(a path)", "OMP_NUM_THREADS": "1"}
+    here = environment("NVIDIA H200", versions=VERSIONS, python="3.12.3", driver="580.1", variables=variables)
+    found = software_of(here)
 
     assert found is not None
     assert {name: value for name, value in found.items() if value is not None} == {
@@ -22,6 +25,9 @@ def test_a_software_is_what_decides_speed_and_nothing_else():
         "driver": "580.1",
         "python": "3.12",
         "GPU": "NVIDIA H200",
+        "fp8bench": "0.1.0",
+        "NCCL_ALGO": "Ring",
+        "OMP_NUM_THREADS": "1",
     }
     assert software_of(None) is None
 

@@ -310,7 +310,7 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Call
     here = prepared.here or Here()
     alike = [record for record, _ in kept if not here.unlike(record)]
     for broken in kept.broken:
-        log(f"warning: not read: {broken}")
+        log(f"warning: {broken.told}")
     if len(alike) < len(kept):
         log(
             f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "

@@ -23,7 +23,7 @@ from fp8bench.records.select import Measurement, in_micro_batches, select
 from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.machine import Software, differing
+from fp8bench.schema.machine import Software, differing, in_words
 from fp8bench.schema.noise import NOISE
 from fp8bench.schema.record import Record, not_comparable, unlike_software
 from fp8bench.stats.certainty import Place, RowVerdict, holds_noise, noise_between, verdict_on_value
@@ -255,11 +255,10 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
     differ by more than those of one type do.
     """
     noise = noise_between(_place(record), _place(reference))
-    unlike = not_comparable(record, reference)
+    unlike, software = not_comparable(record, reference), unlike_software(record, reference)
     if unlike:
         how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
-        return Likeness(allow_mismatch, (f"{how} {', '.join(unlike)}",), noise)
-    software = unlike_software(record, reference)
+        return Likeness(allow_mismatch, (f"{how} {', '.join([*unlike, *software])}",), noise)
     return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else (), noise=noise)
 
 
@@ -288,7 +287,7 @@ def _names(row: Row, beside: Sequence[Row]) -> list[str]:
     if row.software is not None:
         softwares: list[Software] = [other.software for other in beside if other.software is not None]
         unlike = dict.fromkeys(name for other in softwares for name in differing(row.software, other))
-        names += [f"{name} {row.software.get(name) or 'unknown'}" for name in unlike]
+        names += [f"{name} {in_words(row.software, name)}" for name in unlike]
     return names
 
 

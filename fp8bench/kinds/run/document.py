@@ -18,6 +18,7 @@ from fp8bench.pricing.cost import break_even_usd_per_hour
 from fp8bench.records.select import in_micro_batches
 from fp8bench.report import document as doc
 from fp8bench.report.written import change, counted
+from fp8bench.schema.record import PROOF_VERSION
 
 SHORT_MARK = 24
 SHORT_MARKS = 48
@@ -184,6 +185,17 @@ def _machines(rows: Sequence[Row]) -> dict[str, set[str]]:
     return {instance: machines for instance, machines in found.items() if len(machines) > 1}
 
 
+def older_proofs(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield one note about the measured rows that were proved by older rules than today's, if there are any."""
+    measured = [row for row in rows if row.proof_version is not None]
+    older = [row for row in measured if (row.proof_version or 0) < PROOF_VERSION]
+    if older:
+        some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= OTHERS else f"{len(older)} rows"
+        which = "Every measured row was" if len(older) == len(measured) else f"{some}:"
+        versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
+        yield f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION})."
+
+
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
     """Yield what applies to all tables: notes on the Pareto front, a job, several batch sizes, and several machines."""
     if any(row.pareto for row in rows) and not view.columns:
@@ -199,6 +211,7 @@ def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
             f"Batch sizes differ ({', '.join(map(str, sizes))}): --group-by batch compares at the same batch, "
             "--best-batch each mode at its best."
         )
+    yield from older_proofs(rows)
     if view.group_by != "machine" and (several := _machines(rows)):
         counts = ", ".join(f"{len(machines)} of {instance}" for instance, machines in several.items())
         yield f"Machines differ ({counts}): --group-by machine compares on the same machine."

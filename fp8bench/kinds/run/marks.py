@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fp8bench.kinds.priced import PRICED_ELSEWHERE, WHAT_IF, Priced
 from fp8bench.kinds.run.unit_cost import APART, UnitTime
 from fp8bench.records.select import Measurement, execution
+from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
 from fp8bench.stats.telemetry import round_flags
@@ -93,6 +94,9 @@ def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:
     between = found.by_elapsed.between if found is not None else None
     if between is not None and between >= SPREAD:
         yield f"its processes differ by {between * 100:.1f} % (standard deviation): measure more --rounds"
+    checkouts = dict.fromkeys(str(checkout_of(one.environment)) for one in measurement.rounds)
+    if len(checkouts) > 1:
+        yield f"its rounds are of unlike commits of fp8bench: {', '.join(checkouts)}"
     if measurement.stopped:
         every = len(measurement.rounds) + len(measurement.stopped)
         last = measurement.stopped[-1]

@@ -38,7 +38,8 @@ class Row(Labelled, Frozen):
     micro-batches a step; null for a figure from elsewhere. cause: of a row that is not ok. run_id: the latest round's.
     machine: the id of its MachineIdentity. machine_label: the name given to it. software: what `schema.machine` derives
     from its environment. price_share_of: the instance of whose price usd_per_hour is a share. price_share: that share.
-    Both are null if the price of the row's complete own instance is paid.
+    Both are null if the price of the row's complete own instance is paid. proof_version: by which rules its rounds were
+    proved, the oldest; null for a figure that was not measured.
     """
 
     instance: str
@@ -110,6 +111,7 @@ class Row(Labelled, Frozen):
     machine: str | None = None
     machine_label: str | None = None
     software: dict[str, str | None] | None = None
+    proof_version: int | None = None
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
@@ -175,6 +177,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         price_source=price.source if price else None,
         price_share_of=priced.share_of,
         price_share=priced.share,
+        proof_version=min((one.proof_version for one in measurement.rounds if one.proof_version), default=None),
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )
     if record.status != "ok" or record.summary is None:

@@ -18,12 +18,10 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import digest, software_here, this_machines_identity
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.machine import variables_that_matter
 
 EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "price_per_gpu", "allow_busy"})
 """Settings that change nothing about what ranks do."""
-
-VARIABLES = ("NCCL_", "NVTE_", "TORCH_", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_", "GLOO_", "OMP_NUM_THREADS")
-"""Prefixes of variables that affect numbers. Their values are private to a site, so digests are compared."""
 
 AT_MOST = 4
 """The number of differences in one line."""
@@ -60,7 +58,8 @@ def _counted(gpus: Sequence[str]) -> str:
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, JsonValue]:
-    return {name: digest(value) for name, value in sorted(environ.items()) if name.startswith(VARIABLES)}
+    """Return digests, because values are private to a site."""
+    return {name: digest(value) for name, value in variables_that_matter(environ).items()}
 
 
 def judge(hellos: Sequence[Hello]) -> Verdict:

@@ -23,7 +23,8 @@ from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.record import Record
+from fp8bench.schema.machine import checkout_of
+from fp8bench.schema.record import Record, not_comparable
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
 """Outcomes in the order in which they are shown.
@@ -218,7 +219,9 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
     if not mine.ok:
         return _row(one.latest, "failed", _why_stopped(mine.latest), None, one)
     unlike = (*_unlike_work(mine.latest, one.latest), *likeness(mine.latest, one.latest, allow_mismatch=True).marks)
-    if unlike and not options.allow_mismatch:
+    # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
+    barred = _unlike_work(mine.latest, one.latest) or not_comparable(mine.latest, one.latest)
+    if barred and not options.allow_mismatch:
         return _row(one.latest, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
     marks = (*unlike, *_changed(mine, one))
     if mine.found is None or one.found is None:
@@ -265,6 +268,12 @@ def _changed(mine: Side, one: Side) -> list[str]:
     marks = []
     if mine.latest.attention != one.latest.attention:
         marks.append(f"attention {mine.latest.attention}, reference {one.latest.attention}")
+    checkouts = checkout_of(mine.latest.environment), checkout_of(one.latest.environment)
+    if None not in checkouts and checkouts[0] != checkouts[1]:
+        marks.append(f"fp8bench at commit {checkouts[0]}, reference at {checkouts[1]}")
+    proofs = mine.latest.proof_version, one.latest.proof_version
+    if proofs[0] != proofs[1]:
+        marks.append(f"proved by the rules of version {proofs[0]}, reference {proofs[1]}")
     stopped = mine.measurement.stopped
     if stopped:
         every = len(mine.measurement.rounds) + len(stopped)

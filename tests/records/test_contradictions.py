@@ -1,0 +1,285 @@
+"""A record is checked against itself: each edit of a sound one is found, named with its file, and left out."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import config, measured, parity, profile, published, replayed, reports_of, rounds, summary
+
+from fp8bench import registry
+from fp8bench.launch.assemble import assemble
+from fp8bench.records import layout, results
+from fp8bench.records.audit import verify
+from fp8bench.records.contradictions import contradictions
+from fp8bench.records.files import Broken
+from fp8bench.schema.files import ROOT
+from fp8bench.schema.record import Record
+from fp8bench.schema.throughput import ThroughputRecord
+
+Document = dict[str, Any]
+NOW = datetime(2026, 11, 21, 10, 15, tzinfo=UTC)
+MODELS = {entry.name: registry.load(entry).record for entry in registry.KINDS}
+FP8_STEP = profile(by_category={"gemm_fp8": 0.06, "attention": 0.03}, busy_s=0.09)
+LLM: Document = {"unit": "tokens", "sizes": {"sequence_length": 2048}}
+
+
+def sound(mode: str = "te-fp8", recipe: str | None = "delayed", **settings: Any) -> Record:
+    """A record as a launcher makes it, of two GPUs; with every figure that a summary can have."""
+    settled = config(mode, recipe, **{"world_size": 2, "steps": 21, "cuda_graphs": "auto", **settings})
+    facts = reports_of(settled)[0].facts
+    if facts is not None and settled.sequence_length is not None:
+        facts = facts.model_copy(
+            update={**LLM, "units_per_step": settled.batch_size * settled.sequence_length, "optimizer": "sgd"}
+        )
+    reports = reports_of(settled, 0.1, facts=facts)
+    first = reports[0]
+    assert first.samples is not None
+    assert first.evidence is not None
+    with_lead = [
+        report.model_copy(update={"samples": report.samples.model_copy(update={"host_lead_s": (0.05,) * 21})})
+        for report in reports
+        if report.samples is not None
+    ]
+    with_lead[0] = with_lead[0].model_copy(
+        update={"profile": FP8_STEP, "evidence": first.evidence.model_copy(update={"fp8_kernels": recipe is not None})}
+    )
+    return assemble(settled, with_lead, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW)
+
+
+def edited(edit: Callable[[Document], object], record: Record | None = None) -> Document:
+    document: Document = json.loads(layout.text_of(record or sound()))
+    edit(document)
+    return document
+
+
+def put(path: str, value: object) -> Callable[[Document], None]:
+    """Return an edit of one field. path: names and numbers, joined by dots."""
+    *parents, last = path.split(".")
+
+    def edit(document: Document) -> None:
+        place: Any = document
+        for step in parents:
+            place = place[int(step)] if step.isdigit() else place[step]
+        place[int(last) if last.isdigit() else last] = value
+
+    return edit
+
+
+def scale(path: str, by: float) -> Callable[[Document], None]:
+    def edit(document: Document) -> None:
+        place: Any = document
+        for step in path.split("."):
+            place = place[int(step)] if step.isdigit() else place[step]
+        put(path, place * by if isinstance(place, float) else int(place * by))(document)
+
+    return edit
+
+
+def all_of(*edits: Callable[[Document], object]) -> Callable[[Document], None]:
+    def edit(document: Document) -> None:
+        for one in edits:
+            one(document)
+
+    return edit
+
+
+def halve_samples(document: Document) -> None:
+    for rank in document["samples"]:
+        rank["step_s"] = [step / 2 for step in rank["step_s"]]
+
+
+def keep_steps(count: int) -> Callable[[Document], None]:
+    """Cut all samples short, and write the summary that the rest gives."""
+
+    def edit(document: Document) -> None:
+        for rank in document["samples"]:
+            for name in ("step_s", "host_s", "data_wait_s", "forward_s", "backward_s", "optimizer_s", "host_lead_s"):
+                rank[name] = rank[name][:count]
+            rank["loss"] = rank["loss"][: 2 + count]
+
+    return edit
+
+
+def duplicate_rank(document: Document) -> None:
+    document["samples"][1]["rank"] = 0
+
+
+def drop(name: str) -> Callable[[Document], None]:
+    return lambda document: document[name].pop()
+
+
+def lose(document: Document) -> None:
+    for rank in document["samples"]:
+        rank["loss"] = [None] * len(rank["loss"])
+
+
+def ten_times(document: Document) -> None:
+    """Ten times the units, and all that follows from them."""
+    for name in ("units_per_step", "throughput_per_s", "units_per_kwh", "flops_per_step"):
+        document["summary"][name] *= 10
+    document["summary"]["joules_per_unit"] /= 10
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        # A summary that its samples do not give.
+        (halve_samples, "timed_s|telemetry|step_time_s"),
+        (scale("summary.step_time_s", 0.5), "step_time_s"),
+        (scale("summary.median_step_s", 0.5), "median_step_s"),
+        (scale("summary.throughput_per_s", 2), "throughput_per_s"),
+        (scale("summary.throughput_per_s", 1 + 1e-8), "throughput_per_s"),
+        (put("summary.slow_steps", 3), "slow_steps"),
+        (put("summary.data_wait_s", 0.0), "data_wait_s"),
+        (put("summary.data_wait_share", 0.0), "data_wait_share"),
+        (scale("summary.host_s", 2), "host_s"),
+        (scale("summary.host_lead_s", 2), "host_lead_s"),
+        (put("summary.idle_share", 0.9), "idle_share"),
+        (scale("summary.backward_s", 0.1), "backward_s"),
+        (scale("summary.joules_per_unit", 0.5), "joules_per_unit"),
+        (scale("summary.units_per_kwh", 2), "units_per_kwh"),
+        (scale("summary.sm_clock_mhz", 2), "sm_clock_mhz"),
+        (put("summary.loss_last", 0.1), "loss_last"),
+        (put("summary.step_time_ci_s", [0.01, 0.02]), "interval"),
+        (scale("telemetry.0.energy_j", 0.5), "energy_j"),
+        (scale("telemetry.1.timed_s", 0.5), "telemetry of rank 1"),
+        # Units that the configuration does not give.
+        (scale("summary.units_per_step", 10), "units_per_step is 1,280, and 64 samples on 2 ranks are 128"),
+        (ten_times, "units_per_step is 1,280"),
+        (put("summary.units_per_step", 1024), "units_per_step is 1,024"),
+        (put("config.batch_size", 256), "256 samples on 2 ranks are 512"),
+        (put("config.grad_accumulation", 4), "accumulation"),
+        (put("summary.unit", "tokens"), "units"),
+        # Ranks.
+        (put("config.world_size", 8), "8 ranks"),
+        (put("config.world_size", 1), "1 rank"),
+        (drop("samples"), "samples are of rank 0, and it has 2 ranks"),
+        (duplicate_rank, "samples are of rank 0, 0"),
+        (drop("memory"), "memory are of rank 0"),
+        (drop("telemetry"), "telemetry are of rank 0"),
+        (put("telemetry.1.rank", 0), "telemetry are of rank 0, 0"),
+        (put("config.nodes", 3), "on 3 nodes"),
+        # Steps and losses.
+        (keep_steps(3), "rank 0 timed 3 steps, of at least 21"),
+        (keep_steps(1), "rank 0 timed 1 steps, of at least 21"),
+        (put("samples.0.data_wait_s", [0.01]), "data_wait_s"),
+        (put("samples.1.host_s", []), "host_s"),
+        (put("samples.1.loss", [7.0]), "losses"),
+        (lose, "not finite"),
+        (put("samples.1.loss.20", None), "not finite"),
+        # Status.
+        (put("parity.passed", False), "parity.passed is false"),
+        (put("parity", None), "no parity"),
+        (put("parity.logits_error", 0.9), "logits_error"),
+        (put("parity.leakage", 0.5), "leakage"),
+        (put("parity.separation", 0.1), "separation"),
+        (put("parity.reason", "the gradient is 0"), "reason"),
+        (put("cause", "crash"), "cause 'crash'"),
+        (put("reason", "it broke"), "reason"),
+        # Evidence.
+        (put("evidence.fp8", False), "evidence.fp8 is false"),
+        (all_of(put("config.mode", "baseline-bf16"), put("config.recipe", None)), "evidence.fp8 is true"),
+        (put("evidence.fp8_kernels", False), "fp8_kernels"),
+        (put("profile.by_category", {"gemm_bf16": 0.09}), "profile"),
+        (put("evidence.converted_layers", 500), "500 of 129 layers"),
+        (put("evidence.join", "none"), "evidence.join is none"),
+        (put("config.device", "cpu"), "device"),
+        (put("environment.device_name", None), "device"),
+        (all_of(put("config.compile", "off"), put("evidence.compile.enabled", True)), "compile"),
+        (
+            all_of(
+                put("config.cuda_graphs", "off"),
+                put("evidence.graph", json.loads(replayed().model_dump_json())),
+            ),
+            "graph",
+        ),
+        # The fingerprint, by which records are compared.
+        (put("fingerprint", {}), "fingerprint is empty"),
+        (put("fingerprint.workload", "vit-base"), "fingerprint.workload"),
+        (put("fingerprint.optimizer", "AdamW(lr=0.1)"), "fingerprint.optimizer"),
+        (put("fingerprint.accumulation", 2), "fingerprint.accumulation"),
+        (put("fingerprint.data", "device"), "fingerprint.data"),
+        (put("fingerprint.method_version", 2), "fingerprint.method_version"),
+        # Nothing is negative.
+        (put("summary.joules_per_unit", -5), "joules_per_unit"),
+        (put("telemetry.0.energy_j", -5), "energy_j"),
+        (put("memory.0.peak_allocated_bytes", -1), "peak_allocated_bytes"),
+        (put("samples.0.data_wait_s.3", -0.01), "data_wait_s"),
+        (put("summary.host_s", -1), "host_s"),
+    ],
+)
+def test_each_edit_of_a_sound_record_is_found(edit, said, tmp_path):
+    assert contradictions(sound()) == []
+    path = tmp_path / "p5" / "20261121T101500Z-te-fp8-delayed-3f9a1c.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(edited(edit)))
+    found = layout.whole(path, Record)
+
+    assert isinstance(found, Broken)
+    assert any(word in found.reason for word in said.split("|")), found.reason
+    assert str(path) in found.error.what
+    assert [bad.path for bad in verify(tmp_path, MODELS).bad] == [f"p5/{path.name}"]
+
+
+@pytest.mark.parametrize("factor", [2, 1 / 2048])
+def test_tokens_are_samples_times_their_length(factor):
+    record = sound("torchao-float8", "tensorwise", workload="llm-1b", sequence_length=2048)
+    assert contradictions(record) == []
+    (found, *_) = contradictions(Record.model_validate(edited(scale("summary.units_per_step", factor), record)))
+    assert "64 samples of 2,048 tokens on 2 ranks are 262,144" in found
+
+
+def test_micro_batches_divide_a_step_and_add_nothing():
+    assert contradictions(sound(grad_accumulation=4)) == []
+
+
+def test_what_an_older_record_could_not_hold_contradicts_nothing():
+    gone = ("median_step_s", "slow_steps", "host_lead_s", "idle_share", "joules_per_unit", "data_wait_s", "loss_first")
+    assert contradictions(Record.model_validate(edited(all_of(*(put(f"summary.{name}", None) for name in gone))))) == []
+
+
+@pytest.mark.parametrize("record", [measured(), *rounds(0.1, 0.2), published()])
+def test_what_the_tests_are_built_of_is_sound(record):
+    assert contradictions(record) == []
+
+
+def test_a_published_figure_is_checked_too():
+    faster = summary(0.1).model_copy(update={"throughput_per_s": 1.0})
+    assert "throughput_per_s" in contradictions(published(summary=faster))[0]
+    assert "units_per_step" in contradictions(published(summary=summary(0.1, units_per_step=64)))[0]
+
+
+def test_a_failed_run_may_have_samples_of_some_ranks_and_of_no_other():
+    failed = {"status": "failed", "reason": "rank 1 died", "summary": None, "cause": "crash"}
+    record = sound().model_copy(update=failed)
+    assert contradictions(record.model_copy(update={"samples": record.samples[:1]})) == []
+    assert contradictions(record.model_copy(update={"samples": record.samples[:1] * 2})) != []
+
+
+def test_an_invalid_one_has_failed_its_gate_and_says_so():
+    invalid = {"status": "invalid", "reason": "why", "summary": None, "parity": parity(passed=False), "cause": "parity"}
+    assert contradictions(sound().model_copy(update=invalid)) == []
+
+
+@pytest.mark.parametrize("folder", ["results", "evidence"])
+def test_every_committed_record_agrees_with_itself(folder):
+    audit = verify(ROOT / folder, {**MODELS, "throughput": ThroughputRecord})
+    assert audit.read > 90
+    assert audit.bad == ()
+
+
+class TestInAnotherFolder:
+    def test_a_record_among_those_of_another_instance_is_named_and_left_out(self, tmp_path: Path) -> None:
+        results.write(measured("h200-1x"), tmp_path)
+        path = results.write(measured("p5", run_id="moved"), tmp_path)
+        moved = path.rename(tmp_path / "h200-1x" / path.name)
+        found = results.read(tmp_path, ["p5", "h200-1x"])
+
+        assert [kept.record.instance for kept in found if kept.record.source == "measured"] == ["h200-1x"]
+        assert [(broken.path, broken.readable) for broken in found.broken] == [(moved, True)]
+        for wanted in ("p5", "h200-1x"):
+            assert [broken.path for broken in results.read(tmp_path, [wanted]).broken] == [moved]
+        assert [bad.path for bad in verify(tmp_path, MODELS).bad] == ["h200-1x/moved.json"]
