@@ -153,6 +153,7 @@ class ExecutedEvidence(Frozen):
     bound: float | None = Field(
         default=None, description="how far off gradients, update and scales might be; null in older records"
     )
+    update_bound: float | None = Field(default=None, description="on the update, if Adam made it; null: as the others")
 
 
 class Evidence(Frozen):

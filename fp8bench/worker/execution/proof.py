@@ -163,7 +163,7 @@ def complaint(errors: Errors, tolerance: Tolerance, lost: Collection[str] = ()) 
         "gradient_error": ("its gradients differ", of_weights),
         "update_error": (
             "what it makes of the weights differs",
-            max(of_weights, BY_ADAM) if errors.by_adam else of_weights,
+            update_bound(errors, tolerance),
         ),
         "weight_error": (f"what it makes of {errors.furthest} differs", min(MOST, OF_ONE_WEIGHT * of_weights)),
         "state_error": ("what it makes of fp8's scales differs", of_weights),
@@ -177,6 +177,11 @@ def complaint(errors: Errors, tolerance: Tolerance, lost: Collection[str] = ()) 
     return "; ".join(faults) or None
 
 
+def update_bound(errors: Errors, tolerance: Tolerance) -> float:
+    """Return how far off the change of all weights may be."""
+    return max(tolerance.input_gradient, BY_ADAM) if errors.by_adam else tolerance.input_gradient
+
+
 def to_evidence(errors: Errors, plain: Expected, tolerance: Tolerance) -> ExecutedEvidence:
     """Return the evidence for the record. tolerance: as in `complaint`."""
     found = {name: None if error is None else finite(error) for name, error in errors.values.items()}
@@ -185,6 +190,7 @@ def to_evidence(errors: Errors, plain: Expected, tolerance: Tolerance) -> Execut
         batch_size=plain.piece,
         furthest_weight=errors.furthest,
         bound=tolerance.input_gradient,
+        update_bound=update_bound(errors, tolerance) if errors.by_adam else None,
         **found,  # type: ignore[arg-type]
     )
 
