@@ -37,7 +37,9 @@ _ERRORS_WITHIN = {
 _OF_A_STEP = ("host_s", "data_wait_s")
 """Samples that each timed step has one of. Parts of a step may be of fewer: replayed steps have none."""
 
-_NEVER_FP8 = ("baseline-", "te-bf16")
+_FP8, _NEVER_FP8 = ("te-fp8", "torchao-float8"), ("baseline-", "te-bf16")
+"""How the names of fp8bench's own modes begin that run in fp8, and of those that do not. Others have names of their own.
+"""
 
 
 def contradictions(record: Record) -> list[str]:
@@ -137,7 +139,7 @@ def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
 
 
 def _of_precision(record: Record, evidence: Evidence, config: RunConfig) -> Iterator[str]:
-    if config.recipe is not None and not evidence.fp8:
+    if config.mode.startswith(_FP8) and not evidence.fp8:
         yield f"its mode is {config.mode_label}, and evidence.fp8 is false"
     if config.mode.startswith(_NEVER_FP8) and evidence.fp8:
         yield f"its mode is {config.mode_label}, and evidence.fp8 is true"
