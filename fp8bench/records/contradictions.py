@@ -38,8 +38,7 @@ _OF_A_STEP = ("host_s", "data_wait_s")
 """Samples that each timed step has one of. Parts of a step may be of fewer: replayed steps have none."""
 
 _FP8, _NEVER_FP8 = ("te-fp8", "torchao-float8"), ("baseline-", "te-bf16")
-"""How the names of fp8bench's own modes begin that run in fp8, and of those that do not. Others have names of their own.
-"""
+"""How the names of fp8bench's own modes begin that run in fp8, and of those that do not."""
 
 
 def contradictions(record: Record) -> list[str]:
