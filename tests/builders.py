@@ -388,7 +388,7 @@ def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **ch
         "parity": parity(),
         "samples": rank_samples(rank, step_s),
         "memory": RankMemory(rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32),
-        "telemetry": telemetry(rank),
+        "telemetry": telemetry(rank, timed_s=sum(step_s)),
     }
     return RankReport(rank=rank, **{**values, **changes})
 
