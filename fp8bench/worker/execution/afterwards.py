@@ -85,7 +85,7 @@ def require_still(
     _take_weights(parts, plain)
     loss, gradients = _of_plain(parts, plain, batch)
     before = _sums(parts)
-    found = float(launch(batch, NO_MARKS))
+    found = float(launch(batch, NO_MARKS).detach())
     now = _sums(parts)
     still = {name for name, then in before.items() if now[name] == then}
     loss_error = ratio(abs(found - loss), max(abs(loss), abs(fresh_loss)))
@@ -148,7 +148,7 @@ def _of_plain(parts: Parts, plain: nn.Module, batch: Batch) -> tuple[float, Mapp
                 loss = parts.workload.loss(plain, part) * (len(part.inputs) / size)
             if loss.requires_grad:
                 loss.backward()
-            total += float(loss)
+            total += float(loss.detach())
     if parts.strategy.sharded:
         return total, None
     gradients = {name: weight.grad for name, weight in trained_weights(plain).items() if weight.grad is not None}
