@@ -10,7 +10,7 @@ converted model, with the gradient at its output, and compared are
                        <dw', dw> / <dw, dw> is from 1, which rounding hardly moves and a factor does; and the same
                        error of a dozen groups of rows, since queries, keys and values in one may differ much in size
 
-Each has a bound of its own: what rounding alone does to this block in this number. The plain block therefore runs three
+Each has a bound of its own: what rounding alone does to this block in this number. The plain block therefore runs several
 times: as it is (bf16 autocast), in float32, and for an fp8 mode with its linear layers rounded (`rounding`). A gradient
 that is nothing but rounding (of a key's bias, by theory 0) has no error worth the name: it is judged by its size, and
 named in the record.
@@ -27,7 +27,7 @@ autocast for the end of a pass, and the backward of the first module for the end
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -39,9 +39,9 @@ from fp8bench.schema.rank import BlockParity
 from fp8bench.worker import recorded
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.plain_weights import Tie, by_plain_names, gradient_of, trained_weights
-from fp8bench.worker.recorded import Call, Glue, Run
+from fp8bench.worker.recorded import Call, Glue, Run, numbers
 from fp8bench.worker.relative import finite, norm
-from fp8bench.worker.rounding import rounded
+from fp8bench.worker.rounding import GRIDS, rounded
 
 OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01
 """A bound, by squares: so many times what rounding to fp8 and to bf16 do, and what no computation need stay below."""
@@ -53,21 +53,24 @@ NOISE = 0.5
 """From this error on by rounding alone, a gradient is rounding itself."""
 
 OF_NOISE = 10.0
-"""How many times larger than the plain block's such a gradient may be."""
-
-GLUE = 0.03
-"""The least bound on what lies between blocks: sums and reshapes, in float32 or bf16."""
+"""How many times larger than all of the plain block's, or smaller, such a gradient may be."""
 
 SCALED, FEW = 0.5, 64
-"""By what share of its bound a gradient's scale may be off; a weight of fewer numbers has no scale to speak of."""
+"""By what share of its bound a gradient's scale may be off. A weight of fewer numbers has no scale to speak of, and what
+rounding does to it once says little of the next time: it counts by sqrt(FEW / numbers) more.
+"""
 
-GROUPS, SMALL = 12, 256
-"""Groups of rows of a weight: a dozen divides what is packed in two, three, four or six. The fewest numbers of one."""
+GROUPS, ROWS, SMALL = 12, 8, 256
+"""Groups of rows of a weight: a dozen divides what is packed in two, three, four or six. The fewest rows and numbers of
+one.
+"""
 
 OF_GROUP = 1.5
 """How many times the bound of a weight applies to what rounding does to a group of its rows."""
 
 SHOWN = 3
+
+OTHER_SCALE = "is another multiple, by {error:.3g} (at most {bound:.3g})"
 
 Kind = Literal["output", "input gradient", "weight gradient"]
 
@@ -91,8 +94,7 @@ class Rounded:
 
     bf16: Sequence[Mapping[str, Part]]
     fp8: Sequence[Mapping[str, Part]]
-    more: Mapping[Kind, float] = field(default_factory=dict)
-    floor: float = FLOOR
+    more: Mapping[Kind, float]
 
 
 @dataclass(frozen=True)
@@ -183,8 +185,8 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     dtypes = (torch.float32, torch.bfloat16) if device.type == "cpu" else (torch.float32,)
     bf16 = [run for dtype in dtypes if (run := _in_dtype(block, call, names, device, dtype)) is not None]
     fp8 = []
-    if pair.rounding is not None:
-        with rounded(pair.plain, pair.rounding):
+    for full in GRIDS[:2] if pair.rounding is not None else ():
+        with rounded(pair.plain, pair.rounding, full):
             fp8.append(recorded.run(block, call, names, device))
     block.to(home)
     more = pair.more if bf16 else _at_least(pair.more)
@@ -203,8 +205,6 @@ def _in_dtype(
     """Return the plain block's run in another dtype; None if it does not run without autocast."""
     try:
         return recorded.run(block, call, names, device, dtype)
-    except torch.OutOfMemoryError:
-        raise
     except RuntimeError:
         block.zero_grad(set_to_none=True)
         return None
@@ -256,7 +256,7 @@ def _judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Pa
             [run[what] for run in rounding.bf16 if what in run],
             [run[what] for run in rounding.fp8 if what in run],
             found.get(what),
-            math.hypot(rounding.floor, rounding.more.get(part.kind, 0.0)),
+            math.hypot(FLOOR, rounding.more[part.kind]),
         )
     ]
 
@@ -268,22 +268,30 @@ def _judge(
     other rounding. floor: a bound on top of what these make, by squares.
     """
     other = found.tensors if found is not None else None
-    of_bf16 = math.hypot(*(_error(plain, one.tensors) for one in bf16), _storage(plain))
-    of_fp8 = math.hypot(*(_error(plain, one.tensors) for one in fp8))
+    mine = plain.tensors
+    few = max(1.0, (FEW / max(1, mine[0].numel())) ** 0.5) if plain.weight is not None and mine else 1.0
+    of_bf16 = few * math.hypot(*(_error(plain, one.tensors) for one in bf16), _storage(plain))
+    of_fp8 = few * max((_error(plain, one.tensors) for one in fp8), default=0.0)
     if max(of_bf16, of_fp8) > NOISE:
-        sizes = [_size(one.tensors) for one in (plain, *bf16, *fp8)]
-        size = math.inf if other is None and plain.tensors is not None else _share(_size(other), max(sizes))
-        return [Judged(plain, size, OF_NOISE, True, "is {error:.3g} times what rounding makes of it")]
+        return [_of_noise(plain, [_size(one.tensors) for one in (plain, *bf16, *fp8)], other)]
     bound = min(MOST, math.hypot(floor, OF_BF16 * of_bf16, OF_FP8 * of_fp8))
     judged = [Judged(plain, _error(plain, other), bound)]
-    if plain.weight is None or not plain.tensors or other is None or other[0].shape != plain.tensors[0].shape:
+    if plain.weight is None or not mine or other is None or other[0].shape != mine[0].shape:
         return judged
-    mine, theirs = plain.tensors[0], other[0]
-    if mine.numel() >= FEW:
-        judged.append(Judged(plain, _off_scale(mine, theirs), SCALED * bound, words="has {error:+.1%} another scale"))
-    if mine.dim() > 1 and mine.numel() >= GROUPS * SMALL and len(mine) >= GROUPS:
-        judged += _groups(plain, bf16, fp8, theirs, floor)
+    if mine[0].numel() >= FEW:
+        judged.append(Judged(plain, _off_scale(mine[0], other[0]), SCALED * bound, words=OTHER_SCALE))
+    if mine[0].dim() > 1 and len(mine[0]) >= GROUPS * ROWS and mine[0].numel() >= GROUPS * SMALL:
+        judged += _groups(plain, bf16, fp8, other[0], floor)
     return judged
+
+
+def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | None) -> Judged:
+    """Judge what is rounding by its size. sizes: of the plain model's runs."""
+    size = _size(other)
+    times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
+    if 0 < size < min(sizes) or size == 0 < min(sizes):
+        times = max(times, _share(min(sizes), size))
+    return Judged(plain, times, OF_NOISE, True, "is rounding, and {error:.3g} times as large or small (at most {bound:g})")
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, floor: float) -> list[Judged]:
@@ -296,7 +304,7 @@ def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tenso
     runs = [[grouped(one) for one in runs] for runs in (bf16, fp8)]
     for number, (mine, theirs) in enumerate(zip(grouped(plain), found.tensor_split(GROUPS), strict=True)):
         part = Part(f"{plain.what} in rows {number + 1}/{GROUPS}", plain.kind, [mine], weight=plain.weight)
-        of_bf16, of_fp8 = (math.hypot(*(_error(part, [one[number]]) for one in run)) for run in runs)
+        of_bf16, of_fp8 = (max((_error(part, [one[number]]) for one in run), default=0.0) for run in runs)
         if max(of_bf16, of_fp8) <= NOISE:
             bound = min(MOST, OF_GROUP * math.hypot(floor, OF_BF16 * of_bf16, OF_FP8 * of_fp8))
             judged.append(Judged(part, _error(part, [theirs]), bound))
@@ -317,8 +325,8 @@ def of_glue(
         for one, other in zip(plain.calls, converted.calls, strict=True)
         if one.simple != other.simple or list(map(_kind, one.given)) != list(map(_kind, other.given))
     ]
-    rounding = Rounded(list(map(_glue_parts, bf16)), list(map(_glue_parts, fp8)), more, GLUE)
-    return _judged(_glue_parts(plain), rounding, _glue_parts(converted)), faults
+    rounding = Rounded(list(map(_glue_parts, bf16)), list(map(_glue_parts, fp8)), more)
+    return _judged(_glue_parts(plain), rounding, _glue_parts(converted)), faults[:SHOWN]
 
 
 def _kind(tensor: Tensor) -> tuple[object, ...]:
@@ -346,7 +354,7 @@ def _other_calls(plain: Sequence[str], converted: Sequence[str]) -> str:
     return f"its forward pass makes {longer} calls than the plain model's, after {min(plain, converted, key=len)[-1]}"
 
 
-def numbers(judged: Sequence[Judged], blocks: int) -> BlockParity:
+def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
     """Return the numbers for the record. blocks: how many there are."""
     errors = [one for one in judged if not one.rounding]
 
@@ -388,7 +396,7 @@ def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
 
 def _apart(plain: Tensor, other: Tensor, through: Tensor | None) -> float:
     """Return the difference as a share of the tensor, or of what is left of it without what went through."""
-    mine, theirs = _numbers(plain).to(other.device), _numbers(other)
+    mine, theirs = numbers(plain).to(other.device), numbers(other)
     return _share(norm(theirs - mine), _least(mine, through))
 
 
@@ -396,14 +404,8 @@ def _least(values: Tensor, through: Tensor | None) -> float:
     """Return the size of values, or of what is left of them without what went through; the smaller that is not 0."""
     sizes = [norm(values)]
     if through is not None:
-        sizes.append(norm(values - _numbers(through).to(values.device)))
+        sizes.append(norm(values - numbers(through).to(values.device)))
     return min((size for size in sizes if size > 0), default=0.0)
-
-
-def _numbers(tensor: Tensor) -> Tensor:
-    """Return a tensor as floating-point numbers of at least 32 bits."""
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor.double()
 
 
 def _share(part: float, whole: float) -> float:
@@ -411,7 +413,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def _size(tensors: Sequence[Tensor] | None) -> float:
-    return math.hypot(*(norm(_numbers(one)) for one in tensors or ()))
+    return math.hypot(*(norm(numbers(one)) for one in tensors or ()))
 
 
 def _off_scale(plain: Tensor, other: Tensor) -> float:
@@ -425,5 +427,5 @@ def _storage(plain: Part) -> float:
     """Return what it does to store the residual stream and its gradient in bf16, as some libraries do."""
     if plain.through is None or not plain.tensors:
         return 0.0
-    made, through = map(_numbers, (*plain.tensors, plain.through))
+    made, through = map(numbers, (*plain.tensors, plain.through))
     return _share(math.hypot(*(norm(one.bfloat16() - one) for one in (made, through))), _least(made, through))

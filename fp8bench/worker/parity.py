@@ -40,6 +40,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -57,7 +58,7 @@ from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.recorded import Call, Glue, Recording, between, recording
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import explained, of_steps, rounded
+from fp8bench.worker.rounding import GRIDS, MOST, explained, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -66,6 +67,12 @@ _Found = TypeVar("_Found")
 ROOM = 4.0
 """The plain model stays on the GPU beside the converted one if so many times its weights are free: passes of both, the
 copies of weights that autocast makes, and a block's gradients, several times.
+"""
+
+
+OVER_BF16 = 2.0
+"""How many times further off than bf16 autocast alone a computation without fp8 may be, where that is more than a mode
+states: ReLUs turn a fifth of the gradient at the input of five layers.
 """
 
 
@@ -270,7 +277,7 @@ def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device,
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
-    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *wrong], by_block)
+    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *wrong], by_block, plain.of_bf16)
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
         write(found, workload.build(device), whole, model, strategy.part if early else None)
@@ -283,8 +290,8 @@ def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device,
 @dataclass
 class _Plain:
     """The plain model, perturbed, and what it showed. glue: as it is, then without autocast, and then rounded to fp8,
-    as far as it can be. rounding: what of it an fp8 mode rounds. alone: the errors that this makes of logits and input
-    gradient; None without fp8.
+    as far as it can be. rounding: what of it an fp8 mode rounds. of_bf16, alone: the errors that bf16 autocast and fp8
+    make of logits and input gradient; None without fp8.
     """
 
     model: nn.Module
@@ -292,6 +299,7 @@ class _Plain:
     calls: list[Call]
     glue: tuple[Glue, list[Glue], list[Glue]]
     rounding: modes.Rounding | None
+    of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
 
 
@@ -304,26 +312,26 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
     view = look(model, workload, batch, record=record)
     calls = record.calls
     glue = between(model, lambda: _loss(model, workload, batch), calls)
-    fp8, alone = [], None
-    if rounding is not None:
-        with rounded(model, rounding):
-            other = look(model, workload, batch)
-            fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
-        alone = logits_error(view.logits, other.logits), relative_error([view.input_gradient], [other.input_gradient])
-    in_float32 = [_without_autocast(model, workload, batch, calls)]
-    return _Plain(model.to(place), view, calls, (glue, [one for one in in_float32 if one], fp8), rounding, alone)
-
-
-def _without_autocast(model: nn.Module, workload: Workload, batch: Batch, calls: Sequence[Call]) -> Glue | None:
-    """Return what lies between the blocks in float32; None if it does not run without autocast."""
-    off = torch.autocast(batch.inputs.device.type, enabled=False)
+    bf16, of_bf16, fp8, alone = [], (0.0, 0.0), [], None
     try:
-        return between(model, lambda: _loss(model, workload, batch, off), calls)
-    except torch.OutOfMemoryError:
-        raise
+        off = partial(torch.autocast, batch.inputs.device.type, enabled=False)
+        of_bf16 = apart(view, look(model, workload, batch, off()))
+        bf16.append(between(model, lambda: _loss(model, workload, batch, off()), calls))
     except RuntimeError:
+        # It does not run without autocast, or there is no room for it in float32.
         model.zero_grad(set_to_none=True)
-        return None
+    for full in GRIDS if rounding is not None else ():
+        with rounded(model, rounding, full):
+            found = apart(view, look(model, workload, batch))
+            fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
+        alone = found if alone is None else (max(alone[0], found[0]), max(alone[1], found[1]))
+    return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
+
+
+def apart(plain: View, other: View) -> tuple[float, float]:
+    """Return the errors of logits and input gradient."""
+    of_logits = logits_error(plain.logits, other.logits)
+    return of_logits, relative_error([plain.input_gradient], [other.input_gradient])
 
 
 def _place(model: nn.Module) -> torch.device:
@@ -387,10 +395,11 @@ def _by_block(
             lambda: _loss(model, workload, batch, mode.forward_context()),
             plain.calls,
             lambda gradients: by_plain_names(found, gradients, shapes),
+            scale,
         )
         more, faults = blocks.of_glue(*plain.glue, glue, pair.more)
         compared += more
-    return blocks.numbers(compared, len({call.block for call in plain.calls})), [*faults, *blocks.faults_of(compared)]
+    return blocks.measured(compared, len({call.block for call in plain.calls})), [*faults, *blocks.faults_of(compared)]
 
 
 def _loss(
@@ -435,13 +444,15 @@ def compare(
     rounding: tuple[float, float] | None = None,
     found: Sequence[str] = (),
     by_block: BlockParity | None = None,
+    of_bf16: tuple[float, float] = (0.0, 0.0),
 ) -> Parity:
     """Measure and judge. A number that is not finite never passes. rounding: the errors of logits and gradient that
     rounding alone makes, from which the bounds on them follow; None if the tolerance is all. found: faults by name and
-    by block, in words. by_block: the numbers of the blocks.
+    by block, in words. by_block: the numbers of the blocks. of_bf16: the errors that bf16 autocast makes.
     """
+    tolerance = _widened(tolerance, of_bf16)
     if rounding is not None:
-        tolerance = explained(*rounding, modes.BF16_TOLERANCE, tolerance)
+        tolerance = explained(*rounding, _widened(modes.BF16_TOLERANCE, of_bf16), tolerance)
     own, others = centred(plain.logits), centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
@@ -465,6 +476,13 @@ def compare(
         blocks=by_block,
         **{name: finite(value) for name, value in measured.items()},
     )
+
+
+def _widened(bounds: Tolerance, of_bf16: tuple[float, float]) -> Tolerance:
+    """Return bounds of at least OVER_BF16 times what bf16 autocast does to the plain model."""
+    errors = {"logits": of_bf16[0], "input_gradient": of_bf16[1]}
+    wider = {name: min(MOST, OVER_BF16 * error) for name, error in errors.items() if math.isfinite(error)}
+    return bounds.model_copy(update={name: max(bound, getattr(bounds, name)) for name, bound in wider.items()})
 
 
 def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> list[str]:

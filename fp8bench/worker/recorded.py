@@ -125,13 +125,13 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
                 return None
             gradients: list[Tensor | None] = [None] * len(differentiable(output))
             call = Call(name, arguments, mapped(keep, output), torch.is_autocast_enabled(kind), gradients)
-            numbers = count()
+            places = count()
 
             def tapped(one: Tensor) -> Tensor:
                 if not one.requires_grad:
                     return one
                 found.marks.append(torch.zeros((), device=one.device, requires_grad=True))
-                through: Tensor = _Tap.apply(one, found.marks[-1], partial(_caught, gradients, next(numbers), found.place))
+                through: Tensor = _Tap.apply(one, found.marks[-1], partial(_caught, gradients, next(places), found.place))
                 return through
 
             found.calls.append(call)
@@ -161,7 +161,7 @@ class _Tap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         ctx.catch(gradients[0])
-        return gradients[0], gradients[0].new_zeros(()), None
+        return gradients[0], torch.zeros((), device=gradients[0].device), None
 
 
 def forward(
@@ -206,10 +206,11 @@ def between(
     lossy: Callable[[], tuple[Tensor, Tensor]],
     calls: Sequence[Call],
     names: Callable[[Mapping[str, Tensor | None]], Mapping[str, Tensor | None]] = dict,
+    scale: float = 1.0,
 ) -> Glue:
     """Run what lies between the blocks, forward and backward. lossy: runs the model, and returns the tensor that takes
     the gradient at the input, and the loss. names: turns gradients of the model's weights into those of the plain
-    model's.
+    model's. scale: of the backward pass, whose results are divided by it again.
 
     Backward starts from the loss, and from seeded noise at the arguments of each call, as large as the gradients that
     went through it.
@@ -225,7 +226,7 @@ def between(
         queue = waiting[name]
         # A call too many is found by the order of calls.
         call = queue.popleft() if len(queue) > 1 else queue[0]
-        size = max(map(norm, call.at_outputs), default=0.0)
+        size = max((norm(numbers(one)) for one in call.at_outputs), default=0.0)
         given = leaves((args, kwargs))
         for one in differentiable(given):
             roots.append((one, _noise(one, size, seed=len(roots))))
@@ -241,7 +242,7 @@ def between(
     if loss.grad_fn is not None:
         roots.append((loss, torch.ones_like(loss)))
     if roots:
-        torch.autograd.backward([one for one, _ in roots], [gradient for _, gradient in roots])
+        torch.autograd.backward([one for one, _ in roots], [scale * gradient for _, gradient in roots])
     inside = {weight for block in blocks for weight in block.parameters()}
     weights = {name: one.grad if one in inside else gradient_of(one) for name, one in trained_weights(model).items()}
     passed = [
@@ -249,11 +250,12 @@ def between(
             name,
             [_finite(one) for one in given if isinstance(one, Tensor)],
             [one for one in given if isinstance(one, SIMPLE)],
-            list(map(gradient_at, outputs)),
+            [gradient_at(one) / scale for one in outputs],
         )
         for name, given, outputs in came
     ]
-    result = Glue(passed, loss.detach(), gradient_at(inputs), names(weights))
+    scaled = {name: None if one is None else one / scale for name, one in weights.items()}
+    result = Glue(passed, loss.detach(), gradient_at(inputs) / scale, names(scaled))
     model.zero_grad(set_to_none=True)
     return result
 
@@ -262,13 +264,15 @@ def between(
 def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[..., Any]) -> Iterator[list[nn.Module]]:
     """Let `stand_in` compute for the blocks of these names, each called with its name; yields the blocks."""
     blocks = [model.get_submodule(name) for name in names]
-    own = [block.__dict__.get("forward") for block in blocks]
+    own = []
     for name, block in zip(names, blocks, strict=True):
+        own.append(block.__dict__.get("forward"))
         block.__dict__["forward"] = partial(stand_in, name)
     try:
         yield blocks
     finally:
-        for block, forward in zip(blocks, own, strict=True):
+        # Backwards, since one block may have several names.
+        for block, forward in reversed(list(zip(blocks, own, strict=True))):
             if forward is None:
                 del block.__dict__["forward"]
             else:
@@ -310,6 +314,12 @@ def gradient_at(tensor: Tensor) -> Tensor:
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
+def numbers(tensor: Tensor) -> Tensor:
+    """Return a tensor as real floating-point numbers of at least 32 bits."""
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor.double()
+
+
 def _opaque(values: Any) -> bool:
     """Return whether tensors with a gradient are hidden in an object."""
     objects = [vars(one) for one in leaves(values) if not isinstance(one, Tensor) and hasattr(one, "__dict__")]
@@ -317,8 +327,9 @@ def _opaque(values: Any) -> bool:
 
 
 def _without_autocast(call: Call, device: torch.device) -> torch.dtype | None:
-    """Return float32 where a model runs without the autocast under which the call was recorded: it would have this."""
-    return torch.float32 if call.autocast and not torch.is_autocast_enabled(device.type) else None
+    """Return float32 where a model runs without the bf16 autocast under which the call was recorded."""
+    on = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16
+    return torch.float32 if call.autocast and not on else None
 
 
 def _leaf(value: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:

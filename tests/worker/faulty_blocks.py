@@ -157,6 +157,10 @@ def zeros(_module, _before, x, *_args, **_kwargs):
     return torch.zeros_like(x)
 
 
+def no_mlp(layer, _before, x):
+    return x.new_zeros(*x.shape[:-1], layer.out_features)
+
+
 def no_attention(_module, _before, hidden_states, **_kwargs):
     return torch.zeros_like(hidden_states), None
 
