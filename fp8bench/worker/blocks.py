@@ -363,8 +363,10 @@ def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
         return None if any(map(math.isnan, found)) else finite(max(found, default=0.0))
 
     closest = max(errors, key=lambda one: one.share, default=None)
-    compared = {one.part.weight for one in errors if one.part.weight}
-    noise = {one.part.weight for one in judged if one.rounding and one.part.weight} - compared
+    every = {one.part.weight for one in judged if one.part.weight}
+    # A gradient that a weight has in its block alone is compared there alone.
+    judged_by_error = {one.part.weight for one in errors if one.part.tensors is not None}
+    noise = {name for one in judged if one.rounding and (name := one.part.weight)} - judged_by_error
     return BlockParity(
         blocks=blocks,
         output_error=worst("output"),
@@ -372,15 +374,18 @@ def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
         weight_gradient_error=worst("weight gradient"),
         of_bound=finite(closest.share) if closest else 0.0,
         closest=closest.part.what if closest else "",
-        compared_weights=len(compared),
+        compared_weights=len(every - noise),
         rounding_weights=tuple(counted(sorted(noise))),
     )
 
 
 def faults_of(judged: Sequence[Judged]) -> list[str]:
-    """Return what exceeds its bound, in words, the worst first."""
-    faults = sorted((one for one in judged if not one.error <= one.bound), key=lambda one: -one.share)
-    return list(dict.fromkeys(one.fault for one in faults))[:SHOWN]
+    """Return what exceeds its bound, in words, the worst first; of one weight only the first."""
+    first: dict[str, Judged] = {}
+    for one in judged:
+        if not one.error <= one.bound:
+            first.setdefault(one.part.weight or one.part.what, one)
+    return [one.fault for one in sorted(first.values(), key=lambda one: -one.share)[:SHOWN]]
 
 
 def _error(plain: Part, other: Sequence[Tensor] | None) -> float:

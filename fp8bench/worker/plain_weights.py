@@ -92,7 +92,7 @@ def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: M
         if not tie.fits(plain, converted):
             mine = [tuple(converted[name]) for name in tie.trained]
             theirs = [tuple(plain[name]) for name in tie.plain]
-            faults.append(f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain)} of {theirs}")
+            faults.append(f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain) or 'weight'} of {theirs}")
     return faults
 
 
@@ -141,7 +141,7 @@ def _stacked(shapes: Sequence[torch.Size]) -> tuple[int, ...] | None:
     if len(shapes) == 1:
         return tuple(shapes[0])
     widths = {shape[1:] if shape else None for shape in shapes}
-    if len(widths) > 1 or None in widths:
+    if len(widths) != 1 or None in widths:
         return None
     return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 

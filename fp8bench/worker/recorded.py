@@ -1,8 +1,8 @@
 """Calls of a model's blocks: recorded in one pass, run again on one block, or left out to run what lies between.
 
-A block is an element of the model's list of repeated blocks, or an outermost module beside them that has weights: the
-embedding, the last norm, the head. What a block gives in an object that is neither a container nor a dataclass cannot
-be told apart; such a block counts as part of what lies between.
+A block is an element of the model's list of repeated blocks, or an outermost module that is called beside them and has
+weights: the embedding, the last norm, the head. What a block gives in an object that is neither a container nor a
+dataclass cannot be told apart; such a block counts as part of what lies between.
 """
 
 import math
@@ -79,20 +79,26 @@ class Glue:
     weights: Mapping[str, Tensor | None]
 
 
-def block_names(model: nn.Module) -> list[str]:
-    """Return the dotted names of the model's blocks, in the model's order."""
+def _candidates(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules with weights that are blocks if they are not called within another one: not the model, what
+    holds repeated blocks, or a plain sequence with most of the weights.
+    """
     repeated = set(map(id, repeated_blocks(model)))
+    whole = _size(model)
 
-    def walk(module: nn.Module, prefix: str) -> Iterator[str]:
-        for name, child in module.named_children():
-            if id(child) in repeated:
-                yield prefix + name
-            elif any(id(inner) in repeated for inner in child.modules()):
-                yield from walk(child, f"{prefix}{name}.")
-            elif trained_weights(child):
-                yield prefix + name
+    def holds_blocks(module: nn.Module) -> bool:
+        trunk = type(module).forward is nn.Sequential.forward and 2 * _size(module) > whole
+        return trunk or any(id(inner) in repeated for inner in module.modules() if inner is not module)
 
-    return list(walk(model, ""))
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if module is not model and trained_weights(module) and (id(module) in repeated or not holds_blocks(module))
+    }
+
+
+def _size(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())
 
 
 @dataclass(frozen=True)
@@ -112,16 +118,17 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
     kind = next(model.parameters()).device.type
     keep = partial(_leaf, device=found.place)
 
-    def record(name: str, block: nn.Module) -> None:
-        came: list[Any] = []
+    running: list[Any] = []
 
+    def record(name: str, block: nn.Module) -> None:
         def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
+            outermost = torch.is_grad_enabled() and not any(running)
             # Before the block, which may change its input in place.
-            came.append(mapped(keep, (args, kwargs)) if torch.is_grad_enabled() else None)
+            running.append(mapped(keep, (args, kwargs)) if outermost else None)
 
         def after(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
-            arguments = came.pop()
-            if not torch.is_grad_enabled() or _opaque((arguments, output)) or not differentiable(output):
+            arguments = running.pop()
+            if arguments is None or _opaque((arguments, output)) or not differentiable(output):
                 return None
             gradients: list[Tensor | None] = [None] * len(differentiable(output))
             call = Call(name, arguments, mapped(keep, output), torch.is_autocast_enabled(kind), gradients)
@@ -141,8 +148,8 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
         hooks.callback(block.register_forward_hook(after, with_kwargs=True).remove)
 
     with ExitStack() as hooks:
-        for name in block_names(model):
-            record(name, model.get_submodule(name))
+        for name, block in _candidates(model).items():
+            record(name, block)
         yield
 
 

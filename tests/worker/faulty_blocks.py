@@ -288,8 +288,8 @@ def untied_names(model):
     model.model.layers[8].forward = model.model.layers[7].forward
 
 
-def gate_and_up_exchanged(model):
-    mlp = model.model.layers[7].mlp
+def gate_and_up_exchanged(model, number=7):
+    mlp = model.model.layers[number].mlp
     mlp.forward = lambda x: mlp.down_proj(mlp.act_fn(mlp.up_proj(x)) * mlp.gate_proj(x))
 
 

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from fp8bench.workloads.llama import LLM1B
 from fp8bench.workloads.protocol import Batch
 
 WIDTH, WORDS, TOKENS, IMAGE, CLASSES = 32, 64, 16, 16, 10
@@ -409,3 +411,18 @@ class PlainModel:
     def loss(self, model, batch):
         logits = model(batch.inputs)
         return F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten())
+
+
+class DeepLlama(LLM1B):
+    """As deep as llm-1b, and narrow. Its weights are scaled: each layer has the gain of one that is 2048 wide."""
+
+    architecture: ClassVar = dict(
+        hidden_size=128,
+        num_hidden_layers=18,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=512,
+        vocab_size=512,
+        rope_theta=500_000,
+    )
+    usual_length: ClassVar = 64

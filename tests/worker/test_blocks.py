@@ -1,38 +1,22 @@
 """Faults of conversions, planted one by one: the gate refuses each and names the block or the weight."""
 
 import math
-from typing import ClassVar
 
 import pytest
 import torch
 from worker import faulty_blocks as faulty
 from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, replaced, stale, stale_at_once
+from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.worker import parity
 from fp8bench.workloads import llama
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
-from fp8bench.workloads.llama import LLM1B
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
 LAYER = "model.layers.7"
-
-
-class DeepLlama(LLM1B):
-    """As deep as llm-1b, and narrow. Its weights are scaled: each layer has the gain of one that is 2048 wide."""
-
-    architecture: ClassVar = dict(
-        hidden_size=128,
-        num_hidden_layers=18,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=512,
-        vocab_size=512,
-        rope_theta=500_000,
-    )
-    usual_length: ClassVar = 64
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +95,7 @@ VIT = {
     "attention across the batch in one layer": (replaced("blocks.1", faulty.across_in_one), "blocks.1"),
     "no positions": (faulty.without_positions, "what is given to blocks.0"),
     "positions untrained": (faulty.positions_untrained, "the gradient of pos_embed"),
-    "no class token": (faulty.without_class_token, "what is given to blocks.0"),
+    "no class token": (faulty.without_class_token, "the gradient of cls_token"),
     "a last norm that is nothing": (replaced("norm", faulty.identity), "norm"),
     "the queries of packed weights untrained": (
         gradients("blocks.1.attn.qkv.weight", faulty.first_rows_untrained),
