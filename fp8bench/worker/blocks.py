@@ -261,9 +261,7 @@ def _judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Pa
     ]
 
 
-def _judge(
-    plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part | None, floor: float
-) -> list[Judged]:
+def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part | None, floor: float) -> list[Judged]:
     """Judge one part; of a weight's gradient also its scale and groups of its rows. bf16, fp8: the plain model's, under
     other rounding. floor: a bound on top of what these make, by squares.
     """
@@ -291,7 +289,9 @@ def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | Non
     times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
     if 0 < size < min(sizes) or size == 0 < min(sizes):
         times = max(times, _share(min(sizes), size))
-    return Judged(plain, times, OF_NOISE, True, "is rounding, and {error:.3g} times as large or small (at most {bound:g})")
+    return Judged(
+        plain, times, OF_NOISE, True, "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
+    )
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, floor: float) -> list[Judged]:

@@ -92,7 +92,9 @@ def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: M
         if not tie.fits(plain, converted):
             mine = [tuple(converted[name]) for name in tie.trained]
             theirs = [tuple(plain[name]) for name in tie.plain]
-            faults.append(f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain) or 'weight'} of {theirs}")
+            faults.append(
+                f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain) or 'weight'} of {theirs}"
+            )
     return faults
 
 

@@ -138,7 +138,9 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
                 if not one.requires_grad:
                     return one
                 found.marks.append(torch.zeros((), device=one.device, requires_grad=True))
-                through: Tensor = _Tap.apply(one, found.marks[-1], partial(_caught, gradients, next(places), found.place))
+                through: Tensor = _Tap.apply(
+                    one, found.marks[-1], partial(_caught, gradients, next(places), found.place)
+                )
                 return through
 
             found.calls.append(call)
@@ -176,7 +178,9 @@ def forward(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the arguments of the call that take a gradient, and the outputs. dtype: of floats, without autocast."""
     with torch.autocast(device.type, enabled=False) if dtype or not call.autocast else nullcontext():
-        arguments = mapped(partial(_leaf, device=device, dtype=dtype or _without_autocast(call, device)), call.arguments)
+        arguments = mapped(
+            partial(_leaf, device=device, dtype=dtype or _without_autocast(call, device)), call.arguments
+        )
         # Copies, since a block may change its input in place.
         args, kwargs = mapped(lambda one: one.clone() if one.requires_grad else one, arguments)
         return differentiable(arguments), differentiable(block(*args, **kwargs))

@@ -372,7 +372,12 @@ class InARow(nn.Sequential):
 
     def __init__(self):
         super().__init__(
-            nn.Flatten(), nn.Linear(3 * IMAGE * IMAGE, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, CLASSES)
+            nn.Flatten(),
+            nn.Linear(3 * IMAGE * IMAGE, 64),
+            nn.ReLU(),
+            nn.Linear(64, 64),
+            nn.ReLU(),
+            nn.Linear(64, CLASSES),
         )
 
 

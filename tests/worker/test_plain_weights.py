@@ -84,7 +84,10 @@ W = "blocks.0.qkv.weight"
 Q, K, V = (f"blocks.0.{one}.weight" for one in "qkv")
 NORMS = ("blocks.1.norm.weight", "blocks.3.norm.weight")
 LIES = {
-    "equal shapes swapped": (dict(zip(NORMS, reversed(NORMS), strict=True)), f"{NORMS[0]} does not hold the numbers of"),
+    "equal shapes swapped": (
+        dict(zip(NORMS, reversed(NORMS), strict=True)),
+        f"{NORMS[0]} does not hold the numbers of",
+    ),
     "rows swapped": ({W: (K, Q, V)}, f"{W} does not hold the numbers of {K}, {Q}, {V}"),
     "a name left out": ({W: (Q, V)}, f"does not train {K}"),
     "a name twice": ({W: (Q, K, K)}, f"does not train {V}"),
