@@ -26,13 +26,13 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.batches import Batches
-from fp8bench.worker.blocks import block_names, by_plain_names
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, SMALL
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
 from fp8bench.worker.parallel import agreement
-from fp8bench.worker.plain_weights import as_plain, ties, trained_weights
+from fp8bench.worker.plain_weights import as_plain, by_plain_names, ties, trained_weights
+from fp8bench.worker.recorded import block_names
 from fp8bench.worker.relative import ratio
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
