@@ -185,9 +185,10 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     dtypes = (torch.float32, torch.bfloat16) if device.type == "cpu" else (torch.float32,)
     bf16 = [run for dtype in dtypes if (run := _in_dtype(block, call, names, device, dtype)) is not None]
     fp8 = []
-    for full in GRIDS[:2] if pair.rounding is not None else ():
-        with rounded(pair.plain, pair.rounding, full):
-            fp8.append(recorded.run(block, call, names, device))
+    if pair.rounding is not None:
+        for full in GRIDS[:2]:
+            with rounded(pair.plain, pair.rounding, full):
+                fp8.append(recorded.run(block, call, names, device))
     block.to(home)
     more = pair.more if bf16 else _at_least(pair.more)
     plain = _parts(call, as_is, _through(call, as_is, device))

@@ -26,13 +26,13 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.batches import Batches
+from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, SMALL
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, ties, trained_weights
-from fp8bench.worker.recorded import block_names
 from fp8bench.worker.relative import ratio
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -164,13 +164,12 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
     if next(model.parameters()).device == device:
         yield
         return
-    names = block_names(model)
-    inside = {id(one) for name in names for one in model.get_submodule(name).parameters()}
+    blocks = list(repeated_blocks(model))
+    inside = {id(one) for block in blocks for one in block.parameters()}
     for tensor in (*(one for one in model.parameters() if id(one) not in inside), *model.buffers()):
         tensor.data = tensor.data.to(device)
     with ExitStack() as hooks:
-        for name in names:
-            block = model.get_submodule(name)
+        for block in blocks:
             hooks.callback(block.register_forward_pre_hook(lambda block, _args: block.to(device) and None).remove)
             hooks.callback(block.register_forward_hook(lambda block, _args, _out: block.cpu() and None).remove)
         yield
