@@ -180,8 +180,8 @@ def _compared(parts: Parts, plain: Mapping[str, Tensor]) -> tuple[float, list[st
     whose gradient is more than rounding.
     """
     shapes = {name: gradient.shape for name, gradient in plain.items()}
-    scale, of_model = parts.gradient_scale(), ties(parts.mode, parts.plain)
-    mine = {name: gradient_of(weight) / scale for name, weight in trained_weights(parts.plain).items()}
+    of_model = ties(parts.mode, parts.plain)
+    mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
     found = by_plain_names(of_model, mine, shapes)
     squares = {name: _square(gradient) for name, gradient in plain.items()}
     usual = sum(squares.values()) / max(1, sum(gradient.numel() for gradient in plain.values()))

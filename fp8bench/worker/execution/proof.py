@@ -91,7 +91,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     fresh_loss: the plain model's before any step, as the gate saw it. A number that is not finite stays so, and passes
     no limit.
     """
-    trained, scale = dict(parts.plain.named_parameters()), parts.gradient_scale()
+    trained = dict(parts.plain.named_parameters())
     change, gradient, moments, spread = (_Sums(parts, plain.weights) for _ in range(4))
     for name, expected in plain.weights.items():
         weight = trained[name]
@@ -104,7 +104,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
             mean /= dist.get_world_size(group)
             spread.add(name, found - mean, mean)
         wanted = _double(plain.gradients[name], parts)
-        gradient.add(name, _double(gradient_of(weight), parts) / scale - wanted, wanted)
+        gradient.add(name, _double(gradient_of(weight), parts) - wanted, wanted)
         for key, states in plain.states.items():
             kept = parts.optimizer.state.get(weight, {}).get(key)
             wanted = _moment(key, _double(states[name], parts))
