@@ -9,12 +9,13 @@ the plain model with the same weights computes what it should have found:
   after_gradient_error  |g' - g| / |g|, of all weights together; of no sharded ones, whose gradients are parts: there
                         the plain model computes the loss alone, with one block on the GPU at a time
 
-Every weight that has a gradient must also get one, and must move. The batch is new because a batch that is learned by
+Every weight that has a gradient must also get one, and must move; and every quarter of the samples must have its share
+in it (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new because a batch that is learned by
 heart has next to no gradient.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.parallel.shards import local
-from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, SMALL
+from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, small
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, ties, trained_weights
@@ -37,6 +38,14 @@ from fp8bench.worker.relative import ratio
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 SHOWN = 3
+
+PARTS = ((False, 0), (False, 1), (True, 0), (True, 1))
+
+FEW = 65_536
+"""Elements of the weights whose gradients are told apart by samples: norms, biases, small layers."""
+
+OF_SAMPLES, HELD = 0.5, 0.1
+"""How far from 1 a share may be, and below which share of the gradient a part's own is too small to tell."""
 
 DIMENSIONS = {"images": 1, "tokens": 2}
 """How many of the first dimensions of a batch's inputs count units."""
@@ -83,25 +92,28 @@ def require_still(
     batch = next(Batches(unseen, size, group + config.world_size, parts.device))
     plain = _on_host(unseen, parts) if parts.strategy.sharded else unseen.build(parts.device)
     _take_weights(parts, plain)
-    loss, gradients = _of_plain(parts, plain, batch)
+    expected = _of_plain(parts, unseen, plain, batch)
     before = _sums(parts)
     found = float(launch(batch, NO_MARKS).detach())
     now = _sums(parts)
     still = {name for name, then in before.items() if now[name] == then}
-    loss_error = ratio(abs(found - loss), max(abs(loss), abs(fresh_loss)))
+    loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), abs(fresh_loss)))
     faults = []
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     gradient_error = None
-    if gradients is not None:
-        gradient_error, missing, taught = _compared(parts, gradients)
+    if expected.gradients is not None:
+        gradient_error, missing, taught, of_samples = _compared(parts, expected.gradients, expected.of_samples)
         still &= taught
         bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
         if not gradient_error <= bound:
             faults.append(f"its gradients differ by {gradient_error:.3g} (at most {bound:.3g})")
         if missing:
             faults.append(f"{len(missing)} weights get no gradient: {', '.join(missing[:SHOWN])}")
-    if config.optimizer != "none" and still and (gradients is not None or len(still) == len(before)):
+        if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
+            told = ", ".join(f"{share:.2f}" for share in of_samples)
+            faults.append(f"its gradients are not those of all samples: parts of the batch count {told} times")
+    if config.optimizer != "none" and still and (expected.gradients is not None or len(still) == len(before)):
         faults.append(f"{len(still)} of {len(before)} weights do not move: {', '.join(sorted(still)[:SHOWN])}")
     with agreement():
         if faults:
@@ -137,25 +149,67 @@ def _take_weights(parts: Parts, plain: nn.Module) -> None:
             buffer.copy_(parts.strategy.whole(name, buffers[name]))
 
 
-def _of_plain(parts: Parts, plain: nn.Module, batch: Batch) -> tuple[float, Mapping[str, Tensor] | None]:
-    """Return the plain model's loss, and the mean over ranks of its gradients; no gradients if weights are sharded."""
-    piece, size = int(stated(parts.workload, "piece")), len(batch.inputs)
-    total = 0.0
-    with torch.set_grad_enabled(not parts.strategy.sharded), _on_device_in_turn(plain, parts.device):
-        for first in range(0, size, piece):
-            part = Batch(*(tensor[first : first + piece] for tensor in batch))
-            with bf16_autocast(parts.device):
-                loss = parts.workload.loss(plain, part) * (len(part.inputs) / size)
-            if loss.requires_grad:
-                loss.backward()
-            total += float(loss.detach())
-    if parts.strategy.sharded:
-        return total, None
-    gradients = {name: weight.grad for name, weight in trained_weights(plain).items() if weight.grad is not None}
-    for gradient in gradients.values():
-        dist.all_reduce(gradient)
-        gradient /= dist.get_world_size()
-    return total, gradients
+@dataclass(frozen=True)
+class _Plain:
+    """What the plain model finds: its loss, and gradients by name, the mean over ranks; none if weights are sharded.
+    of_samples: for each quarter of the samples, what it adds to the gradients of small weights.
+    """
+
+    loss: float
+    gradients: Mapping[str, Tensor] | None
+    of_samples: Sequence[Mapping[str, Tensor]] = ()
+
+
+def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch) -> _Plain:
+    """Run the plain model. workload: one that trained no step, since its loss may change with their number."""
+    size, total = len(batch.inputs), 0.0
+    weights = {} if parts.strategy.sharded else trained_weights(plain)
+    few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
+    so_far = {name: torch.zeros_like(weight) for name, weight in few.items()}
+    of_samples = []
+    with torch.set_grad_enabled(bool(weights)), _on_device_in_turn(plain, parts.device):
+        for quarter in quarters(size):
+            for places in torch.tensor(quarter).split(int(stated(workload, "piece"))):
+                part = Batch(*(tensor[places.to(tensor.device)] for tensor in batch))
+                with bf16_autocast(parts.device):
+                    loss = workload.loss(plain, part) * (len(places) / size)
+                if loss.requires_grad:
+                    loss.backward()
+                total += loss.item()
+            now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
+            of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})
+            so_far = now
+    if not weights:
+        return _Plain(total, None)
+    gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    return _Plain(total, gradients, of_samples)
+
+
+def _mean(gradient: Tensor) -> Tensor:
+    """Return the mean over ranks, in place."""
+    dist.all_reduce(gradient)
+    return gradient.div_(dist.get_world_size())
+
+
+def quarters(size: int) -> list[list[int]]:
+    """Return the samples of a batch in four parts, or as many as there are samples: even and odd ones of either half."""
+    found = [[place for place in range(size) if (2 * place >= size, place % 2) == part] for part in PARTS]
+    return [part for part in found if part]
+
+
+def shares(own: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]) -> list[float]:
+    """Return how much of what each part of the samples adds is in a gradient: 1 of each if it is theirs, 2 and 0 if one
+    of two was trained instead of both.
+
+    Least squares, held to 1 where parts add nearly the same: there, rounding would decide.
+    """
+    columns = [torch.cat([one.flatten().double() for one in part.values()]) for part in of_samples]
+    parts = torch.stack(columns, 1).cpu()
+    whole = parts.sum(1)
+    rest = torch.cat([own[name].flatten().double() for name in of_samples[0]]).cpu() - whole
+    held = (HELD * whole.norm()) ** 2 * torch.eye(parts.shape[1], dtype=torch.float64)
+    found: list[float] = (1 + torch.linalg.lstsq(parts.T @ parts + held, parts.T @ rest).solution).tolist()
+    return found
 
 
 @contextmanager
@@ -175,9 +229,11 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
         yield
 
 
-def _compared(parts: Parts, plain: Mapping[str, Tensor]) -> tuple[float, list[str], set[str]]:
-    """Return the error of all gradients together; the weights of the plain model that get none; and the trained weights
-    whose gradient is more than rounding.
+def _compared(
+    parts: Parts, plain: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]
+) -> tuple[float, list[str], set[str], list[float]]:
+    """Return the error of all gradients together; the weights of the plain model that get none; the trained weights
+    whose gradient is more than rounding; and the shares of parts of the samples.
     """
     shapes = {name: gradient.shape for name, gradient in plain.items()}
     of_model = ties(parts.mode, parts.plain)
@@ -185,13 +241,15 @@ def _compared(parts: Parts, plain: Mapping[str, Tensor]) -> tuple[float, list[st
     found = by_plain_names(of_model, mine, shapes)
     squares = {name: _square(gradient) for name, gradient in plain.items()}
     usual = sum(squares.values()) / max(1, sum(gradient.numel() for gradient in plain.values()))
-    taught = {name for name, one in plain.items() if squares[name] > SMALL**2 * usual * one.numel()}
+    taught = {name for name, one in plain.items() if squares[name] > small(one) ** 2 * usual * one.numel()}
     own = {name: torch.zeros_like(one) for name, one in plain.items()}
     own |= {name: one for name, one in found.items() if one is not None and name in plain}
     apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
     error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
-    return error, missing, {name for tie in of_model if set(tie.plain) <= taught for name in tie.trained}
+    moving = {name for tie in of_model if set(tie.plain) <= taught for name in tie.trained}
+    seen = [{name: one for name, one in part.items() if name in plain} for part in of_samples]
+    return error, missing, moving, shares(own, seen) if seen[0] else []
 
 
 def _square(values: Tensor) -> float:

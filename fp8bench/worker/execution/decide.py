@@ -22,7 +22,7 @@ from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence, Tolerance
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated_peak, reset_peaks
-from fp8bench.worker.execution import proof
+from fp8bench.worker.execution import applied, proof
 from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose, joined_anew
 from fp8bench.worker.execution.copies import place_for, size
@@ -151,7 +151,7 @@ def _of_fewer_layers(
 def copies_size(parts: Parts, config: RunConfig) -> int:
     """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
     of_weights = size(map(local, parts.plain.parameters()))
-    several = parts.strategy.sharded + 0 if config.world_size == 1 else 1
+    several = int(config.world_size > 1)
     moments = 2 if config.optimizer in ("adam", "adamw") else 0
     return (3 + several + moments) * of_weights + 2 * size(scales(parts))
 
@@ -232,13 +232,17 @@ class _Trial:
 
     def proved(self, launch: Launch) -> ExecutedEvidence:
         """Run the steps with `launch`. Raises MeasurementInvalid if their results are not the expected ones."""
-        losses = proof.executed_steps(launch, self.batches)
+        optimizer = self.config.optimizer
+        losses = proof.executed_steps(launch, self.batches[:1])
+        faults = applied.faults(self.parts, self.before, optimizer)
+        losses += proof.executed_steps(launch, self.batches[1:])
+        faults += applied.missed(self.parts, len(losses))
         errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.fresh_loss)
-        wrong = proof.complaint(errors, self.gate.tolerance, self.gate.trained - set(self.expected.weights))
+        faults += proof.complaints(errors, self.gate.tolerance, self.gate.trained - set(self.expected.weights))
         with agreement():
-            if wrong:
+            if faults:
                 raise MeasurementInvalid(
-                    f"{self.config.mode_label} as executed does not compute what it does plainly: {wrong}",
+                    f"{self.config.mode_label} as executed does not compute what it does plainly: {'; '.join(faults)}",
                     f"Do not use its speed: {plainer(self.choice, self.parts)}",
                     "execution",
                 )

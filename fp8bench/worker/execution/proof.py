@@ -8,15 +8,17 @@ each rank compares the part that it holds; the errors are over all parts. All ar
   loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, to which the
                   tolerance refers. On a batch that is learned by heart the loss falls to next to nothing within a few
                   steps, but the effect of rounding on it does not
-  gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
+  gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together. Their lengths
+                  must agree too: rounding, whose direction is its own, hardly changes |g'| / |g|, but a loss that is
+                  scaled, or a part of the batch that is left out, does
   update_error    |u' - u| / |u|, u being the change of the weights by the steps: w_after - w_before
   weight_error    the same of the single weight that is furthest off: of its change under SGD, which is linear in the
                   gradients; of Adam's moments under Adam, whose first changes are little more than signs; of its
-                  gradient without an optimizer. A weight that hardly changes (a key's bias, whose gradient is rounding)
-                  is measured against a thousandth of what weights change on average
+                  gradient without an optimizer. A weight that hardly changes is measured against a share of what weights
+                  change on average: SMALL, or SMALL_VECTOR (a key's bias, whose gradient is rounding alone)
   state_error     of the scales that the mode keeps, each tensor in units of its own norm
-  spread          |u_r - mean(u)| / |mean(u)|: how far this rank's weights went from the mean over all ranks that hold
-                  the same weights
+  spread          |w_r - mean(w)| / |mean(u)|: how far this rank's weights are from the mean over all ranks that hold
+                  the same ones, in units of their change; of the single weight that is furthest off
   unshared        for sharded gradients, <g' - g, d> / <d, d>, d being the difference between a rank's own gradient and
                   the mean g of all: 0 if gradients were shared, 1 if each rank kept its own. Rounding has no such
                   direction, so this is seen even if fp8's rounding is as large as d
@@ -25,7 +27,7 @@ They must be within the bounds on steps (`rounding.of_steps`: the loss's; the gr
 one weight). These are wide for fp8, whose rounding depends on the last bit, and narrow compared with the faults that
 they must find: a step that never came, or a weight that is not trained, has an error of 1; a batch that was never
 copied in has a completely different gradient. Ranks that share their gradients stay equal to the last bit; ranks that
-failed to share them do not.
+failed to share them do not. What the optimizer does by itself is held to narrow bounds (`applied`).
 """
 
 import math
@@ -58,19 +60,28 @@ BY_ADAM = 0.5
 those of small ones. Its moments are held to the bound on gradients.
 """
 
-SMALL = 1e-3
+SMALL, SMALL_VECTOR = 1e-3, 0.02
+"""The root mean square, in units of that of all weights, below which a weight's change or gradient is compared with
+this share: in a two-layer language model queries have 0.011, and a bias whose gradient is rounding alone 0.002.
+"""
+
+LONGER = 0.15
+"""How much longer or shorter gradients may be."""
 
 
 @dataclass(frozen=True)
 class Errors:
     """Errors of the executed steps against the plain ones, by the name in the evidence (see the module); None where
-    there is nothing to measure. furthest: the weight that is furthest off. by_adam: whether weights changed by Adam.
+    there is nothing to measure. longer: |g'| / |g|, less 1. furthest: the weight that is furthest off. by_adam: whether
+    weights changed by Adam. of_weight: the bound on one weight, in units of that on all.
     """
 
     values: Mapping[str, float | None]
+    longer: float
     furthest: str | None
     untrained: tuple[str, ...] = ()
     by_adam: bool = False
+    of_weight: float = OF_ONE_WEIGHT
 
 
 def copies_held(before: Snapshot, plain: Expected, device: torch.device) -> int:
@@ -92,26 +103,28 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     no limit.
     """
     trained = dict(parts.plain.named_parameters())
-    change, gradient, moments, spread = (_Sums(parts, plain.weights) for _ in range(4))
+    change, gradient, length, moments, spread = (_Sums(parts, plain.weights) for _ in range(5))
     for name, expected in plain.weights.items():
         weight = trained[name]
         begun = _double(before.weights[name], parts)
         wanted, found = _double(expected, parts) - begun, _double(local(weight), parts) - begun
         change.add(name, found - wanted, wanted)
         if (group := parts.strategy.replicas(weight)) is not None:
-            mean = found.clone()
+            mean = _double(local(weight), parts)
             dist.all_reduce(mean, group=group)
             mean /= dist.get_world_size(group)
-            spread.add(name, found - mean, mean)
+            spread.add(name, _double(local(weight), parts) - mean, mean - begun)
         wanted = _double(plain.gradients[name], parts)
-        gradient.add(name, _double(gradient_of(weight), parts) - wanted, wanted)
+        executed = _double(gradient_of(weight), parts)
+        gradient.add(name, executed - wanted, wanted)
+        length.add(name, executed, wanted)
         for key, states in plain.states.items():
             kept = parts.optimizer.state.get(weight, {}).get(key)
             wanted = _moment(key, _double(states[name], parts))
             have = torch.zeros_like(wanted) if kept is None else _moment(key, _double(local(kept), parts))
             moments.add(name, have - wanted, wanted)
     if parts.strategy.sharded:
-        for sums in (change, gradient, moments):
+        for sums in (change, gradient, length, moments):
             sums.over_ranks()
     by_weight = moments if plain.states else change if change.whole > 0 else gradient
     furthest, of_weight = by_weight.furthest()
@@ -121,11 +134,18 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
         "update_error": change.value,
         "weight_error": of_weight,
         "state_error": _state_error(parts, before.scales, plain.scales),
-        "spread": spread.value if spread.added else None,
+        "spread": spread.worst if spread.added else None,
         "unshared": _unshared(parts, plain) if parts.strategy.sharded and plain.own else None,
     }
     frozen = tuple(name for name in plain.weights if not trained[name].requires_grad)
-    return Errors(values, furthest, frozen, bool(plain.states))
+    # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
+    of_weight = math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT
+    return Errors(values, length.value - 1 if length.whole > 0 else 0.0, furthest, frozen, bool(plain.states), of_weight)
+
+
+def small(weight: Tensor) -> float:
+    """Return the share of what weights change on average to which one that changes less is held."""
+    return SMALL if weight.dim() > 1 else SMALL_VECTOR
 
 
 def _moment(key: str, values: Tensor) -> Tensor:
@@ -153,8 +173,8 @@ def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) 
     return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, (*plain, fresh))))
 
 
-def complaint(errors: Errors, tolerance: Tolerance, lost: Collection[str] = ()) -> str | None:
-    """Return what exceeds the mode's limits, or None. A number that is not finite exceeds any limit. lost: weights that
+def complaints(errors: Errors, tolerance: Tolerance, lost: Collection[str] = ()) -> list[str]:
+    """Return what exceeds the mode's limits. A number that is not finite exceeds any limit. lost: weights that
     were trained in the gate, and are no longer when the mode converts a model again.
     """
     of_weights = tolerance.input_gradient
@@ -165,16 +185,18 @@ def complaint(errors: Errors, tolerance: Tolerance, lost: Collection[str] = ()) 
             "what it makes of the weights differs",
             update_bound(errors, tolerance),
         ),
-        "weight_error": (f"what it makes of {errors.furthest} differs", min(MOST, OF_ONE_WEIGHT * of_weights)),
+        "weight_error": (f"what it makes of {errors.furthest} differs", min(MOST, errors.of_weight * of_weights)),
         "state_error": ("what it makes of fp8's scales differs", of_weights),
         "spread": ("its ranks' weights move apart", MAX_SPREAD),
         "unshared": ("its ranks keep gradients of their own, which differ from the mean", MAX_UNSHARED),
     }
     found = [(*limits[name], error) for name, error in errors.values.items() if error is not None]
     faults = [f"{what} by {error:.3g} (at most {limit:.3g})" for what, limit, error in found if not error <= limit]
+    if not abs(errors.longer) <= LONGER:
+        faults.append(f"its gradients are {abs(errors.longer):.0%} {'longer' if errors.longer > 0 else 'shorter'}")
     if untrained := [*errors.untrained, *sorted(lost)]:
         faults.insert(0, f"it does not train {', '.join(untrained[:3])}")
-    return "; ".join(faults) or None
+    return faults
 
 
 def update_bound(errors: Errors, tolerance: Tolerance) -> float:
@@ -183,7 +205,7 @@ def update_bound(errors: Errors, tolerance: Tolerance) -> float:
 
 
 def to_evidence(errors: Errors, plain: Expected, tolerance: Tolerance) -> ExecutedEvidence:
-    """Return the evidence for the record. tolerance: as in `complaint`."""
+    """Return the evidence for the record. tolerance: as in `complaints`."""
     found = {name: None if error is None else finite(error) for name, error in errors.values.items()}
     return ExecutedEvidence(
         steps=PROOF_STEPS,
@@ -214,6 +236,8 @@ class _Sums:
         self._places = {name: place for place, name in enumerate(weights)}
         # Of each weight: squares of the difference and of the whole, and the number of its elements.
         self._sums = torch.zeros(len(weights), 3, dtype=torch.float64, device=parts.device)
+        shares = [small(weight) for weight in weights.values()]
+        self._small = torch.tensor(shares, dtype=torch.float64, device=parts.device)
         self.added = 0
 
     def add(self, name: str, difference: Tensor, whole: Tensor) -> None:
@@ -242,10 +266,16 @@ class _Sums:
         if self.whole == 0:
             return None, None
         apart, whole, number = self._sums.unbind(1)
-        usual = SMALL**2 * whole.sum() / number.sum()
-        errors = (apart / torch.maximum(whole, usual * number)).sqrt()
+        usual = self._small**2 * whole.sum() / number.sum()
+        errors = torch.where(apart == 0, 0.0, apart / torch.maximum(whole, usual * number)).sqrt()
         place = int(torch.where(errors.isnan(), math.inf, errors).argmax())
         return list(self._places)[place], float(errors[place])
+
+    @property
+    def worst(self) -> float:
+        """The error of the weight that is furthest off; of all together if they are zero."""
+        _, error = self.furthest()
+        return self.value if error is None else error
 
 
 def _double(values: Tensor, parts: Parts) -> Tensor:

@@ -2,15 +2,11 @@
 that fails leaves training as it was.
 """
 
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
-import fork_server
 import pytest
 import torch
-from cli.calling import environment
 from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
 from worker.execution.executing import (
@@ -108,21 +104,6 @@ def test_scales_that_are_kept_from_step_to_step_are_compared():
 def test_frozen_scales_are_found():
     with pytest.raises(MeasurementInvalid, match="what it makes of fp8's scales differs by 1 "):
         settled(FrozenScales, parts=some_parts(Delayed()), tolerance=FP8_TOLERANCE)
-
-
-@pytest.mark.parametrize("launch", ["Replayed", "NoAllReduce"])
-def test_ranks_that_forget_to_share_their_gradients_are_found(launch, tmp_path):
-    program = ("-m", "worker.execution.two_ranks")
-    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
-    code, _, errors = fork_server.called([str(tmp_path), launch], tmp_path, here, 120, program)
-    assert code == 0, errors
-    outcomes = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-
-    if launch == "Replayed":
-        assert [(one["join"], one["spread"]) for one in outcomes] == [("ddp", 0), ("ddp", 0)]
-        assert max(one["update_error"] for one in outcomes) < 1e-3
-    else:
-        assert all("its ranks' weights move apart by" in one["refused"] for one in outcomes)
 
 
 @pytest.mark.parametrize("launch", [StaleInput, NoOptimizer])

@@ -1,40 +1,101 @@
-"""Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it.
+"""Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it:
+rightly, and with each fault of ranks that share gradients. One set of processes for all of it.
 
-python -m worker.execution.two_ranks FOLDER LAUNCH
+python -m worker.execution.two_ranks FOLDER
 """
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
+import torch
 import torch.distributed as dist
 from torch import multiprocessing
 from worker.execution import executing
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker.execution import step
 from fp8bench.worker.execution.decide import decide
 
+RUN = {"world_size": 2}
+UPDATE = step.update
 
-def settle_here(rank, folder, launch):
-    """launch: the name of one in `executing`."""
+
+def no_all_reduce(parts):
+    """Each rank goes its own way."""
+    forward = step.forward
+
+    def alone(parts, model, *rest):
+        with model.no_sync():
+            return forward(parts, model, *rest)
+
+    return mock.patch.object(step, "forward", alone)
+
+
+def some_all_reduced(parts):
+    """One small weight keeps the rank's own gradient."""
+    torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(parts.plain, ["norm.bias"])
+    object.__setattr__(parts, "model", torch.nn.parallel.DistributedDataParallel(parts.plain))
+    return nullcontext()
+
+
+def summed(parts):
+    """Gradients are added up, and not averaged."""
+
+    def add_up(_state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+    parts.model.register_comm_hook(None, add_up)
+    return nullcontext()
+
+
+def one_steps(parts):
+    """Only rank 0 runs its optimizer."""
+    return mock.patch.object(step, "update", lambda parts: None if dist.get_rank() else UPDATE(parts))
+
+
+def other_weights(parts):
+    """Ranks begin with different weights."""
+    with torch.no_grad():
+        parts.plain.norm.bias.add_(0.01 * dist.get_rank())
+    return nullcontext()
+
+
+FAULTS = {
+    "nothing": lambda parts: nullcontext(),
+    "no all-reduce": no_all_reduce,
+    "one weight not all-reduced": some_all_reduced,
+    "gradients summed": summed,
+    "one rank steps": one_steps,
+    "other weights": other_weights,
+}
+
+
+def settled(plant, choice, capture, **values):
+    """What comes of steps with a fault."""
+    parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN, **values)
+    run = executing.settings(cuda_graphs="on", **RUN, **values)
+    with plant(parts):
+        try:
+            found = decide(run, parts, choice, batches, executing.gate(parts, FP8_TOLERANCE), lambda _: None, capture)
+        except MeasurementInvalid as refusal:
+            return {"refused": refusal.what, "cause": refusal.cause}
+    return {"join": found.join, **found.executed.model_dump()}
+
+
+def settle_here(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    parts, batches = executing.some_parts(rank=rank)
-    capture = getattr(executing, launch)
-    try:
-        found = decide(
-            executing.settings(cuda_graphs="on"),
-            parts,
-            executing.CAPTURED,
-            batches,
-            executing.gate(parts, FP8_TOLERANCE),
-            print,
-            capture,
-        )
-        outcome = {"join": found.join, **found.executed.model_dump()}
-    except MeasurementInvalid as refusal:
-        outcome = {"refused": refusal.what}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(outcome))
+    found = {
+        f"{fault}, {optimizer}": settled(plant, executing.PLAIN, executing.Replayed, optimizer=optimizer)
+        for fault, plant in FAULTS.items()
+        for optimizer in ("sgd", "adamw")
+    }
+    for launch in ("Replayed", "NoAllReduce"):
+        found[launch] = settled(FAULTS["nothing"], executing.CAPTURED, getattr(executing, launch))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 

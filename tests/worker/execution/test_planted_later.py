@@ -1,0 +1,244 @@
+"""Faults that begin after the gate: a mode, a workload or its batches that do less before timing, when it begins, or in
+its last steps. Each is refused by its name.
+"""
+
+import pytest
+import torch
+from builders import config
+from outside.outside_plugins import Polite
+from torch import nn
+
+from fp8bench.modes.protocol import FP8_TOLERANCE
+from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
+from fp8bench.worker import main
+from fp8bench.worker.main import measure
+from fp8bench.worker.rank_report import Aside
+from fp8bench.workloads.llama import LLMMicro
+from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.vit import ViTMicro
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
+
+CPU = torch.device("cpu")
+WARMUP, STEPS = 6, 6
+WARM, TIMED, LAST = 3, WARMUP + PROOF_STEPS + PACE_STEPS, WARMUP + PROOF_STEPS + PACE_STEPS + LEAD_IN + 4
+BEGINS = pytest.mark.parametrize("begins", [WARM, TIMED, LAST], ids=["in warm-up", "when timed", "in the last steps"])
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The report of a rank that runs a mode, made anew as often as the worker does."""
+
+    def run(mode=Polite, workload=ViTMicro, **values):
+        monkeypatch.setattr(main, "make_mode", lambda _config: mode())
+        monkeypatch.setattr(main, "make_workload", lambda config: workload(data=config.data))
+        asked = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": WARMUP, "steps": STEPS, "workers": 0}
+        return measure(config("a-mode", **{**asked, "data": "device", **values}), 0, CPU, Aside())
+
+    return run
+
+
+class Wrapped(nn.Module):
+    """A model whose forward pass another function runs. Weights keep their names."""
+
+
+class Later(Polite):
+    """Does less from the trained step `begins` on. fault: changes the model then."""
+
+    begins, fault = 0, None
+
+    def __init__(self, recipe=None):
+        super().__init__(recipe)
+        self.passes = 0
+
+    def convert(self, model):
+        self.model = model
+        return model
+
+    def forward_context(self):
+        # The gate's passes come before the optimizer's first step.
+        self.passes += self.trained_now()
+        if self.passes == type(self).begins:
+            type(self).fault(self.model)
+        return super().forward_context()
+
+    def trained_now(self):
+        weight = next(self.model.parameters())
+        if not hasattr(self, "fresh"):
+            self.fresh = weight.detach().clone()
+        return not torch.equal(self.fresh, weight)
+
+
+def blocks_of(model):
+    return next(module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential))
+
+
+def skips(model):
+    """Leaves its last block out."""
+    blocks_of(model)[-1].forward = lambda x, *_, **__: x
+
+
+def caches(model):
+    """Returns its first output again and again."""
+    forward, kept = model.forward, []
+
+    def cached(*inputs, **named):
+        kept.append(kept[0] if kept else forward(*inputs, **named).detach().requires_grad_())
+        return kept[0]
+
+    model.forward = cached
+
+
+def one_sample(model):
+    """Runs one sample, and repeats its output."""
+    forward = model.forward
+    model.forward = lambda x: forward(x[:1]).expand(len(x), -1)
+
+
+def half(model):
+    """Runs half of the samples, and repeats their output."""
+    forward = model.forward
+    model.forward = lambda x: forward(x[: len(x) // 2]).repeat(2, 1)
+
+
+def detaches(model):
+    """Has an output without gradients."""
+    forward = model.forward
+    model.forward = lambda *inputs, **named: forward(*inputs, **named).detach().requires_grad_()
+
+
+def detaches_a_block(model):
+    block = blocks_of(model)[-1]
+    forward = block.forward
+    block.forward = lambda x, *_, **__: x + (forward(x) - x).detach()
+
+
+def no_weight_gradients(model):
+    """Computes the gradient of inputs alone."""
+    for block in blocks_of(model):
+        for weight in block.parameters():
+            weight.requires_grad_(False)
+
+
+def one_without_gradient(model):
+    next(iter(blocks_of(model)[0].parameters())).requires_grad_(False)
+
+
+OF_MODES = {
+    fault.__name__: fault
+    for fault in (skips, caches, one_sample, half, detaches, detaches_a_block, no_weight_gradients, one_without_gradient)
+}
+
+
+@BEGINS
+@pytest.mark.parametrize("tolerance", [Polite, FP8_TOLERANCE], ids=["bf16", "fp8"])
+@pytest.mark.parametrize("fault", OF_MODES)
+def test_a_mode_that_does_less_later_is_refused(fault, tolerance, begins, measured):
+    bounds = {} if tolerance is Polite else {"tolerance": tolerance}
+    report = measured(type("Planted", (Later,), {"begins": begins, "fault": staticmethod(OF_MODES[fault]), **bounds}))
+
+    assert (report.status, report.cause) == ("invalid", "execution"), report.reason
+    assert ("as executed" if begins == WARM else "after its timed steps") in report.reason
+
+
+def test_a_mode_that_freezes_weights_when_it_converts_again_is_refused(measured):
+    class Again(Polite):
+        calls = 0
+
+        def convert(self, model):
+            Again.calls += 1
+            if Again.calls > 1:
+                model.blocks.requires_grad_(False)
+            return model
+
+    report = measured(Again)
+    assert (report.status, report.cause) == ("invalid", "execution")
+    assert "it does not train blocks." in report.reason
+
+
+class Counting(ViTMicro):
+    """Counts the batches that it gave and the losses that it computed."""
+
+    begins = 0
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.losses = 0
+
+    def batches(self, batch_size, rank, device):
+        for step, batch in enumerate(super().batches(batch_size, rank, device)):
+            yield self.given(batch) if step >= self.begins else batch
+
+    def given(self, batch):
+        return batch
+
+    def loss(self, model, batch):
+        self.losses += torch.is_grad_enabled()
+        return self.later(model, batch) if self.losses > self.begins else super().loss(model, batch)
+
+    def later(self, model, batch):
+        return super().loss(model, batch)
+
+
+class Shrinks(Counting):
+    def given(self, batch):
+        return Batch(batch.inputs[:1], batch.targets[:1])
+
+
+class SmallerImages(Counting):
+    def given(self, batch):
+        return Batch(batch.inputs[..., ::2, ::2].contiguous(), batch.targets)
+
+    def build(self, device):
+        model = super().build(device)
+        model.patch_embed.strict_img_size = False
+        model.dynamic_img_size = model.patch_embed.dynamic_img_pad = True
+        return model
+
+
+class Detached(Counting):
+    def later(self, model, batch):
+        return super().later(model, batch).detach().requires_grad_()
+
+
+class HalfOfTheLoss(Counting):
+    def later(self, model, batch):
+        return super().later(model, Batch(*(part[: len(part) // 2] for part in batch)))
+
+
+OF_WORKLOADS = {
+    Shrinks: "gave .* at step",
+    Detached: "gradient",
+    HalfOfTheLoss: "gradient",
+}
+
+
+@BEGINS
+@pytest.mark.parametrize("workload", OF_WORKLOADS)
+def test_a_workload_that_gives_less_later_is_refused(workload, begins, measured):
+    report = measured(workload=type("Planted", (workload,), {"begins": begins}))
+    assert (report.status, report.cause) == ("invalid", "execution"), report.reason
+
+
+class HalfFromTheStart(ViTMicro):
+    """Trains on half of each batch."""
+
+    def loss(self, model, batch):
+        return super().loss(model, Batch(*(part[: len(part) // 2] for part in batch)))
+
+
+@pytest.mark.parametrize("factor", [1000, 2, 0.5])
+@pytest.mark.parametrize("workload", [ViTMicro, LLMMicro])
+def test_units_that_a_batch_does_not_hold_are_refused(workload, factor, measured):
+    class Counts(workload):
+        def units_per_step(self, batch_size):
+            return int(factor * super().units_per_step(batch_size))
+
+    report = measured(workload=Counts)
+    assert (report.status, report.cause) == ("invalid", "execution")
+    assert "a step, and its batches of" in report.reason
+
+
+def test_a_loss_of_half_of_the_samples_is_refused(measured):
+    report = measured(workload=HalfFromTheStart)
+    assert report.status == "invalid", report.reason

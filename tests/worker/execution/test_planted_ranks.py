@@ -1,0 +1,49 @@
+"""Faults of two ranks that share gradients, each refused by its name (see `two_ranks`)."""
+
+import json
+import re
+from pathlib import Path
+
+import fork_server
+import pytest
+from cli.calling import environment
+
+pytestmark = pytest.mark.slow
+
+APART = "its ranks' weights move apart by"
+TOLD = {
+    "no all-reduce": APART,
+    "one weight not all-reduced": f"what it makes of norm.bias differs.*{APART}",
+    "gradients summed": "its gradients are (99|100)% longer",
+    "one rank steps": APART,
+    "other weights": APART,
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    program = ("-m", "worker.execution.two_ranks")
+    code, _, errors = fork_server.called([str(folder)], folder, here, 200, program)
+    assert code == 0, errors
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("scene", ["nothing, sgd", "nothing, adamw", "Replayed"])
+def test_ranks_that_share_their_gradients_are_proved(scene, outcomes):
+    for found in (one[scene] for one in outcomes):
+        assert (found["join"], found["spread"]) == ("ddp", 0)
+        assert found["update_error"] < 1e-3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("fault", TOLD)
+def test_ranks_that_do_not_share_as_they_should_are_refused(fault, optimizer, outcomes):
+    for found in (one[f"{fault}, {optimizer}"] for one in outcomes):
+        assert re.search(TOLD[fault], found["refused"])
+        assert found["cause"] == "execution"
+
+
+def test_a_replay_that_shares_no_gradients_is_refused(outcomes):
+    assert all(APART in one["NoAllReduce"]["refused"] for one in outcomes)

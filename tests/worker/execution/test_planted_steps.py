@@ -1,0 +1,139 @@
+"""Faults planted in an eager step of one rank, each refused by its name, under the bounds of bf16 and of fp8."""
+
+import pytest
+import torch
+from worker.execution.executing import PLAIN, gate, settings, some_parts
+
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker.execution import build, step
+from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.workloads.llama import LLMMicro
+from fp8bench.workloads.protocol import Batch
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
+
+
+def every_other(patch, parts):
+    """The optimizer runs in every other step."""
+    passes = iter(range(100))
+    patch.setattr(step, "update", lambda parts: next(passes) % 2 or parts.optimizer.step())
+
+
+def stepped_but(share):
+    """A fault: the optimizer runs, and this share of the weights, the last ones, is put back."""
+
+    def planted(patch, parts):
+        weights = list(parts.plain.parameters())
+        kept = weights[-max(1, int(share * len(weights))) :]
+
+        def update(parts):
+            before = [weight.detach().clone() for weight in kept]
+            parts.optimizer.step()
+            with torch.no_grad():
+                for weight, then in zip(kept, before, strict=True):
+                    weight.copy_(then)
+
+        patch.setattr(step, "update", update)
+
+    return planted
+
+
+def another_rate_for_one(patch, parts):
+    """One weight has a group of its own, with half the rate."""
+    groups = parts.optimizer.param_groups
+    groups.append({**groups[0], "params": [groups[0]["params"].pop()], "lr": groups[0]["lr"] / 2})
+
+
+def scaled(factor):
+    """A fault: the loss is multiplied before backward."""
+    return lambda patch, parts: patch.setattr(step, "backward", lambda _parts, loss: (factor * loss).backward())
+
+
+def of_batches(change):
+    """A fault: the step trains on something else than its batch. change: makes it of the first batch and this one."""
+
+    def planted(patch, parts):
+        forward, first = step.forward, []
+
+        def faulty(parts, model, batch, first_micro_batch=True):
+            first.append(batch)
+            return forward(parts, model, Batch(*(change(*both) for both in zip(first[0], batch, strict=True))))
+
+        patch.setattr(step, "forward", faulty)
+
+    return planted
+
+
+def without_gradients(patch, parts):
+    """One block runs under no_grad."""
+    block = next(module for module in parts.plain.modules() if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential))[0]
+    patch.setattr(block, "forward", torch.no_grad()(block.forward))
+
+
+FAULTS = {
+    "no optimizer step": (lambda patch, _: patch.setattr(step, "update", lambda _: None), "its optimizer makes of"),
+    "every other step": (every_other, "its optimizer took 2 of 3 steps|what it makes of the weights differs"),
+    "half of the weights not stepped": (stepped_but(0.5), "its optimizer makes of"),
+    "one weight not stepped": (stepped_but(0), "its optimizer makes of"),
+    "another rate for one weight": (another_rate_for_one, "its optimizer's lr is"),
+    "gradients add up": (lambda patch, parts: patch.setattr(parts.optimizer, "zero_grad", lambda **_: None), "gradients"),
+    "half the loss": (scaled(0.5), "its gradients are [45].% shorter"),
+    "a third more loss": (scaled(1.33), "its gradients are .*% longer"),
+    "a stale batch": (of_batches(lambda first, _: first), "its gradients differ"),
+    "half of the batch": (of_batches(lambda _, now: now[: len(now) // 2]), "its gradients differ"),
+    "every other sample": (of_batches(lambda _, now: now[::2]), "its gradients differ"),
+    "one sample": (of_batches(lambda _, now: now[:1]), "its gradients differ"),
+    "a block without gradients": (without_gradients, "its gradients differ"),
+}
+OF_OPTIMIZERS = {
+    "twice the rate": lambda made: made.param_groups[0].update(lr=2 * made.param_groups[0]["lr"]),
+    "half the rate": lambda made: made.param_groups[0].update(lr=made.param_groups[0]["lr"] / 2),
+    "a tenth more": lambda made: made.param_groups[0].update(lr=1.1 * made.param_groups[0]["lr"]),
+    "no momentum": lambda made: made.param_groups[0].update(momentum=0.0),
+    "other betas": lambda made: made.param_groups[0].update(betas=(0.95, 0.999)),
+    "no decay": lambda made: made.param_groups[0].update(weight_decay=0.0),
+    "another epsilon": lambda made: made.param_groups[0].update(eps=1e-4),
+}
+BOUNDS = pytest.mark.parametrize("tolerance", [BF16_TOLERANCE, FP8_TOLERANCE], ids=["bf16", "fp8"])
+
+
+def decided(tolerance, plant=lambda parts: None, workload=None, **values):
+    parts, batches = some_parts(workload=workload, **values)
+    plant(parts)
+    run = settings(**values)
+    return decide(run, parts, PLAIN, batches, gate(parts, tolerance), lambda _stage: None)
+
+
+@BOUNDS
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("workload", [None, LLMMicro()], ids=["vit", "llm"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_that_is_wrong_is_refused(fault, workload, optimizer, tolerance, monkeypatch):
+    plant, told = FAULTS[fault]
+    with pytest.raises(MeasurementInvalid, match=told) as refusal:
+        decided(tolerance, lambda parts: plant(monkeypatch, parts), workload, optimizer=optimizer)
+    assert refusal.value.cause == "execution"
+
+
+@pytest.mark.parametrize(
+    ("fault", "optimizer"),
+    [
+        *[(fault, name) for fault in list(OF_OPTIMIZERS)[:3] for name in ("sgd", "adam", "adamw")],
+        ("no momentum", "sgd"),
+        *[(fault, "adam") for fault in ("other betas", "another epsilon")],
+        ("no decay", "adamw"),
+    ],
+)
+@BOUNDS
+def test_an_optimizer_with_other_settings_is_refused(fault, optimizer, tolerance, monkeypatch):
+    def other(*args):
+        made = make_optimizer(*args)
+        OF_OPTIMIZERS[fault](made)
+        return made
+
+    monkeypatch.setattr(build, "make_optimizer", other)
+    with pytest.raises(MeasurementInvalid, match="its optimizer's") as refusal:
+        decided(tolerance, optimizer=optimizer)
+    assert refusal.value.cause == "execution"
