@@ -291,7 +291,9 @@ def prove(
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
-    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block, plain.of_bf16)
+    parity = compare(
+        plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block, plain.of_bf16
+    )
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
         write(found, workload.build(device), whole, model, strategy.part if strategy is not None and early else None)

@@ -1,5 +1,5 @@
-"""The gate with Transformer Engine itself: its state is what training alone would have made of it, what it costs in time
-and memory, and faults in one of many blocks.
+"""The gate with Transformer Engine itself: its state is what training alone would have made of it, what it costs in
+time and memory, and faults in one of many blocks.
 """
 
 import time

@@ -10,8 +10,8 @@ the plain model with the same weights computes what it should have found:
                         the plain model computes the loss alone, with one block on the GPU at a time
 
 Every weight that has a gradient must also get one, and must move; and every quarter of the samples must have its share
-in it (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new because a batch that is learned by
-heart has next to no gradient.
+in it (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new because a batch
+that is learned by heart has next to no gradient.
 """
 
 import math
@@ -192,7 +192,7 @@ def _mean(gradient: Tensor) -> Tensor:
 
 
 def quarters(size: int) -> list[list[int]]:
-    """Return the samples of a batch in four parts, or as many as there are samples: even and odd ones of either half."""
+    """Return the samples of a batch in four parts, or as many as there are samples: even and odd ones of each half."""
     found = [[place for place in range(size) if (2 * place >= size, place % 2) == part] for part in PARTS]
     return [part for part in found if part]
 
