@@ -32,8 +32,8 @@ MOST = 0.9
 """The bound on an error never exceeds this: attention across the batch or under a causal mask gave 0.93 in ViT-Huge."""
 
 GRIDS = (1.0, 0.7, 0.8, 0.6)
-"""Shares of a format's range. Rounding to each is as coarse and errs otherwise: a ReLU network of 16 samples turned 0.10
-to 0.24 of its gradient. A block is looked at with the first two.
+"""Shares of a format's range. Rounding to each is as coarse and errs otherwise: a ReLU network of 16 samples turned
+0.10 to 0.24 of its gradient. A block is looked at with the first two.
 """
 
 FORWARD = torch.float8_e4m3fn
