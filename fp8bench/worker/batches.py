@@ -11,7 +11,8 @@ from fp8bench.workloads.protocol import Batch, Workload, prefetched
 
 class Batches(Iterator[Batch]):
     """A workload's batches. taken: how many were. size: the samples that were requested of each. unlike: the first that
-    had another number, and that number; None if there was none. shape: of the last inputs.
+    had another number, and that number; None if there was none. shape: of the last inputs. first: of the first.
+    changed: the first step whose inputs had another shape than the first, and that shape.
 
     Raises RunFailed where the workload gives no more, or no batch.
     """
@@ -24,6 +25,8 @@ class Batches(Iterator[Batch]):
         self.size = batch_size
         self.unlike: tuple[int, int] | None = None
         self.shape = torch.Size()
+        self.first: torch.Size | None = None
+        self.changed: tuple[int, torch.Size] | None = None
 
     def __next__(self) -> Batch:
         try:
@@ -36,6 +39,10 @@ class Batches(Iterator[Batch]):
         if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch):
             raise self._wrong(f"gave a {type(batch).__name__} at step {self.taken}, and not a Batch of two tensors")
         self.shape = batch.inputs.shape
+        if self.first is None:
+            self.first = self.shape
+        if self.shape != self.first and self.changed is None:
+            self.changed = self.taken, self.shape
         if len(batch.inputs) != self.size and self.unlike is None:
             self.unlike = self.taken, len(batch.inputs)
         if not len(batch.inputs):

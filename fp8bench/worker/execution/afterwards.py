@@ -44,7 +44,7 @@ PARTS = ((False, 0), (False, 1), (True, 0), (True, 1))
 FEW = 65_536
 """Elements of the weights whose gradients are told apart by samples: norms, biases, small layers."""
 
-OF_SAMPLES, HELD = 0.5, 0.1
+OF_SAMPLES, HELD = 0.2, 0.1
 """How far from 1 a share may be, and below which share of the gradient a part's own is too small to tell."""
 
 DIMENSIONS = {"images": 1, "tokens": 2}
@@ -62,8 +62,16 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
             "execution",
         )
     shape = batches.shape
-    counts = [math.prod(shape[: number + 1]) // config.tensor_parallel for number in range(len(shape))]
     known = DIMENSIONS.get(facts.unit)
+    if batches.changed is not None and known is not None:
+        step, other = batches.changed
+        raise MeasurementInvalid(
+            f"{workload.name} gave a batch of {list(other)} at step {step} where the first was one of "
+            f"{list(batches.first or shape)}, and both count {facts.units_per_step} {facts.unit}",
+            "Give batches of one shape",
+            "execution",
+        )
+    counts = [math.prod(shape[: number + 1]) // config.tensor_parallel for number in range(len(shape))]
     expected = counts if known is None else counts[known - 1 : known]
     if facts.units_per_step not in expected:
         raise MeasurementInvalid(
