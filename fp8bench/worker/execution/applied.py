@@ -32,7 +32,9 @@ def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     """
     found = _unlike_settings(parts, name)
     if wrong := _misapplied(parts, before, name):
-        found.append(f"its optimizer makes of the gradient of {', '.join(wrong[:SHOWN])} something else than {name} does")
+        found.append(
+            f"its optimizer makes of the gradient of {', '.join(wrong[:SHOWN])} something else than {name} does"
+        )
     return found
 
 

@@ -140,7 +140,9 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     frozen = tuple(name for name in plain.weights if not trained[name].requires_grad)
     # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
     of_weight = math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT
-    return Errors(values, length.value - 1 if length.whole > 0 else 0.0, furthest, frozen, bool(plain.states), of_weight)
+    return Errors(
+        values, length.value - 1 if length.whole > 0 else 0.0, furthest, frozen, bool(plain.states), of_weight
+    )
 
 
 def small(weight: Tensor) -> float:

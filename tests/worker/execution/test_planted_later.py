@@ -124,7 +124,16 @@ def one_without_gradient(model):
 
 OF_MODES = {
     fault.__name__: fault
-    for fault in (skips, caches, one_sample, half, detaches, detaches_a_block, no_weight_gradients, one_without_gradient)
+    for fault in (
+        skips,
+        caches,
+        one_sample,
+        half,
+        detaches,
+        detaches_a_block,
+        no_weight_gradients,
+        one_without_gradient,
+    )
 }
 
 

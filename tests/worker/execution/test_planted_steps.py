@@ -68,7 +68,9 @@ def of_batches(change):
 
 def without_gradients(patch, parts):
     """One block runs under no_grad."""
-    block = next(module for module in parts.plain.modules() if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential))[0]
+    block = next(
+        module for module in parts.plain.modules() if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential)
+    )[0]
     patch.setattr(block, "forward", torch.no_grad()(block.forward))
 
 
@@ -78,7 +80,10 @@ FAULTS = {
     "half of the weights not stepped": (stepped_but(0.5), "its optimizer makes of"),
     "one weight not stepped": (stepped_but(0), "its optimizer makes of"),
     "another rate for one weight": (another_rate_for_one, "its optimizer's lr is"),
-    "gradients add up": (lambda patch, parts: patch.setattr(parts.optimizer, "zero_grad", lambda **_: None), "gradients"),
+    "gradients add up": (
+        lambda patch, parts: patch.setattr(parts.optimizer, "zero_grad", lambda **_: None),
+        "gradients",
+    ),
     "half the loss": (scaled(0.5), "its gradients are [45].% shorter"),
     "a third more loss": (scaled(1.33), "its gradients are .*% longer"),
     "a stale batch": (of_batches(lambda first, _: first), "its gradients differ"),

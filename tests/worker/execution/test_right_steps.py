@@ -36,7 +36,8 @@ RIGHT = {
     "llm, torchao": {"workload": "llm-micro", "mode": "torchao-float8", "recipe": "tensorwise", "batch_size": 4},
     **{
         f"16-bit layer, {name}": {"workload": "gpt-layer-micro", "weight_dtype": "bfloat16", "optimizer": name}
-        for name in ("sgd", "adam", "adamw", "none")
+        # Its loss is linear in its output, so that momentum drives it to infinity.
+        for name in ("adam", "adamw", "none")
     },
 }
 
@@ -69,7 +70,7 @@ def test_padding_in_every_sample_passes(monkeypatch):
     assert report.status == "ok", report.reason
 
 
-@pytest.mark.parametrize("mode", [label for label in modes()])
+@pytest.mark.parametrize("mode", list(modes()))
 def test_no_mode_is_ok_without_a_proof(mode):
     entry, recipe = find_mode(mode)
     report = measured(mode=entry.name, recipe=recipe)
