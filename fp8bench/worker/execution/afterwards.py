@@ -32,12 +32,15 @@ from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, small
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
-from fp8bench.worker.parallel import agreement
+from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, ties, trained_weights
 from fp8bench.worker.relative import ratio
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 SHOWN = 3
+
+MOST_SKIPPED = 20
+"""How often a loss scale may be halved: from torch's first one, 65,536, to less than 1."""
 
 PARTS = ((False, 0), (False, 1), (True, 0), (True, 1))
 
@@ -102,7 +105,7 @@ def require_still(
     _take_weights(parts, plain)
     expected = _of_plain(parts, unseen, plain, batch)
     before = _sums(parts)
-    found = float(launch(batch, NO_MARKS).detach())
+    found = _step_taken(parts, launch, batch)
     now = _sums(parts)
     still = {name for name, then in before.items() if now[name] == then}
     loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), abs(fresh_loss)))
@@ -111,7 +114,7 @@ def require_still(
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     gradient_error = None
     if expected.gradients is not None:
-        gradient_error, missing, taught, of_samples = _compared(parts, expected.gradients, expected.of_samples)
+        gradient_error, missing, taught, of_samples = _compared(parts, expected)
         still &= taught
         bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
         if not gradient_error <= bound:
@@ -215,6 +218,8 @@ def shares(own: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]
     parts = torch.stack(columns, 1).cpu()
     whole = parts.sum(1)
     rest = torch.cat([own[name].flatten().double() for name in of_samples[0]]).cpu() - whole
+    if not bool(rest.isfinite().all()):
+        return [math.nan]
     held = (HELD * whole.norm()) ** 2 * torch.eye(parts.shape[1], dtype=torch.float64)
     found: list[float] = (1 + torch.linalg.lstsq(parts.T @ parts + held, parts.T @ rest).solution).tolist()
     return found
@@ -237,12 +242,23 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
         yield
 
 
-def _compared(
-    parts: Parts, plain: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]
-) -> tuple[float, list[str], set[str], list[float]]:
+def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
+    """Launch a step, and return its loss. A step that was skipped, since a loss scale was too large for this batch,
+    changed only that scale, and is launched again.
+    """
+    for _ in range(1 if getattr(parts.mode, "loss_scaling", None) is None else MOST_SKIPPED):
+        loss = float(launch(batch, NO_MARKS).detach())
+        finite = all(bool(gradient_of(weight).isfinite().all()) for weight in trained_weights(parts.plain).values())
+        if largest(int(not finite), parts.device) == 0:
+            break
+    return loss
+
+
+def _compared(parts: Parts, expected: _Plain) -> tuple[float, list[str], set[str], list[float]]:
     """Return the error of all gradients together; the weights of the plain model that get none; the trained weights
     whose gradient is more than rounding; and the shares of parts of the samples.
     """
+    plain = expected.gradients or {}
     shapes = {name: gradient.shape for name, gradient in plain.items()}
     of_model = ties(parts.mode, parts.plain)
     mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
@@ -256,7 +272,7 @@ def _compared(
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
     error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
     moving = {name for tie in of_model if set(tie.plain) <= taught for name in tie.trained}
-    seen = [{name: one for name, one in part.items() if name in plain} for part in of_samples]
+    seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
     return error, missing, moving, shares(own, seen) if seen[0] else []
 
 
