@@ -33,9 +33,9 @@ from fp8bench.stats.estimate import estimate
 from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import choose, ready_to_train
-from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import rank_group
+from fp8bench.worker.main import gate_of, rank_group
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.worker.telemetry import Sampler
@@ -114,7 +114,7 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
                 tool = ToolLoop(progress)
                 bare_block(Training(PythonLaunch(parts), batches, device), choice.warmup(asked.warmup))
                 settled = decide(
-                    config, parts, choice, batches, Gate(proof.parity.tolerance, proof.plain_loss), progress.stage
+                    config, parts, choice, batches, gate_of(proof, lambda: make_mode(config)), progress.stage
                 )
                 training = Training(settled.launch, batches, device)
                 bare_block(training, asked.steps)
