@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from builders import environment, machine_called, rounds
+from builders import environment, evidence, machine_called, rounds
 from cli.calling import keep, one_line
 
 KEY = "custom-1x-nvidia-h200"
@@ -26,6 +26,7 @@ def kept(box, folder, usd, minutes):
             *(step_time_s, step_time_s * 1.01, step_time_s * 0.99),
             **{"instance": KEY, "mode": mode, "session_id": "nightly", "minutes": minutes},
             **{"settings": settings, "machine": machine, "environment": environment("NVIDIA H200")},
+            evidence=evidence(fp8=mode == "te-fp8"),
         ):
             run_id = f"{record.run_id}-{box}"
             keep(record.model_copy(update={"run_id": run_id}), folder / "results")
