@@ -126,7 +126,7 @@ def environment(device_name: str | None = "NVIDIA H100 80GB HBM3", **changes: An
 def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **changes: Any) -> Evidence:
     """Evidence of a mode that converts nothing."""
     values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None}
-    values["proof_version"] = PROOF_VERSION
+    values |= {"proof_version": PROOF_VERSION, "executed": proof()}
     compile_evidence = CompileEvidence(enabled=compiled, reason="asked for" if compiled else "off")
     return Evidence(attention=attention, compile=compile_evidence, **{**values, **changes})
 
@@ -388,7 +388,7 @@ def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **ch
         "parity": parity(),
         "samples": rank_samples(rank, step_s),
         "memory": RankMemory(rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32),
-        "telemetry": telemetry(rank),
+        "telemetry": telemetry(rank, timed_s=sum(step_s)),
     }
     return RankReport(rank=rank, **{**values, **changes})
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from fp8bench.machine.identity import together
+from fp8bench.records.contradictions import contradictions
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, RankSamples, WorkloadFacts
@@ -69,7 +70,7 @@ def assemble(
         summary = summarize(samples, first.facts, telemetry, config.device == "cuda", first.profile)
         marked = [*marks, *(mark for report in reports for mark in report.marks), *_late(config, samples)]
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
-    return Record(
+    record = Record(
         **measured_head(run_id, now, instance, together(named) if any(named) else machine),
         status=culprit.status if culprit else "ok",
         reason=culprit.reason if culprit else None,
@@ -87,6 +88,21 @@ def assemble(
         telemetry=telemetry,
         profile=first.profile,
     )
+    found = contradictions(record) if record.status == "ok" else []
+    return _invalid(record, found[0]) if found else record
+
+
+def _invalid(record: Record, contradiction: str) -> Record:
+    """Return the record of a run whose ranks reported what cannot be, such as a workload that counts units it has not:
+    every reader would leave it out.
+    """
+    update = {
+        "status": "invalid",
+        "reason": f"its record would contradict itself: {contradiction}",
+        "remedy": "Correct what the workload and the mode say of themselves, or report it",
+        "summary": None,
+    }
+    return record.model_copy(update=update)
 
 
 def _environment(config: RunConfig, reports: Sequence[RankReport]) -> Environment | None:

@@ -37,7 +37,8 @@ _ERRORS_WITHIN = {
 _OF_A_STEP = ("host_s", "data_wait_s")
 """Samples that each timed step has one of. Parts of a step may be of fewer: replayed steps have none."""
 
-_NEVER_FP8 = ("baseline-", "te-bf16")
+_FP8, _NEVER_FP8 = ("te-fp8", "torchao-float8"), ("baseline-", "te-bf16")
+"""How the names of fp8bench's own modes begin that run in fp8, and of those that do not."""
 
 
 def contradictions(record: Record) -> list[str]:
@@ -71,9 +72,13 @@ def _of_status(record: Record) -> Iterator[str]:
         yield from _of_parity(record.parity)
     executed = record.evidence.executed if record.evidence else None
     for name in ("gradient_error", "update_error", "state_error"):
-        error = getattr(executed, name, None)
-        if executed is not None and executed.bound is not None and error is not None and error > executed.bound:
-            yield f"its status is ok, and evidence.executed.{name} is {error:.3g}, with a bound of {executed.bound:.3g}"
+        error, bound = getattr(executed, name, None), getattr(executed, "bound", None)
+        if name == "update_error":
+            bound = getattr(executed, "update_bound", None) or bound
+        if bound is not None and error is not None and error > bound:
+            yield f"its status is ok, and evidence.executed.{name} is {error:.3g}, with a bound of {bound:.3g}"
+    if executed is None and (record.evidence and record.evidence.proof_version or 1) > 1:
+        yield "its status is ok, and its steps were not proved (evidence.executed)"
 
 
 def _of_parity(parity: Parity) -> Iterator[str]:
@@ -137,7 +142,7 @@ def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
 
 
 def _of_precision(record: Record, evidence: Evidence, config: RunConfig) -> Iterator[str]:
-    if config.recipe is not None and not evidence.fp8:
+    if config.mode.startswith(_FP8) and not evidence.fp8:
         yield f"its mode is {config.mode_label}, and evidence.fp8 is false"
     if config.mode.startswith(_NEVER_FP8) and evidence.fp8:
         yield f"its mode is {config.mode_label}, and evidence.fp8 is true"

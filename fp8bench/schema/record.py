@@ -25,8 +25,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
       parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
       (evidence.executed.bound). Which modes a session requested (session.modes).
   9  where the seconds of a measurement went (phases_s); by which rules a run was proved (evidence.proof_version), its
-      blocks (parity.blocks), the weight that is furthest off, the layers that were compared, and one more step after the
-      timed ones (evidence.executed).
+      blocks (parity.blocks), the weight that is furthest off, the layers that were compared, and one more step after
+      the timed ones (evidence.executed).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the

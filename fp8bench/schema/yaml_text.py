@@ -35,6 +35,10 @@ _PLAIN_NUMBER = re.compile(
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+SHOWN = 40
+"""The most characters of a value that an error shows."""
+
+
 class _Loader(_Base):  # type: ignore[misc]
     """A loader that refuses a name that a mapping has twice, of which YAML silently keeps the last. For a value that
     cannot be built (2026-02-30) its error names the line.
@@ -64,7 +68,8 @@ def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def construct_here(loader: Any, node: Any) -> Any:
         try:
             if not _PLAIN_NUMBER.fullmatch(node.value) and not node.tag.endswith("timestamp"):
-                raise ValueError(f"{node.value} is no plain number: write it in decimal digits, or in quotes as a text")
+                shown = node.value if len(node.value) <= SHOWN else f"{node.value[:SHOWN]}..."
+                raise ValueError(f"{shown} is no plain number: write it in decimal digits, or in quotes as a text")
             value = construct(loader, node)
             if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
                 raise ValueError("the integer is too large")

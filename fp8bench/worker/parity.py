@@ -36,9 +36,11 @@ weights give: training starts as if nothing had been proved. The gate proves nei
 optimizer (`execution.proof` does), nor convergence.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -52,19 +54,12 @@ from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce, bf16_autocast
-from fp8bench.worker.parallel import agreement
-from fp8bench.worker.plain_weights import (
-    QUANTIZED,
-    Tie,
-    as_trained,
-    faults_of,
-    perturb,
-    ties,
-    trained_weights,
-)
+from fp8bench.worker.parallel import agreement, largest
+from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import wrong
+from fp8bench.worker.recorded import Call, Glue, Recording, between, recording
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import explained, of_steps, rounded
+from fp8bench.worker.rounding import GRIDS, MOST, explained, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -77,6 +72,12 @@ copies of weights that autocast makes, and a block's gradients, several times.
 
 FEWEST = 2
 """Samples of a batch whose logits can differ."""
+
+
+OVER_BF16 = 2.0
+"""How many times further off than bf16 autocast alone a computation without fp8 may be, where that is more than a mode
+states: ReLUs turn a fifth of the gradient at the input of five layers.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,15 @@ def look(
     batch: Batch,
     context: AbstractContextManager[Any] | None = None,
     scale: float = 1.0,
-    beside: Callable[[], Sequence[Tensor]] = tuple,
+    record: Recording | None = None,
 ) -> View:
     """Run one forward and backward pass; no weight changes, and no gradient of a weight is computed for its own sake.
-    scale: multiplies the loss and divides the gradients. beside: returns more tensors of the pass that take theirs.
+    scale: multiplies the loss and divides the gradients. record: takes the calls of blocks.
     """
-    inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
+    with recording(model, record) if record is not None else nullcontext():
+        inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
-    (loss * scale).backward(inputs=[inputs, *(one for one in beside() if one is not inputs)])
+    (loss * scale).backward(inputs=[inputs, *(record.marks if record is not None else ())])
     return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
 
 
@@ -160,6 +162,8 @@ def _forward(
     embedded: list[Tensor] = []
     if inputs.is_floating_point():
         embedded.append(inputs.requires_grad_())
+        # A copy, which a model may change in place.
+        inputs = inputs.clone()
     with _embedding(model, embedded), bf16_autocast(inputs.device), context or nullcontext():
         found = passes(model, workload, batch._replace(inputs=inputs))
     return embedded[0], found
@@ -172,8 +176,9 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
     """
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        if not found and output.requires_grad:
-            output.retain_grad()
+        if not found and torch.is_grad_enabled():
+            # A frozen embedding gives what takes no gradient.
+            (output if output.requires_grad else output.requires_grad_()).retain_grad()
             found.append(output)
 
     # Before any hook of the model's own, which may scatter the embedding's output.
@@ -256,15 +261,22 @@ def prove(
         raise wrong(workload, "batches", says, "Give as many samples as requested")
     model = workload.build(device)
     built()
-    perturb(model, int(getattr(workload, "seed", 0)))
+    seed = int(getattr(workload, "seed", 0))
+    perturb(model, seed)
+    initial = buffers_of(model)
     with agreement():
         rounding = _rounding(mode, model)
     plain = _plainly(model, workload, batch, rounding)
     with agreement():
-        model = mode.convert(_another(plain.model, workload, device))
+        other = _another(plain.model, initial, workload, device)
+        # It is converted with yet other weights, and then gets the plain model's as an optimizer would write them.
+        perturb(other, seed + 1)
+        model = mode.convert(other)
+        kept = {name: one for name, one in buffers_of(model).items() if name in initial}
         found = ties(mode, model)
-        faults = faults_of(found, _weights(plain.model), _weights(model)) or _other_values(found, plain.model, model)
-    whole = {name: weight.shape for name, weight in trained_weights(model).items()}
+        faults = faults_of(found, shapes_of(plain.model), shapes_of(model))
+        faults = faults or other_values(found, plain.model, model, seed + 1)
+    whole = shapes_of(model)
     early = strategy is not None and strategy.divides_early
     with modes.apart(mode) if early else nullcontext():
         by_block, by_blocks = _by_block(mode, model, workload, batch, plain, found)
@@ -272,34 +284,38 @@ def prove(
     if strategy is not None and early:
         with agreement():
             strategy.divide(model)
-    else:
-        forget(mode, model)
-    _settle(mode, model, workload, batch)
+        _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=not reuses)
     converted, scale = look_scaled(model, workload, batch, mode)
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
-    parity = compare(plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block)
-    if parity.passed:
-        _write_initial(found, workload.build(device), whole, model, strategy if early else None)
+    parity = compare(
+        plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block, plain.of_bf16
+    )
+    # One rank alone must not go on to passes for which the others' layers are needed.
+    if largest(int(not parity.passed), device) == 0:
+        write(found, workload.build(device), whole, model, strategy.part if strategy is not None and early else None)
         forget(mode, model)
         _settle(mode, model, workload, batch)
+        _restore(kept, model)
     return Proof(model, parity, converted.sdpa_kernels, plain.view.loss, of_steps(parity.tolerance, tolerance), scale)
 
 
 @dataclass
 class _Plain:
-    """The plain model, perturbed, and what it showed. rounding: what of it an fp8 mode rounds. alone: the errors that
-    this makes of logits and input gradient; None without fp8.
+    """The plain model, perturbed, and what it showed. glue: as it is, then without autocast, and then rounded to fp8,
+    as far as it can be. rounding: what of it an fp8 mode rounds. of_bf16, alone: the errors that bf16 autocast and fp8
+    make of logits and input gradient; None without fp8.
     """
 
     model: nn.Module
     view: View
-    calls: list[blocks.Call]
-    glue: blocks.Glue
+    calls: list[Call]
+    glue: tuple[Glue, list[Glue], list[Glue]]
     rounding: modes.Rounding | None
+    of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
 
 
@@ -307,19 +323,33 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
     """Look at the plain model. One that leaves no room for another on the GPU waits on the host, to which its blocks
     return after each comparison.
     """
-    alone = None
     place = _place(model)
-    other = None
-    if rounding is not None:
-        with rounded(model, rounding):
-            other = look(model, workload, batch)
-    with blocks.recording(model, place) as calls:
-        view = look(model, workload, batch, beside=lambda: blocks.tensors_of(calls))
-        blocks.recorded(calls)
-    glue = blocks.between(model, lambda: _loss(model, workload, batch), calls)
-    if other is not None:
-        alone = logits_error(view.logits, other.logits), relative_error([view.input_gradient], [other.input_gradient])
-    return _Plain(model.to(place), view, calls, glue, rounding, alone)
+    record = Recording(place)
+    view = look(model, workload, batch, record=record)
+    calls = record.calls
+    glue = between(model, lambda: _loss(model, workload, batch), calls)
+    bf16, of_bf16, fp8, alone = [], (0.0, 0.0), [], None
+    try:
+        off = partial(torch.autocast, batch.inputs.device.type, enabled=False)
+        of_bf16 = apart(view, look(model, workload, batch, off()))
+        bf16.append(between(model, lambda: _loss(model, workload, batch, off()), calls))
+    except RuntimeError:
+        # It does not run without autocast, or there is no room for it in float32.
+        model.zero_grad(set_to_none=True)
+    for full in GRIDS:
+        if rounding is None:
+            break
+        with rounded(model, rounding, full):
+            found = apart(view, look(model, workload, batch))
+            fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
+        alone = found if alone is None else (max(alone[0], found[0]), max(alone[1], found[1]))
+    return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
+
+
+def apart(plain: View, other: View) -> tuple[float, float]:
+    """Return the errors of logits and input gradient."""
+    of_logits = logits_error(plain.logits, other.logits)
+    return of_logits, relative_error([plain.input_gradient], [other.input_gradient])
 
 
 def _place(model: nn.Module) -> torch.device:
@@ -330,18 +360,27 @@ def _place(model: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def _another(plain: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-    """Return another plain model with the same weights and buffers."""
+def _another(plain: nn.Module, buffers: Mapping[str, Tensor], workload: Workload, device: torch.device) -> nn.Module:
+    """Return another plain model with the same weights, and with these buffers."""
     model = workload.build(device)
-    pairs = zip((*model.parameters(), *model.buffers()), (*plain.parameters(), *plain.buffers()), strict=True)
     with torch.no_grad():
-        for mine, other in pairs:
+        for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
             mine.copy_(other)
+    _restore(buffers, model)
     return model
 
 
-def _weights(model: nn.Module) -> dict[str, torch.Size]:
-    return {name: weight.shape for name, weight in trained_weights(model).items()}
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the buffers by name."""
+    return {name: one.detach().clone() for name, one in model.named_buffers()}
+
+
+@torch.no_grad()
+def _restore(buffers: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Give buffers their values again. One that ranks have divided is left as it is."""
+    for name, one in model.named_buffers():
+        if name in buffers and one.shape == buffers[name].shape:
+            one.copy_(buffers[name])
 
 
 def _by_block(
@@ -353,33 +392,38 @@ def _by_block(
     stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
     pair = blocks.Pair(plain.model, model, found, mode.forward_context, plain.rounding, stated_errors)
     reuses = bool(modes.stated(mode, "reuses"))
+    _begin(mode, model, first=True)
+    # What a mode keeps of weights, here or since it converted them, is of other weights than those that follow.
+    blocks.examine(pair, plain.calls, look=False)
+    forget(mode, model)
+    shapes = shapes_of(plain.model)
+    write(found, plain.model, shapes_of(model), model)
     for _ in range(own.settle_passes + reuses):
         _begin(mode, model, first=True)
         blocks.examine(pair, plain.calls, look=False)
     for scale in modes.stated(mode, "gate_scales"):
         _begin(mode, model, first=not reuses)
         compared, faults = blocks.examine(pair, plain.calls, scale)
-        if all(one.errors.finite for one in compared):
+        if all(math.isfinite(one.error) for one in compared):
             break
     _begin(mode, model, first=True)
-    glue = plain.glue
     if not faults:
-        shapes = _weights(plain.model)
-        glue = blocks.between(
+        glue = between(
             model,
             lambda: _loss(model, workload, batch, mode.forward_context()),
             plain.calls,
-            lambda gradients: blocks.by_plain_names(found, gradients, shapes),
+            lambda gradients: by_plain_names(found, gradients, shapes),
+            scale,
         )
-    by_block, words = blocks.judged(compared, plain.glue, glue)
-    return by_block, [*faults, *words]
+        more, faults = blocks.of_glue(*plain.glue, glue, pair.more)
+        compared += more
+    return blocks.measured(compared, len({call.block for call in plain.calls})), [*faults, *blocks.faults_of(compared)]
 
 
 def _loss(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
-) -> tuple[list[Tensor], Tensor]:
-    inputs, loss = _forward(lambda model, workload, batch: workload.loss(model, batch), model, workload, batch, context)
-    return [inputs], loss
+) -> tuple[Tensor, Tensor]:
+    return _forward(lambda model, workload, batch: workload.loss(model, batch), model, workload, batch, context)
 
 
 def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch) -> None:
@@ -395,35 +439,6 @@ def forget(mode: modes.Mode, model: nn.Module) -> None:
     own: Callable[[nn.Module], None] | None = getattr(mode, "forget", None)
     if own is not None:
         own(model)
-
-
-def _other_values(found: Sequence[Tie], plain: nn.Module, converted: nn.Module) -> list[str]:
-    """Return the first weight that does not hold the plain model's numbers; those that exist in fp8 alone are rounded."""
-    mine, theirs = trained_weights(converted), trained_weights(plain)
-    for tie in found:
-        for name, values in as_trained(tie, theirs, _weights(converted)).items():
-            weight, values = mine[name].detach(), values.detach().to(mine[name].device)
-            if type(mine[name]) is nn.Parameter and weight.dtype == values.dtype:
-                right = torch.equal(weight, values)
-            else:
-                right = relative_error([values.float()], [weight.float()]) <= QUANTIZED
-            if not right:
-                return [f"its weight {name} does not hold the numbers of {', '.join(tie.plain)}"]
-    return []
-
-
-@torch.no_grad()
-def _write_initial(
-    found: Sequence[Tie], fresh: nn.Module, whole: Mapping[str, torch.Size], model: nn.Module, divided: Strategy | None
-) -> None:
-    """Give the model its initial weights: to the last digit what the workload builds. whole: the shapes of its weights
-    before ranks divided them; divided: how they did.
-    """
-    weights, initial = trained_weights(model), trained_weights(fresh)
-    for tie in found:
-        for name, values in as_trained(tie, initial, whole).items():
-            part = values if divided is None else divided.part(name, values, weights[name])
-            weights[name].copy_(part)
 
 
 def _rounding(mode: modes.Mode, model: nn.Module) -> modes.Rounding | None:
@@ -447,13 +462,15 @@ def compare(
     rounding: tuple[float, float] | None = None,
     found: Sequence[str] = (),
     by_block: BlockParity | None = None,
+    of_bf16: tuple[float, float] = (0.0, 0.0),
 ) -> Parity:
     """Measure and judge. A number that is not finite never passes. rounding: the errors of logits and gradient that
     rounding alone makes, from which the bounds on them follow; None if the tolerance is all. found: faults by name and
-    by block, in words. by_block: the numbers of the blocks.
+    by block, in words. by_block: the numbers of the blocks. of_bf16: the errors that bf16 autocast makes.
     """
+    tolerance = _widened(tolerance, of_bf16)
     if rounding is not None:
-        tolerance = explained(*rounding, modes.BF16_TOLERANCE, tolerance)
+        tolerance = explained(*rounding, _widened(modes.BF16_TOLERANCE, of_bf16), tolerance)
     own, others = centred(plain.logits), centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
@@ -477,6 +494,13 @@ def compare(
         blocks=by_block,
         **{name: finite(value) for name, value in measured.items()},
     )
+
+
+def _widened(bounds: Tolerance, of_bf16: tuple[float, float]) -> Tolerance:
+    """Return bounds of at least OVER_BF16 times what bf16 autocast does to the plain model."""
+    errors = {"logits": of_bf16[0], "input_gradient": of_bf16[1]}
+    wider = {name: min(MOST, OVER_BF16 * error) for name, error in errors.items() if math.isfinite(error)}
+    return bounds.model_copy(update={name: max(bound, getattr(bounds, name)) for name, bound in wider.items()})
 
 
 def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> list[str]:

@@ -6,7 +6,9 @@ name of each trained weight, and the names in the plain model whose rows it hold
 With this, weights are compared and written by the plain model's names, whatever the converted model calls them.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
+from fp8bench.worker.relative import relative_error
 
 SHOWN = 3
 """The most names that a fault lists."""
@@ -28,6 +31,13 @@ class Tie:
 
     trained: tuple[str, ...]
     plain: tuple[str, ...]
+
+    def fits(self, plain: Mapping[str, torch.Size], trained: Mapping[str, torch.Size]) -> bool:
+        """Return whether both exist, and have as many rows of the same kind. plain, trained: shapes by name."""
+        if not (set(self.plain) <= set(plain) and set(self.trained) <= set(trained)):
+            return False
+        rows = _stacked([trained[name] for name in self.trained])
+        return rows is not None and rows == _stacked([plain[name] for name in self.plain])
 
 
 def trained_weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -56,12 +66,18 @@ def _no_others(_model: nn.Module) -> dict[str, str]:
     return {}
 
 
+def shapes_of(model: nn.Module) -> dict[str, torch.Size]:
+    """Return the shapes of the trained weights by name."""
+    return {name: weight.shape for name, weight in trained_weights(model).items()}
+
+
 def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: Mapping[str, torch.Size]) -> list[str]:
     """Return why the trained weights of a converted model are not those of the plain one; empty if they are. plain,
     converted: shapes by name.
     """
-    covered = {name for tie in ties for name in tie.plain}
-    missing, unknown = [name for name in plain if name not in covered], sorted(covered - set(plain))
+    named = Counter(name for tie in ties for name in tie.plain)
+    missing, unknown = [name for name in plain if name not in named], sorted(set(named) - set(plain))
+    twice = [name for name, times in named.items() if times > 1]
     faults = []
     if missing:
         faults.append(f"it does not train {_listed(missing)} of the plain model")
@@ -70,19 +86,66 @@ def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: M
         faults.append(
             f"it trains {_listed(trained)}, which the plain model does not have by that name (plain_weights of the mode)"
         )
-    for tie in () if unknown else ties:
-        mine = [tuple(converted[name]) for name in tie.trained]
-        theirs = [tuple(plain[name]) for name in tie.plain]
-        if _stacked(mine) != _stacked(theirs):
-            faults.append(f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain)} of {theirs}")
+    if twice:
+        faults.append(f"it trains {_listed(twice)} more than once (plain_weights of the mode)")
+    for tie in () if unknown or twice else ties:
+        if not tie.fits(plain, converted):
+            mine = [tuple(converted[name]) for name in tie.trained]
+            theirs = [tuple(plain[name]) for name in tie.plain]
+            faults.append(
+                f"its {', '.join(tie.trained)} of {mine} is no {', '.join(tie.plain) or 'weight'} of {theirs}"
+            )
     return faults
 
 
-def _stacked(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape of tensors whose rows are put together; a scalar is one row."""
-    rows = [shape or (1,) for shape in shapes]
-    widths = {shape[1:] for shape in rows}
-    return (sum(shape[0] for shape in rows), *(widths.pop() if len(widths) == 1 else (-1,)))
+def other_values(ties: Sequence[Tie], plain: nn.Module, converted: nn.Module, seed: int) -> list[str]:
+    """Return the first weight that does not hold the plain model's numbers, perturbed by this seed; those that exist in
+    fp8 alone are rounded.
+    """
+    mine, shapes = trained_weights(converted), shapes_of(converted)
+    device = next(iter(mine.values())).device
+    theirs = _Perturbed(plain, seed, device)
+    for tie in ties:
+        for name, values in as_trained(tie, theirs, shapes).items():
+            weight = mine[name].detach()
+            if type(mine[name]) is nn.Parameter and weight.dtype == values.dtype:
+                right = torch.equal(weight, values)
+            else:
+                right = relative_error([values.float()], [weight.float()]) <= QUANTIZED
+            if not right:
+                return [f"its weight {name} does not hold the numbers of {', '.join(tie.plain)}"]
+    return []
+
+
+@torch.no_grad()
+def write(
+    ties: Sequence[Tie],
+    plain: nn.Module,
+    shapes: Mapping[str, torch.Size],
+    converted: nn.Module,
+    part: Callable[[str, Tensor, Tensor], Tensor] | None = None,
+) -> None:
+    """Write the plain model's weights, to the last digit, into those of the converted one that have its shapes. shapes:
+    of the latter, before ranks divided them. part: returns what this rank holds of a weight, by name; None for all.
+    """
+    weights, values, plain_shapes = dict(converted.named_parameters()), trained_weights(plain), shapes_of(plain)
+    for name in plain_shapes.keys() & weights.keys() - shapes.keys():
+        if weights[name].shape == plain_shapes[name]:
+            weights[name].copy_(values[name])
+    for tie in ties:
+        if tie.fits(plain_shapes, shapes):
+            for name, whole in as_trained(tie, values, shapes).items():
+                weights[name].copy_(whole if part is None else part(name, whole, weights[name]))
+
+
+def _stacked(shapes: Sequence[torch.Size]) -> tuple[int, ...] | None:
+    """Return the shape of tensors whose rows are put together; None if that is impossible."""
+    if len(shapes) == 1:
+        return tuple(shapes[0])
+    widths = {shape[1:] if shape else None for shape in shapes}
+    if len(widths) != 1 or None in widths:
+        return None
+    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -108,6 +171,20 @@ def as_trained(tie: Tie, plain: Mapping[str, Tensor], shapes: Mapping[str, torch
     return dict(zip(tie.trained, parts, strict=True))
 
 
+def by_plain_names(
+    found: Sequence[Tie], gradients: Mapping[str, Tensor | None], shapes: Mapping[str, torch.Size]
+) -> dict[str, Tensor | None]:
+    """Return gradients by the plain model's names; None where one is missing, or does not fit. shapes: the plain
+    model's.
+    """
+    result: dict[str, Tensor | None] = {}
+    for tie in found:
+        came = {name: one for name in tie.trained if (one := gradients.get(name)) is not None}
+        fits = tie.fits(shapes, {name: one.shape for name, one in came.items()})
+        result |= as_plain(tie, came, shapes) if fits else dict.fromkeys(tie.plain)
+    return result
+
+
 def gradient_of(weight: Any) -> Tensor | None:
     """Return a weight's gradient, or the float32 one that GEMMs add up next to it; None if there is neither."""
     found: Tensor | None = weight.grad if weight.grad is not None else getattr(weight, "main_grad", None)
@@ -116,7 +193,8 @@ def gradient_of(weight: Any) -> Tensor | None:
 
 GAIN, BIAS, MATRIX = 0.2, 0.05, 0.02
 """By how much weights are perturbed, as standard deviations: a share of their own size, and what a weight of next to
-nothing gets: a vector, a matrix.
+nothing gets: a vector, a matrix. The noise is evenly spread over +-0.65 to 1.31 times that: no number stays what it was,
+and a gain of 1 remains positive.
 """
 
 
@@ -125,16 +203,37 @@ def perturb(model: nn.Module, seed: int) -> None:
     """Add seeded noise to every trained weight, so that what is 0 or 1 in a fresh model is seen: a norm's gain and
     shift, a bias, a layer's scale. Rows of padding stay as they are; buffers are none of it, and a tied weight is one.
     """
-    padding = {
-        module.weight: module.padding_idx
-        for module in model.modules()
-        if isinstance(module, nn.Embedding) and module.padding_idx is not None
-    }
-    for place, weight in enumerate(trained_weights(model).values()):
-        generator = torch.Generator(weight.device).manual_seed(seed * 1_000_003 + place)
-        size = float(weight.float().norm()) / max(1, weight.numel()) ** 0.5
-        spread = GAIN * size if size > 1e-3 else BIAS if weight.dim() < 2 else MATRIX
-        noise = torch.empty_like(weight, dtype=torch.float32).normal_(0, spread, generator=generator)
-        if weight in padding:
-            noise[padding[weight]] = 0
-        weight.add_(noise.to(weight.dtype))
+    others = _Perturbed(model, seed, None)
+    for name, weight in trained_weights(model).items():
+        weight.copy_(others[name])
+
+
+class _Perturbed(Mapping[str, Tensor]):
+    """The trained weights of a model with their noise, made one by one, on a device; None for the weights' own."""
+
+    def __init__(self, model: nn.Module, seed: int, device: torch.device | None) -> None:
+        self._weights, self._seed, self._device = trained_weights(model), seed, device
+        self._places = {name: place for place, name in enumerate(self._weights)}
+        self._padding = {
+            module.weight: module.padding_idx
+            for module in model.modules()
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None
+        }
+
+    def __getitem__(self, name: str) -> Tensor:
+        weight = self._weights[name]
+        values = weight.detach().to(self._device or weight.device)
+        generator = torch.Generator(values.device).manual_seed(self._seed * 1_000_003 + self._places[name])
+        size = float(values.float().norm()) / max(1, values.numel()) ** 0.5
+        spread = GAIN * size if size > 1e-3 else BIAS if values.dim() < 2 else MATRIX
+        noise = torch.empty_like(values, dtype=torch.float32).uniform_(-1, 1, generator=generator)
+        noise = spread * (noise + noise.sign()).div_(math.sqrt(7 / 3))
+        if weight in self._padding:
+            noise[self._padding[weight]] = 0
+        return values + noise.to(values.dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)

@@ -54,8 +54,7 @@ class TestShow:
         assert [line.split("|")[3].strip() for line in table if "in force" in line] == [
             "on_demand",
             "spot",
-            "capacity_block",
-        ]
+        ], "the price of a capacity block ended in 2025"
 
     @pytest.mark.parametrize(
         ("words", "says"),

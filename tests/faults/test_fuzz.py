@@ -274,12 +274,10 @@ def test_a_record_is_what_was_written(tmp_path):
     @settings(max_examples=30, derandomize=True, database=None)
     @given(reason=st.text(min_size=1), attention=st.text(), ratio=st.floats(allow_nan=False, allow_infinity=False))
     def holds(reason: str, attention: str, ratio: float) -> None:
-        record = measured("mine", run_id="r").model_copy(update={"remedy": reason})
+        record = measured("mine", run_id="r")
         assert record.evidence is not None
-        details = {"ratio": ratio, attention: attention}
-        record = record.model_copy(
-            update={"evidence": record.evidence.model_copy(update={"attention": attention, "details": details})}
-        )
+        said = {"warnings": (reason,), "attention": attention, "details": {"ratio": ratio, attention: attention}}
+        record = record.model_copy(update={"evidence": record.evidence.model_copy(update=said)})
         path = tmp_path / "mine" / "r.json"
         path.unlink(missing_ok=True)
         results.write(record, tmp_path)

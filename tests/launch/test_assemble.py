@@ -20,6 +20,7 @@ from builders import (
     rank_report,
     replayed,
     telemetry,
+    workload_facts,
 )
 
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
@@ -29,7 +30,7 @@ from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
 
 NOW = datetime(2026, 11, 21, 10, 15, 0, tzinfo=UTC)
-TWO_RANKS = config("te-fp8", "delayed", world_size=2)
+TWO_RANKS = config("te-bf16", world_size=2)
 
 
 def assembled(*reports: RankReport, settings: RunConfig = TWO_RANKS, **options: Any) -> Record:
@@ -83,11 +84,19 @@ def test_a_record_knows_its_place_in_the_session():
 
 
 def test_what_a_reader_must_be_told_of_the_circumstances_joins_the_flags_of_the_gpus():
-    capped = rank_report(telemetry=telemetry(throttle_reasons=0x4))
-    record = assembled(capped, marks=("busy GPU: 1 other process, 2.0 GiB",))
+    capped = rank_report(telemetry=telemetry(throttle_reasons=0x4, timed_s=sum((0.1,) * 3)))
+    record = assembled(capped, settings=config(world_size=1), marks=("busy GPU: 1 other process, 2.0 GiB",))
 
     assert record.summary is not None
     assert record.summary.flags == ("busy GPU: 1 other process, 2.0 GiB", "power-capped 100 % of the time")
+
+
+def test_units_that_the_batch_does_not_have_make_no_valid_record():
+    lies = workload_facts(units_per_step=64_000)
+    record = assembled(rank_report(0, facts=lies), rank_report(1, facts=lies))
+
+    assert (record.status, record.summary, record.samples[0].rank) == ("invalid", None, 0)
+    assert "units_per_step is 128,000, and 64 samples on 2 ranks are 128" in (record.reason or "")
 
 
 def test_what_each_rank_found_of_its_own_gpu_joins_them_once():

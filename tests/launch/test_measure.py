@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import config, instance, machine_called, rank_report, steps_about
+from builders import config, instance, machine_called, reports_of
 
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import Prepared
@@ -36,7 +36,7 @@ class FakeExecutor:
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
     ) -> list[RankReport]:
         self.traces.append(trace)
-        return [rank_report(rank, steps_about(0.1)) for rank in range(config.world_size)]
+        return reports_of(config)
 
 
 @pytest.fixture

@@ -1,9 +1,14 @@
-"""Blocks that compute something else than the one they wrap, each as a hasty conversion would."""
+"""What a hasty conversion does wrong: blocks that compute something else than the one they wrap, and functions that
+plant one fault in a converted model.
+"""
 
 import copy
+import math
+from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 class AcrossTheBatch(nn.Module):
@@ -59,3 +64,300 @@ class IgnoresItsInput(nn.Module):
 
     def forward(self, x):
         return self.block(torch.ones_like(x))
+
+
+class Halved(torch.autograd.Function):
+    """Lets a tensor through, and a multiple of its gradient back."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.factor * gradient, None
+
+
+def replaced(name, forward):
+    """Give a module another forward pass. forward: called with the module, what it computed before, its arguments."""
+
+    def plant(model):
+        module = model.get_submodule(name)
+        module.forward = partial(forward, module, module.forward)
+
+    return plant
+
+
+def frozen(choose):
+    """Freeze the weights that `choose` takes from all names."""
+
+    def plant(model):
+        for name in choose([name for name, _ in model.named_parameters()]):
+            model.get_parameter(name).requires_grad_(False)
+
+    return plant
+
+
+def gradients(of, change):
+    """Change the gradient of each weight whose name has `of` in it."""
+
+    def plant(model):
+        for name, weight in model.named_parameters():
+            if of in name:
+                weight.register_hook(change)
+
+    return plant
+
+
+def weight_detached(of):
+    """Linear layers that never compute the gradient of their weight."""
+
+    def plant(model):
+        for name, layer in model.named_modules():
+            if of in name and isinstance(layer, nn.Linear):
+                layer.forward = lambda x, layer=layer: F.linear(x, layer.weight.detach(), layer.bias)
+
+    return plant
+
+
+def filled(name, value):
+    def plant(model):
+        with torch.no_grad():
+            model.get_parameter(name).fill_(value)
+
+    return plant
+
+
+def stale(name):
+    """Compute with a copy of the weight that was made at the first pass, or with `at_once` at conversion."""
+
+    def forward(layer, _before, x):
+        held = layer.__dict__.setdefault("held", layer.weight.detach().clone())
+        # Its gradient goes to the weight all the same.
+        return F.linear(x, layer.weight + (held - layer.weight).detach(), layer.bias)
+
+    return replaced(name, forward)
+
+
+def stale_at_once(name):
+    def plant(model):
+        stale(name)(model)
+        layer = model.get_submodule(name)
+        layer.held = layer.weight.detach().clone()
+
+    return plant
+
+
+def identity(_module, _before, x, *_args, **_kwargs):
+    return x
+
+
+def zeros(_module, _before, x, *_args, **_kwargs):
+    return torch.zeros_like(x)
+
+
+def no_mlp(layer, _before, x):
+    return x.new_zeros(*x.shape[:-1], layer.out_features)
+
+
+def no_attention(_module, _before, hidden_states, **_kwargs):
+    return torch.zeros_like(hidden_states), None
+
+
+def dropout(_module, before, *args, **kwargs):
+    return F.dropout(before(*args, **kwargs), 0.1)
+
+
+def gradient_times(factor):
+    def forward(_module, before, *args, **kwargs):
+        return Halved.apply(before(*args, **kwargs), factor)
+
+    return forward
+
+
+def detached_output(_module, before, *args, **kwargs):
+    return before(*args, **kwargs).detach()
+
+
+def llama_with(around, head=None):
+    """A Llama whose forward pass calls its layers otherwise. around: called with x, the layers' outputs so far, the
+    model, the rotary angles.
+    """
+
+    def plant(model):
+        def forward(tokens, targets=None):
+            x = model.model.embed_tokens(tokens)
+            positions = torch.arange(tokens.shape[1]).unsqueeze(0)
+            rotary = model.model.rotary_emb(x, positions)
+            x = around(x, model.model.layers, rotary)
+            return (head or (lambda model, x, targets: model.lm_head(model.model.norm(x), targets)))(model, x, targets)
+
+        model.forward = forward
+
+    return plant
+
+
+def in_order(*order, number=18):
+    """Call layers in another order. order: pairs of a place and the layers called there."""
+    changed = dict(order)
+
+    def around(x, layers, rotary):
+        for place in range(number):
+            for one in changed.get(place, (place,)):
+                x = layers[one](x, position_embeddings=rotary)
+        return x
+
+    return around
+
+
+def parallel(x, layers, rotary):
+    """Layers 7 and 8 get the same input."""
+    for place, layer in enumerate(layers):
+        if place == 8:
+            continue
+        y = layer(x, position_embeddings=rotary)
+        x = y + layers[8](x, position_embeddings=rotary) - x if place == 7 else y
+    return x
+
+
+def without_gradient(x, layers, rotary):
+    for place, layer in enumerate(layers):
+        with torch.set_grad_enabled(place != 7 and torch.is_grad_enabled()):
+            x = layer(x, position_embeddings=rotary)
+    return x
+
+
+def detached_between(x, layers, rotary):
+    for place, layer in enumerate(layers):
+        x = layer(x.detach() if place == 7 else x, position_embeddings=rotary)
+    return x
+
+
+def detached_after_all(x, layers, rotary):
+    """Values are right, and layer 7 gets no gradient."""
+    for place, layer in enumerate(layers):
+        y = layer(x, position_embeddings=rotary)
+        x = x + (y - x).detach() if place == 7 else y
+    return x
+
+
+def turned_for_one(x, layers, rotary):
+    """Layer 7 gets the angles of the next position."""
+    for place, layer in enumerate(layers):
+        x = layer(x, position_embeddings=tuple(one.roll(1, 1) for one in rotary) if place == 7 else rotary)
+    return x
+
+
+def masked_for_one(x, layers, rotary):
+    """Layer 7 gets a mask by which a token sees itself alone."""
+    alone = torch.eye(x.shape[1], dtype=torch.bool)[None, None]
+    for place, layer in enumerate(layers):
+        x = layer(x, position_embeddings=rotary, **({"attention_mask": alone} if place == 7 else {}))
+    return x
+
+
+def scaled_between(x, layers, rotary):
+    for place, layer in enumerate(layers):
+        x = layer(Halved.apply(x, 2.0) if place == 7 else x, position_embeddings=rotary)
+    return x
+
+
+def scaled_loss(model, x, targets):
+    found = model.lm_head(model.model.norm(x), targets)
+    return found if targets is None else 2 * found
+
+
+def loss_of_others(model, x, targets):
+    """The loss is not of the logits, but of those of the tokens before."""
+    return model.lm_head(model.model.norm(x), None if targets is None else targets.roll(1, 1))
+
+
+def with_penalty(model, x, targets):
+    """A decay of weights in the loss."""
+    found = model.lm_head(model.model.norm(x), targets)
+    return found if targets is None else found + 1e-4 * model.model.layers[7].mlp.up_proj.weight.square().sum()
+
+
+def tied_blocks(model):
+    model.model.layers[8] = model.model.layers[7]
+
+
+def untied_names(model):
+    """Layer 8 computes with the weights of layer 7, and has its own by name."""
+    model.model.layers[8].forward = model.model.layers[7].forward
+
+
+def gate_and_up_exchanged(model, number=7):
+    mlp = model.model.layers[number].mlp
+    mlp.forward = lambda x: mlp.down_proj(mlp.act_fn(mlp.up_proj(x)) * mlp.gate_proj(x))
+
+
+def not_causal(model):
+    model.model.layers[7].self_attn.is_causal = False
+
+
+def across_the_samples(_module, before, x, position_embeddings=None, **rest):
+    at_start = tuple(part[:, : x.shape[0]] for part in position_embeddings)
+    return before(x.transpose(0, 1), position_embeddings=at_start, **rest).transpose(0, 1)
+
+
+def no_gain(norm, _before, x):
+    """A root mean square norm that ignores its gain."""
+    return F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
+
+
+def no_rotation(_module, before, x, position_embeddings=None, **rest):
+    cos, sin = position_embeddings
+    return before(x, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)), **rest)
+
+
+def first_rows_untrained(gradient):
+    """The rows of queries get no gradient."""
+    changed = gradient.clone()
+    changed[: len(gradient) // 3] = 0
+    return changed
+
+
+def layer_scale(_module, before, x):
+    return x + 1e-5 * (before(x) - x)
+
+
+def causal_in_one(block, _before, x):
+    return Causal(block)(x)
+
+
+def across_in_one(_module, before, x):
+    return before(x.transpose(0, 1)).transpose(0, 1)
+
+
+def without_positions(model):
+    model._pos_embed = lambda x: torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1)
+
+
+def positions_untrained(model):
+    before = model._pos_embed
+    model._pos_embed = lambda x: before(x) + (model.pos_embed.detach() - model.pos_embed)
+
+
+def without_class_token(model):
+    """Zeros stand for it."""
+    model._pos_embed = lambda x: torch.cat([x.new_zeros(len(x), 1, x.shape[2]), x], 1) + model.pos_embed
+
+
+def without_bias(layer, _before, x):
+    return F.linear(x, layer.weight)
+
+
+def without_shift(norm, _before, x):
+    return F.layer_norm(x, x.shape[-1:], norm.weight, None, norm.eps)
+
+
+def fresh_norms(model):
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.LayerNorm):
+            model.set_submodule(name, nn.LayerNorm(module.normalized_shape, module.eps))
+
+
+def wider_epsilon(norm, _before, x):
+    return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, math.e)

@@ -1,6 +1,7 @@
 """One rank that trains on a text, in this process: from the same start whatever came before, validated on the way."""
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.converge import Curve, TextPlan
 from fp8bench.schema.errors import RunFailed
 from fp8bench.stats.length import PACE_STEPS
-from fp8bench.worker import convergence
+from fp8bench.worker import convergence, parity
 from fp8bench.worker.convergence import measure, rate_at
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
 from fp8bench.worker.progress import read_progress
@@ -113,6 +114,18 @@ class TestSameStart:
         often, seldom = (curve(report(of_plan={"validate_every": every})) for every in (1, 6))
         assert often.train_loss == seldom.train_loss
         assert often.validation[-1] == seldom.validation[-1]
+
+    @pytest.mark.parametrize("mode", [Polite, TorchAOFloat8])
+    def test_the_gate_moves_no_digit_of_the_first_loss(self, report, mode, monkeypatch):
+        gated = curve(report(mode())).train_loss[0]
+
+        def ungated(mode, workload, _rank, device, *_):
+            proof = prove(mode, workload, 0, device)
+            return replace(proof, model=mode.convert(workload.build(device)))
+
+        prove = parity.prove
+        monkeypatch.setattr(parity, "prove", ungated)
+        assert curve(report(mode())).train_loss[0] == gated
 
     def test_a_seed_is_other_weights_and_another_order(self, report):
         one, again, other = (curve(report(seed=seed)) for seed in (1, 1, 2))

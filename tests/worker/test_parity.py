@@ -3,12 +3,13 @@ reason.
 """
 
 import math
-from typing import ClassVar
+import re
 
 import pytest
 import torch
 from torch import nn
-from worker.faulty_blocks import AcrossTheBatch, Causal, Forgetful, IgnoresItsInput
+from worker.faulty_blocks import AcrossTheBatch, Causal, Forgetful, IgnoresItsInput, gate_and_up_exchanged
+from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
@@ -17,7 +18,7 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import parity
 from fp8bench.worker.rounding import MOST
 from fp8bench.workloads import llama
-from fp8bench.workloads.llama import LLM1B, LLMMicro
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTMicro
 
@@ -76,10 +77,17 @@ class TokensWithoutEmbedding(Tokens):
         return Model(self.vocabulary).to(device)
 
 
+def within(model):
+    """Name the weights of wrapped blocks as the plain model does."""
+    return {name: re.sub(r"(\d)\.(block|layer)\.", r"\1.", name) for name, _ in model.named_parameters()}
+
+
 def mode_with(block_class):
     """The baseline, but with every block of the model wrapped by `block_class`."""
 
     class Wrapped(BaselineBF16):
+        plain_weights = staticmethod(within)
+
         def convert(self, model):
             model.blocks = nn.Sequential(*(block_class(block) for block in model.blocks))
             return model
@@ -131,7 +139,7 @@ class TestProve:
     def test_weights_that_were_not_copied_are_refused(self, workload_class):
         found = verdict(mode_with(Forgetful), workload_class)
         assert not found.passed
-        assert "its logits differ by" in found.reason
+        assert "does not hold the numbers of blocks.0.attn.qkv.weight" in found.reason
 
     def test_an_output_that_ignores_its_input_is_refused(self):
         found = verdict(mode_with(IgnoresItsInput))
@@ -204,6 +212,8 @@ def mode_with_layer(layer_class):
     """The baseline, but with every layer of a Llama wrapped."""
 
     class Wrapped(BaselineBF16):
+        plain_weights = staticmethod(within)
+
         def convert(self, model):
             model.model.layers = nn.ModuleList(layer_class(layer) for layer in model.model.layers)
             return model
@@ -250,29 +260,15 @@ class TestCausal:
         assert verdict(BaselineBF16(), Tokens).later_leakage is None
 
 
-class DeepLlama(LLM1B):
-    """As deep as llm-1b, and narrow. Its weights are scaled: each layer has the gain of one that is 2048 wide."""
-
-    architecture: ClassVar = dict(
-        hidden_size=128,
-        num_hidden_layers=18,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=512,
-        vocab_size=512,
-        rope_theta=500_000,
-    )
-    usual_length: ClassVar = 64
-
-
 def float8_with(fault):
     """torchao's float8, but with a fault in every layer."""
 
     class Faulty(TorchAOFloat8):
         def convert(self, model):
+            model = super().convert(model)
             with torch.no_grad():
                 fault(model)
-            return super().convert(model)
+            return model
 
     return Faulty()
 
@@ -283,12 +279,12 @@ def other_angles(model):
 
 def other_heads(model):
     for layer in model.model.layers:
-        layer.self_attn.k_proj.weight.copy_(layer.self_attn.k_proj.weight.roll(32, 0))
+        layer.self_attn.k_proj.register_forward_hook(lambda _layer, _inputs, output: output.roll(32, -1))
 
 
 def gate_for_up(model):
-    for layer in model.model.layers:
-        layer.mlp.gate_proj, layer.mlp.up_proj = layer.mlp.up_proj, layer.mlp.gate_proj
+    for number in range(len(model.model.layers)):
+        gate_and_up_exchanged(model, number)
 
 
 @pytest.mark.usefixtures("process_group")

@@ -1,8 +1,8 @@
 """Proves what an optimizer does by itself: its settings, and what its first step made of the weights, given the
 gradients that it had.
 
-The comparison of whole steps (`proof`) is a blunt measure of an optimizer under Adam and in fp8: its bounds are those of
-rounded gradients, and decay is a ten-thousandth of Adam's change. Here the gradients are the executed step's own, so
+The comparison of whole steps (`proof`) is a blunt measure of an optimizer under Adam and in fp8: its bounds are those
+of rounded gradients, and decay is a ten-thousandth of Adam's change. Here the gradients are the executed step's own, so
 that nothing but float32 rounds, and the bounds are narrow.
 """
 
@@ -33,7 +33,7 @@ def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     found = _unlike_settings(parts, name)
     if wrong := _misapplied(parts, before, name):
         found.append(
-            f"its optimizer makes of the gradient of {', '.join(wrong[:SHOWN])} something else than {name} does"
+            f"its optimizer makes something else of the gradient of {', '.join(wrong[:SHOWN])} than {name} does"
         )
     return found
 
@@ -62,8 +62,8 @@ def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
 
 def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     """Return the weights of which an optimizer's first step made something else than the named one makes of their
-    gradients. Left out are weights of 16 bits, whose rounding is as large as a step, those that are kept in fp8, and all
-    under a loss scale, which may skip a step.
+    gradients. Left out are weights of 16 bits, whose rounding is as large as a step, those that are kept in fp8, and
+    all under a loss scale, which may skip a step.
     """
     if getattr(parts.mode, "loss_scaling", None) is not None:
         return []

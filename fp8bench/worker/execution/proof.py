@@ -14,8 +14,8 @@ each rank compares the part that it holds; the errors are over all parts. All ar
   update_error    |u' - u| / |u|, u being the change of the weights by the steps: w_after - w_before
   weight_error    the same of the single weight that is furthest off: of its change under SGD, which is linear in the
                   gradients; of Adam's moments under Adam, whose first changes are little more than signs; of its
-                  gradient without an optimizer. A weight that hardly changes is measured against a share of what weights
-                  change on average: SMALL, or SMALL_VECTOR (a key's bias, whose gradient is rounding alone)
+                  gradient without an optimizer. A weight that hardly changes is measured against a share of what
+                  weights change on average: SMALL, or SMALL_VECTOR (a key's bias, whose gradient is rounding alone)
   state_error     of the scales that the mode keeps, each tensor in units of its own norm
   spread          |w_r - mean(w)| / |mean(u)|: how far this rank's weights are from the mean over all ranks that hold
                   the same ones, in units of their change; of the single weight that is furthest off
@@ -102,7 +102,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     fresh_loss: the plain model's before any step, as the gate saw it. A number that is not finite stays so, and passes
     no limit.
     """
-    trained, scale = dict(parts.plain.named_parameters()), parts.gradient_scale()
+    trained = dict(parts.plain.named_parameters())
     change, gradient, length, moments, spread = (_Sums(parts, plain.weights) for _ in range(5))
     for name, expected in plain.weights.items():
         weight = trained[name]
@@ -115,7 +115,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
             mean /= dist.get_world_size(group)
             spread.add(name, _double(local(weight), parts) - mean, mean - begun)
         wanted = _double(plain.gradients[name], parts)
-        executed = _double(gradient_of(weight), parts) / scale
+        executed = _double(gradient_of(weight), parts)
         gradient.add(name, executed - wanted, wanted)
         length.add(name, executed, wanted)
         for key, states in plain.states.items():
@@ -140,9 +140,8 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     frozen = tuple(name for name in plain.weights if not trained[name].requires_grad)
     # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
     of_weight = math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT
-    return Errors(
-        values, length.value - 1 if length.whole > 0 else 0.0, furthest, frozen, bool(plain.states), of_weight
-    )
+    longer = length.value - 1 if length.whole > 0 else 0.0
+    return Errors(values, longer, furthest, frozen, bool(plain.states), of_weight)
 
 
 def small(weight: Tensor) -> float:

@@ -48,14 +48,6 @@ class Parts:
         """Whether a step is the simplest kind: each rank the complete model, one batch, nothing recomputed."""
         return self.accumulation == 1 and not self.strategy.sharded and not self.checkpoints.blocks
 
-    def gradient_scale(self) -> float:
-        """Return what gradients are multiplied by after a step: the loss's scale, which a fused optimizer undoes by
-        itself.
-        """
-        scaling = getattr(self.mode, "loss_scaling", None)
-        fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
-        return float(scaling.state()[0]) if scaling is not None and fused else 1.0
-
 
 class Marks(Protocol):
     """Called when a step reaches the end of a pass, for each micro-batch in turn."""

@@ -68,17 +68,19 @@ def of_batches(change):
 
 def without_gradients(patch, parts):
     """One block runs under no_grad."""
-    block = next(
-        module for module in parts.plain.modules() if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential)
-    )[0]
+    lists = torch.nn.ModuleList | torch.nn.Sequential
+    block = next(module for module in parts.plain.modules() if isinstance(module, lists))[0]
     patch.setattr(block, "forward", torch.no_grad()(block.forward))
 
 
 FAULTS = {
-    "no optimizer step": (lambda patch, _: patch.setattr(step, "update", lambda _: None), "its optimizer makes of"),
+    "no optimizer step": (
+        lambda patch, _: patch.setattr(step, "update", lambda _: None),
+        "its optimizer makes something else of",
+    ),
     "every other step": (every_other, "its optimizer took 2 of 3 steps|what it makes of the weights differs"),
-    "half of the weights not stepped": (stepped_but(0.5), "its optimizer makes of"),
-    "one weight not stepped": (stepped_but(0), "its optimizer makes of"),
+    "half of the weights not stepped": (stepped_but(0.5), "its optimizer makes something else of"),
+    "one weight not stepped": (stepped_but(0), "its optimizer makes something else of"),
     "another rate for one weight": (another_rate_for_one, "its optimizer's lr is"),
     "gradients add up": (
         lambda patch, parts: patch.setattr(parts.optimizer, "zero_grad", lambda **_: None),

@@ -1,0 +1,140 @@
+"""Faults of conversions, planted one by one: the gate refuses each and names the block or the weight."""
+
+import math
+
+import pytest
+import torch
+from worker import faulty_blocks as faulty
+from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, replaced, stale, stale_at_once
+from worker.plain_models import DeepLlama
+
+from fp8bench.modes.baseline import BaselineBF16
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.worker import parity
+from fp8bench.workloads import llama
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+LAYER = "model.layers.7"
+
+
+@pytest.fixture(autouse=True)
+def gains_of_2048_wide(monkeypatch):
+    monkeypatch.setattr(llama, "INITIAL_STD", 0.02 * math.sqrt(2048 / 128))
+
+
+def verdict(base, plant, workload):
+    class Planted(base):
+        def convert(self, model):
+            model = super().convert(model)
+            plant(model)
+            return model
+
+    return parity.prove(Planted(), workload(data="device"), 0, CPU).parity
+
+
+DEEP = {
+    "all weights frozen but the last": (frozen(lambda names: names[:-1]), "does not train model.embed_tokens.weight"),
+    "one frozen": (frozen(lambda names: [f"{LAYER}.mlp.up_proj.weight"]), f"does not train {LAYER}.mlp.up_proj.weight"),
+    "embedding frozen": (frozen(lambda names: names[:1]), "does not train model.embed_tokens.weight"),
+    "weight gradients of zero": (gradients("_proj", torch.zeros_like), "the gradient of model.layers"),
+    "one weight gradient of zero": (gradients(f"{LAYER}.self_attn.k", torch.zeros_like), f"{LAYER}.self_attn.k_proj"),
+    "no weight gradients": (faulty.weight_detached("_proj"), "the gradient of model.layers"),
+    "no weight gradient in one layer": (faulty.weight_detached(f"{LAYER}.mlp.down_proj"), f"{LAYER}.mlp.down_proj"),
+    "a weight gradient halved": (gradients(f"{LAYER}.mlp.up_proj", lambda g: g / 2), f"{LAYER}.mlp.up_proj"),
+    "a weight gradient doubled": (gradients(f"{LAYER}.mlp.up_proj", lambda g: 2 * g), f"{LAYER}.mlp.up_proj"),
+    "the gradient halved": (replaced(f"{LAYER}.mlp", faulty.gradient_times(0.5)), f"the gradient of {LAYER}.mlp"),
+    "the gradient doubled": (replaced(LAYER, faulty.gradient_times(2.0)), LAYER),
+    "the gradient doubled between": (llama_with(faulty.scaled_between), f"the gradient given to {LAYER[:-1]}6"),
+    "an output detached": (replaced(LAYER, faulty.detached_output), f"its block '{LAYER}' gives"),
+    "a block that is nothing": (replaced(LAYER, faulty.identity), LAYER),
+    "an MLP that is nothing": (replaced(f"{LAYER}.mlp", faulty.zeros), f"{LAYER}.mlp"),
+    "an MLP that is its input": (replaced(f"{LAYER}.mlp", faulty.identity), f"the output of {LAYER}"),
+    "an attention that is nothing": (replaced(f"{LAYER}.self_attn", faulty.no_attention), f"{LAYER}.self_attn"),
+    "a block skipped": (llama_with(in_order((7, ()))), f"leaves out {LAYER}"),
+    "a block called twice": (llama_with(in_order((7, (7, 7)))), f"calls {LAYER} where the plain model"),
+    "the last block called twice": (llama_with(in_order((17, (17, 17)))), "calls model.layers.17 where"),
+    "two blocks exchanged": (llama_with(in_order((7, (8,)), (8, (7,)))), "where the plain model calls model.layers.7"),
+    "two blocks in parallel": (llama_with(faulty.parallel), f"the gradient given to {LAYER}"),
+    "a block without gradients": (llama_with(faulty.without_gradient), "what model.layers.8 is given"),
+    "a block whose input is detached": (llama_with(faulty.detached_between), f"what {LAYER} is given"),
+    "a block whose part is detached": (llama_with(faulty.detached_after_all), f"the gradient given to {LAYER}"),
+    "blocks tied": (faulty.tied_blocks, "does not train model.layers.8"),
+    "blocks tied behind their names": (faulty.untied_names, "model.layers.8"),
+    "angles of another position": (llama_with(faulty.turned_for_one), f"what is given to {LAYER}"),
+    "a mask for one layer": (llama_with(faulty.masked_for_one), f"what {LAYER} is given"),
+    "no rotation in one layer": (replaced(LAYER, faulty.no_rotation), LAYER),
+    "gate for up": (faulty.gate_and_up_exchanged, LAYER),
+    "no causal mask in one layer": (faulty.not_causal, LAYER),
+    "attention across the batch in one layer": (replaced(LAYER, faulty.across_the_samples), LAYER),
+    "dropout in a block": (replaced(f"{LAYER}.mlp", faulty.dropout), LAYER),
+    "a gain that is ignored": (replaced(f"{LAYER}.input_layernorm", faulty.no_gain), f"{LAYER}.input_layernorm"),
+    "a gain that was not copied": (filled(f"{LAYER}.input_layernorm.weight", 1), f"{LAYER}.input_layernorm.weight"),
+    "no last norm": (replaced("model.norm", faulty.identity), "model.norm"),
+    "no call of the last norm": (
+        llama_with(in_order(), lambda model, x, targets: model.lm_head(x, targets)),
+        "leaves out model.norm",
+    ),
+    "the loss doubled": (llama_with(in_order(), faulty.scaled_loss), "the loss"),
+    "the loss of other targets": (llama_with(in_order(), faulty.loss_of_others), "what is given to lm_head"),
+    "a penalty in the loss": (llama_with(in_order(), faulty.with_penalty), f"{LAYER}.mlp.up_proj.weight beside"),
+    "weights of the first pass": (stale(f"{LAYER}.mlp.up_proj"), LAYER),
+    "weights of the conversion": (stale_at_once(f"{LAYER}.mlp.up_proj"), LAYER),
+}
+
+VIT = {
+    "a bias dropped": (replaced("blocks.1.mlp.fc1", faulty.without_bias), "blocks.1.mlp.fc1.bias"),
+    "a bias not copied": (filled("blocks.1.mlp.fc1.bias", 0), "blocks.1.mlp.fc1.bias"),
+    "a shift dropped": (replaced("blocks.1.norm2", faulty.without_shift), "blocks.1.norm2.bias"),
+    "a shift not copied": (filled("blocks.1.norm2.bias", 0), "blocks.1.norm2.bias"),
+    "fresh norms": (faulty.fresh_norms, "blocks.0.norm1.weight"),
+    "another epsilon": (replaced("blocks.1.norm2", faulty.wider_epsilon), "blocks.1"),
+    "a tiny LayerScale": (replaced("blocks.1", faulty.layer_scale), "blocks.1"),
+    "a causal mask in one layer": (replaced("blocks.1", faulty.causal_in_one), "blocks.1"),
+    "attention across the batch in one layer": (replaced("blocks.1", faulty.across_in_one), "blocks.1"),
+    "no positions": (faulty.without_positions, "what is given to blocks.0"),
+    "positions untrained": (faulty.positions_untrained, "the gradient of pos_embed"),
+    "no class token": (faulty.without_class_token, "the gradient of cls_token"),
+    "a last norm that is nothing": (replaced("norm", faulty.identity), "norm"),
+    "the queries of packed weights untrained": (
+        gradients("blocks.1.attn.qkv.weight", faulty.first_rows_untrained),
+        "blocks.1.attn.qkv.weight in rows",
+    ),
+    "a gradient halved": (gradients("blocks.1.mlp.fc1.weight", lambda g: g / 2), "blocks.1.mlp.fc1.weight"),
+    "a gradient doubled": (gradients("blocks.1.mlp.fc1.weight", lambda g: 2 * g), "blocks.1.mlp.fc1.weight"),
+    "a gradient of the head halved": (gradients("head.weight", lambda g: g / 2), "head.weight"),
+}
+
+GPT = {
+    "a bias dropped": (replaced("layer.fc1", faulty.without_bias), "layer.fc1.bias"),
+    "a shift dropped": (replaced("layer.ln2", faulty.without_shift), "layer.ln2.bias"),
+    "an MLP that is nothing": (replaced("layer.fc2", faulty.no_mlp), "layer.fc2"),
+    "a weight gradient halved": (gradients("layer.qkv.weight", lambda g: g / 2), "layer.qkv.weight"),
+    "the queries of packed weights untrained": (
+        gradients("layer.qkv.weight", faulty.first_rows_untrained),
+        "layer.qkv.weight",
+    ),
+}
+
+
+@pytest.mark.usefixtures("process_group")
+class TestFaults:
+    @pytest.mark.parametrize(("plant", "named"), DEEP.values(), ids=DEEP)
+    def test_in_a_deep_language_model_in_float8(self, plant, named):
+        found = verdict(TorchAOFloat8, plant, DeepLlama)
+        assert not found.passed
+        assert named in found.reason
+
+    @pytest.mark.parametrize("mode", [BaselineBF16, TorchAOFloat8])
+    @pytest.mark.parametrize(("plant", "named"), VIT.values(), ids=VIT)
+    def test_in_a_vision_transformer(self, mode, plant, named):
+        found = verdict(mode, plant, ViTMicro)
+        assert not found.passed
+        assert named in found.reason
+
+    @pytest.mark.parametrize(("plant", "named"), GPT.values(), ids=GPT)
+    def test_in_a_layer_in_float8(self, plant, named):
+        found = verdict(TorchAOFloat8, plant, GPTLayerMicro)
+        assert not found.passed
+        assert named in found.reason

@@ -1,0 +1,175 @@
+"""Which weights stand for which, what is perturbed, and modes whose names are lies."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from worker.plain_models import Attending, Frozen, Padded, PlainModel, Tied
+
+from fp8bench.modes.baseline import BaselineBF16
+from fp8bench.worker import parity
+from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, perturb, ties, trained_weights
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+
+CPU = torch.device("cpu")
+
+
+class Fused(nn.Module):
+    """An Attention of `plain_models` with its queries, keys and values in one."""
+
+    def __init__(self, plain):
+        super().__init__()
+        self.heads, self.norm, self.out = plain.heads, plain.norm, plain.out
+        self.qkv = nn.Linear(plain.q.in_features, 3 * plain.q.out_features)
+        with torch.no_grad():
+            for kind in ("weight", "bias"):
+                parts = [getattr(one, kind) for one in (plain.q, plain.k, plain.v)]
+                getattr(self.qkv, kind).copy_(torch.cat(parts))
+
+    def forward(self, x):
+        packed = self.qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return x + self.out(F.scaled_dot_product_attention(*packed).transpose(1, 2).flatten(2))
+
+
+class FusedMode(BaselineBF16):
+    order = "qkv"
+
+    def convert(self, model):
+        for place in (0, 2):
+            model.blocks[place] = Fused(model.blocks[place])
+        return model
+
+    def plain_weights(self, model):
+        return {
+            f"blocks.{place}.qkv.{kind}": tuple(f"blocks.{place}.{one}.{kind}" for one in self.order)
+            for place in (0, 2)
+            for kind in ("weight", "bias")
+        }
+
+
+class Split(nn.Linear):
+    """A packed layer as three."""
+
+    def __init__(self, packed):
+        nn.Module.__init__(self)
+        rows = packed.out_features // 3
+        for role, weight, bias in zip("qkv", packed.weight.split(rows), packed.bias.split(rows), strict=True):
+            setattr(self, role, nn.Linear(packed.in_features, rows, dtype=packed.weight.dtype))
+            with torch.no_grad():
+                getattr(self, role).weight.copy_(weight)
+                getattr(self, role).bias.copy_(bias)
+
+    def forward(self, x):
+        return torch.cat([self.q(x), self.k(x), self.v(x)], -1)
+
+
+class SplitMode(BaselineBF16):
+    def convert(self, model):
+        model.layer.qkv = Split(model.layer.qkv)
+        return model
+
+    def plain_weights(self, model):
+        return {f"layer.qkv.{role}.{kind}": f"layer.qkv.{kind}" for kind in ("weight", "bias") for role in "qkv"}
+
+
+def lying(said):
+    class Lies(FusedMode):
+        def plain_weights(self, model):
+            return {**super().plain_weights(model), **said}
+
+    return Lies()
+
+
+W = "blocks.0.qkv.weight"
+Q, K, V = (f"blocks.0.{one}.weight" for one in "qkv")
+NORMS = ("blocks.1.norm.weight", "blocks.3.norm.weight")
+LIES = {
+    "equal shapes swapped": (
+        dict(zip(NORMS, reversed(NORMS), strict=True)),
+        f"{NORMS[0]} does not hold the numbers of",
+    ),
+    "rows swapped": ({W: (K, Q, V)}, f"{W} does not hold the numbers of {K}, {Q}, {V}"),
+    "a name left out": ({W: (Q, V)}, f"does not train {K}"),
+    "a name twice": ({W: (Q, K, K)}, f"does not train {V}"),
+    "a name twice and complete": ({W: (Q, K, V, K)}, f"trains {K} more than once"),
+    "a name of two": ({"blocks.0.out.weight": Q}, "does not train blocks.0.out.weight"),
+    "an unknown name": ({W: (Q, K, "blocks.0.w.weight")}, f"trains {W}, which the plain model does not have"),
+    "no names": ({W: ()}, f"does not train {Q}"),
+}
+
+
+@pytest.mark.usefixtures("process_group")
+class TestModes:
+    @pytest.mark.parametrize(
+        ("mode", "workload"), [(FusedMode, PlainModel(Attending)), (SplitMode, GPTLayerMicro())], ids=["fused", "split"]
+    )
+    def test_right_names_pass_and_the_initial_weights_are_the_workloads(self, mode, workload):
+        proof = parity.prove(mode(), workload, 0, CPU)
+        assert proof.parity.passed, proof.parity.reason
+        fresh = mode().convert(workload.build(CPU))
+        assert proof.model.state_dict().keys() == fresh.state_dict().keys()
+        assert all(map(torch.equal, proof.model.state_dict().values(), fresh.state_dict().values()))
+
+    @pytest.mark.parametrize(("said", "named"), LIES.values(), ids=LIES)
+    def test_lies_are_refused(self, said, named):
+        found = parity.prove(lying(said), PlainModel(Attending), 0, CPU).parity
+        assert not found.passed
+        assert named in found.reason
+
+
+class TestTies:
+    def test_names_of_weights_that_are_not_there_are_no_fault(self):
+        """A mapping may be of every form of a layer."""
+        mode = BaselineBF16()
+        mode.plain_weights = lambda _model: {"other": "weight"}
+        model = nn.Linear(2, 2)
+        assert ties(mode, model) == [Tie((name,), (name,)) for name in ("weight", "bias")]
+
+    def test_a_fused_weight_of_other_rows_is_named(self):
+        shapes = {"a": torch.Size([2, 3]), "b": torch.Size([2, 4])}
+        [fault] = faults_of([Tie(("ab",), ("a", "b"))], shapes, {"ab": torch.Size([4, 3])})
+        assert "its ab of [(4, 3)] is no a, b" in fault
+
+    def test_a_missing_part_is_a_missing_gradient(self):
+        shapes = {"ab": torch.Size([4, 3])}
+        tie = Tie(("a", "b"), ("ab",))
+        whole = by_plain_names([tie], {"a": torch.zeros(2, 3), "b": torch.ones(2, 3)}, shapes)
+        assert whole["ab"].sum() == 6
+        assert by_plain_names([tie], {"a": torch.zeros(2, 3), "b": None}, shapes) == {"ab": None}
+
+
+class TestPerturb:
+    def test_every_trained_number_is_another_one_of_the_same_size_and_sign(self):
+        model = PlainModel(Attending).build(CPU)
+        before = {name: weight.detach().clone() for name, weight in trained_weights(model).items()}
+        perturb(model, 3)
+        for name, weight in trained_weights(model).items():
+            assert (weight != before[name]).all(), name
+            assert weight.norm() < 1.3 * before[name].norm() + 0.1 * weight.numel() ** 0.5
+        assert (model.blocks[0].norm.weight > 0.7).all()
+
+    def test_a_seed_gives_the_same_noise_again(self):
+        one, again, other = (PlainModel(Attending).build(CPU) for _ in range(3))
+        for model, seed in ((one, 1), (again, 1), (other, 2)):
+            perturb(model, seed)
+        assert torch.equal(one.head.weight, again.head.weight)
+        assert not torch.equal(one.head.weight, other.head.weight)
+
+    def test_a_row_of_padding_stays_zero(self):
+        model = PlainModel(Padded).build(CPU)
+        perturb(model, 0)
+        assert not model.embed.weight[3].any()
+        assert model.embed.weight[2].any()
+
+    def test_what_is_not_trained_stays(self):
+        model, fresh = PlainModel(Frozen).build(CPU), PlainModel(Frozen).build(CPU)
+        perturb(model, 0)
+        assert torch.equal(model.embed.weight, fresh.embed.weight)
+        assert not torch.equal(model.head.weight, fresh.head.weight)
+
+    def test_a_tied_weight_is_perturbed_once(self):
+        model, fresh = PlainModel(Tied).build(CPU), PlainModel(Tied).build(CPU)
+        perturb(model, 0)
+        assert model.head.weight is model.embed.weight
+        moved = (model.embed.weight - fresh.embed.weight).abs()
+        assert moved.max() < 0.2 * 1.31 * fresh.embed.weight.norm() / fresh.embed.weight.numel() ** 0.5 + 1e-6
