@@ -77,7 +77,7 @@ def _of_status(record: Record) -> Iterator[str]:
             bound = getattr(executed, "update_bound", None) or bound
         if bound is not None and error is not None and error > bound:
             yield f"its status is ok, and evidence.executed.{name} is {error:.3g}, with a bound of {bound:.3g}"
-    if executed is None and (record.evidence and record.evidence.proof_version or 1) > 1:
+    if executed is None and ((record.evidence and record.evidence.proof_version) or 1) > 1:
         yield "its status is ok, and its steps were not proved (evidence.executed)"
 
 

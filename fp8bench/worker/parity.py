@@ -49,17 +49,18 @@ from torch import Tensor, nn
 from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
-from fp8bench.worker import blocks
+from fp8bench.worker import blocks, judged
 from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce, bf16_autocast
+from fp8bench.worker.glue import Glue, between, of_glue
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import wrong
-from fp8bench.worker.recorded import Call, Glue, Recording, between, recording
+from fp8bench.worker.recorded import Call, Recording, recording
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import GRIDS, MOST, explained, of_steps, rounded
+from fp8bench.worker.rounding import MOST, explained, grids, of_steps, rounded
 from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -336,13 +337,13 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
     except RuntimeError:
         # It does not run without autocast, or there is no room for it in float32.
         model.zero_grad(set_to_none=True)
-    for full in GRIDS:
-        if rounding is None:
-            break
-        with rounded(model, rounding, full):
-            found = apart(view, look(model, workload, batch))
-            fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
-        alone = found if alone is None else (max(alone[0], found[0]), max(alone[1], found[1]))
+    if rounding is not None:
+        found = []
+        for full in grids(model):
+            with rounded(model, rounding, full):
+                found.append(apart(view, look(model, workload, batch)))
+                fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
+        alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
     return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
 
 
@@ -386,7 +387,7 @@ def _restore(buffers: Mapping[str, Tensor], model: nn.Module) -> None:
 def _by_block(
     mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, plain: _Plain, found: Sequence[Tie]
 ) -> tuple[BlockParity, list[str]]:
-    """Examine the converted model block by block, as a later pass of a step if the mode reuses what the first stored."""
+    """Examine the model block by block, as a later pass of a step if the mode reuses what the first stored."""
     own: Tolerance = modes.stated(mode, "tolerance")
     says_rounding = plain.rounding is not None or own.logits <= modes.BF16_TOLERANCE.logits
     stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
@@ -415,9 +416,9 @@ def _by_block(
             lambda gradients: by_plain_names(found, gradients, shapes),
             scale,
         )
-        more, faults = blocks.of_glue(*plain.glue, glue, pair.more)
+        more, faults = of_glue(*plain.glue, glue, pair.more)
         compared += more
-    return blocks.measured(compared, len({call.block for call in plain.calls})), [*faults, *blocks.faults_of(compared)]
+    return judged.measured(compared, len({call.block for call in plain.calls})), [*faults, *judged.faults_of(compared)]
 
 
 def _loss(

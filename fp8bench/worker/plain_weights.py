@@ -84,10 +84,10 @@ def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: M
     if unknown:
         trained = [name for tie in ties if set(tie.plain) & set(unknown) for name in tie.trained]
         faults.append(
-            f"it trains {_listed(trained)}, which the plain model does not have by that name (plain_weights of the mode)"
+            f"it trains {_listed(trained)}, which the plain model does not have by that name (the mode's plain_weights)"
         )
     if twice:
-        faults.append(f"it trains {_listed(twice)} more than once (plain_weights of the mode)")
+        faults.append(f"it trains {_listed(twice)} more than once (the mode's plain_weights)")
     for tie in () if unknown or twice else ties:
         if not tie.fits(plain, converted):
             mine = [tuple(converted[name]) for name in tie.trained]
@@ -193,8 +193,8 @@ def gradient_of(weight: Any) -> Tensor | None:
 
 GAIN, BIAS, MATRIX = 0.2, 0.05, 0.02
 """By how much weights are perturbed, as standard deviations: a share of their own size, and what a weight of next to
-nothing gets: a vector, a matrix. The noise is evenly spread over +-0.65 to 1.31 times that: no number stays what it was,
-and a gain of 1 remains positive.
+nothing gets: a vector, a matrix. The noise is evenly spread over +-0.65 to 1.31 times that: no number stays what it
+was, and a gain of 1 remains positive.
 """
 
 

@@ -32,12 +32,21 @@ MOST = 0.9
 """The bound on an error never exceeds this: attention across the batch or under a causal mask gave 0.93 in ViT-Huge."""
 
 GRIDS = (1.0, 0.7, 0.8, 0.6)
-"""Shares of a format's range. Rounding to each is as coarse and errs otherwise: a ReLU network of 16 samples turned 0.10
-to 0.24 of its gradient. A block is looked at with the first two.
+"""Shares of a format's range. Rounding to each is as coarse and errs otherwise: a ReLU network of 16 samples turned
+0.10 to 0.24 of its gradient. A block is looked at with the first two.
 """
+
+LARGE = 10_000_000
+"""From so many weights on rounding averages out, and a model or block is looked at with the first alone."""
+
 
 FORWARD = torch.float8_e4m3fn
 """The format of inputs and weights in every recipe."""
+
+
+def grids(module: nn.Module, most: int = len(GRIDS)) -> tuple[float, ...]:
+    """Return the shares of a format's range that a model or block is rounded to, in turn."""
+    return GRIDS[: 1 if sum(weight.numel() for weight in module.parameters()) >= LARGE else most]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -355,7 +356,7 @@ class OnTheRoot(nn.Module):
     def __init__(self):
         super().__init__()
         sizes = [3 * IMAGE * IMAGE, 48, 48, 48]
-        self.weights = nn.ParameterList(torch.randn(b, a) / a**0.5 for a, b in zip(sizes, sizes[1:], strict=False))
+        self.weights = nn.ParameterList(torch.randn(b, a) / a**0.5 for a, b in pairwise(sizes))
         self.shift = nn.Parameter(torch.zeros(48))
         self.middle = nn.Linear(48, 48)
         self.head = nn.Linear(48, CLASSES)

@@ -39,18 +39,16 @@ from fp8bench.workloads.protocol import Batch, Workload, stated
 
 SHOWN = 3
 
+MOST_SKIPPED = 20
+"""How often a loss scale may be halved: from torch's first one, 65,536, to less than 1."""
+
 PARTS = ((False, 0), (False, 1), (True, 0), (True, 1))
 
 FEW = 65_536
 """Elements of the weights whose gradients are told apart by samples: norms, biases, small layers."""
 
 OF_SAMPLES, HELD = 0.2, 0.1
-"""How far from 1 a share may be, and below which share of the gradient a part's own is too small to tell.
-Emulated fp8 was up to 0.064 from it; a model that runs half of the samples and repeats their output 0.25 and more.
-"""
-
-MOST_SKIPPED = 20
-"""How often a loss scale may be halved: from torch's first one, 65,536, to less than 1."""
+"""How far from 1 a share may be, and below which share of the gradient a part's own is too small to tell."""
 
 DIMENSIONS = {"images": 1, "tokens": 2}
 """How many of the first dimensions of a batch's inputs count units."""
@@ -116,7 +114,7 @@ def require_still(
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     gradient_error = None
     if expected.gradients is not None:
-        gradient_error, missing, taught, of_samples = _compared(parts, expected.gradients, expected.of_samples)
+        gradient_error, missing, taught, of_samples = _compared(parts, expected)
         still &= taught
         bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
         if not gradient_error <= bound:
@@ -245,8 +243,8 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
 
 
 def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
-    """Launch a step, and return its loss. One that was skipped, since a loss scale was too large for this batch,
-    changed that scale alone, and is launched again. Every rank calls this.
+    """Launch a step, and return its loss. A step that was skipped, since a loss scale was too large for this batch,
+    changed only that scale, and is launched again.
     """
     for _ in range(1 if getattr(parts.mode, "loss_scaling", None) is None else MOST_SKIPPED):
         loss = float(launch(batch, NO_MARKS).detach())
@@ -256,12 +254,11 @@ def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
     return loss
 
 
-def _compared(
-    parts: Parts, plain: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]
-) -> tuple[float, list[str], set[str], list[float]]:
+def _compared(parts: Parts, expected: _Plain) -> tuple[float, list[str], set[str], list[float]]:
     """Return the error of all gradients together; the weights of the plain model that get none; the trained weights
     whose gradient is more than rounding; and the shares of parts of the samples.
     """
+    plain = expected.gradients or {}
     shapes = {name: gradient.shape for name, gradient in plain.items()}
     of_model = ties(parts.mode, parts.plain)
     mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
@@ -275,7 +272,7 @@ def _compared(
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
     error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
     moving = {name for tie in of_model if set(tie.plain) <= taught for name in tie.trained}
-    seen = [{name: one for name, one in part.items() if name in plain} for part in of_samples]
+    seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
     return error, missing, moving, shares(own, seen) if seen[0] else []
 
 

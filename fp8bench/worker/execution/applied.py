@@ -32,9 +32,8 @@ def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     """
     found = _unlike_settings(parts, name)
     if wrong := _misapplied(parts, before, name):
-        found.append(
-            f"its optimizer makes something else of the gradient of {', '.join(wrong[:SHOWN])} than {name} does"
-        )
+        weights = ", ".join(wrong[:SHOWN])
+        found.append(f"its optimizer makes of the gradient of {weights} something else than {name} does")
     return found
 
 

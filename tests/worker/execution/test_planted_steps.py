@@ -74,13 +74,10 @@ def without_gradients(patch, parts):
 
 
 FAULTS = {
-    "no optimizer step": (
-        lambda patch, _: patch.setattr(step, "update", lambda _: None),
-        "its optimizer makes something else of",
-    ),
+    "no optimizer step": (lambda patch, _: patch.setattr(step, "update", lambda _: None), "its optimizer makes of"),
     "every other step": (every_other, "its optimizer took 2 of 3 steps|what it makes of the weights differs"),
-    "half of the weights not stepped": (stepped_but(0.5), "its optimizer makes something else of"),
-    "one weight not stepped": (stepped_but(0), "its optimizer makes something else of"),
+    "half of the weights not stepped": (stepped_but(0.5), "its optimizer makes of"),
+    "one weight not stepped": (stepped_but(0), "its optimizer makes of"),
     "another rate for one weight": (another_rate_for_one, "its optimizer's lr is"),
     "gradients add up": (
         lambda patch, parts: patch.setattr(parts.optimizer, "zero_grad", lambda **_: None),

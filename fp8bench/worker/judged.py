@@ -1,0 +1,261 @@
+"""Compares parts of two runs, of a plain model and of the converted one. Each has a bound of its own, which follows
+from what rounding alone does to this part of the plain model (see `worker.blocks`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fp8bench.modes.layers import counted
+from fp8bench.modes.protocol import BF16_TOLERANCE
+from fp8bench.schema.rank import BlockParity
+from fp8bench.worker.nested import numbers
+from fp8bench.worker.relative import finite, norm
+
+OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01
+"""A bound, by squares: so many times what rounding to fp8 and to bf16 do, and what no computation need stay below."""
+
+MOST_FLOOR, PER_NUMBER = BF16_TOLERANCE.input_gradient, 3.0
+"""Of a small weight's gradient the last is more: PER_NUMBER / sqrt(numbers), up to what gradients in bf16 may differ
+by. One ReLU of one sample that decides otherwise is 0.05 of the gradient of 48 x 48 numbers from 16 samples.
+"""
+
+MOST = 0.8
+"""No bound exceeds this: a fault has an error of about 1."""
+
+NOISE = 0.5
+"""From this error on by rounding alone, a gradient is rounding itself."""
+
+OF_NOISE = 10.0
+"""How many times larger than all of the plain block's, or smaller, such a gradient may be."""
+
+SCALED, FEW = 0.5, 64
+"""By what share of its bound a gradient's scale may be off. A weight of fewer numbers has no scale to speak of, and
+what rounding does to it once says little of the next time: it counts by sqrt(FEW / numbers) more.
+"""
+
+GROUPS, ROWS, SMALL = 12, 8, 256
+"""Groups of rows of a weight: a dozen divides what is packed in two, three, four or six. The fewest rows and numbers of
+one.
+"""
+
+OF_GROUP = 1.5
+"""How many times the bound of a weight applies to what rounding does to a group of its rows."""
+
+SHOWN = 3
+
+OTHER_SCALE = "is another multiple, by {error:.3g} (at most {bound:.3g})"
+
+Kind = Literal["output", "input gradient", "weight gradient"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that a run shows. what: in words, equal in all runs. tensors: None where there is no gradient. through:
+    what went through a block beside them, in the plain run. weight: its name, if it is the gradient of one.
+    """
+
+    what: str
+    kind: Kind
+    tensors: Sequence[Tensor] | None
+    through: Tensor | None = None
+    weight: str | None = None
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """What rounding alone makes of parts, by `what`: other runs without fp8, and with fp8. more: errors on top."""
+
+    bf16: Sequence[Mapping[str, Part]]
+    fp8: Sequence[Mapping[str, Part]]
+    more: Mapping[Kind, float]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A part of the converted model beside the plain one's. rounding: whether the plain one is nothing else; then the
+    error is its size, in units of what rounding makes.
+    """
+
+    part: Part
+    error: float
+    bound: float
+    rounding: bool = False
+    words: str = "differs by {error:.3g} (at most {bound:.3g})"
+
+    @property
+    def share(self) -> float:
+        """The error as a share of its bound; infinite if it is no number."""
+        return self.error / self.bound if not math.isnan(self.error) else math.inf
+
+    @property
+    def fault(self) -> str:
+        """The error in words."""
+        return f"{self.part.what} {self.words.format(error=self.error, bound=self.bound)}"
+
+
+def of_weights(gradients: Mapping[str, Tensor | None], where: str = "") -> list[Part]:
+    """Return gradients by the plain model's names as parts. where: what the words add to the name."""
+    return [
+        Part(f"the gradient of {name}{where}", "weight gradient", None if one is None else [one], weight=name)
+        for name, one in gradients.items()
+    ]
+
+
+def judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Part]) -> list[Judged]:
+    """Return each part of the plain model beside the converted one's."""
+    return [
+        one
+        for what, part in plain.items()
+        for one in _judge(
+            part,
+            [run[what] for run in rounding.bf16 if what in run],
+            [run[what] for run in rounding.fp8 if what in run],
+            found.get(what),
+            rounding.more[part.kind],
+        )
+    ]
+
+
+def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part | None, more: float) -> list[Judged]:
+    """Judge one part; of a weight's gradient also its scale and groups of its rows. bf16, fp8: the plain model's, under
+    other rounding. more: a bound on top of what these make, by squares.
+    """
+    other = found.tensors if found is not None else None
+    mine = plain.tensors
+    few = max(1.0, (FEW / max(1, mine[0].numel())) ** 0.5) if plain.weight is not None and mine else 1.0
+    of_bf16 = few * math.hypot(*(_error(plain, one.tensors) for one in bf16), _storage(plain))
+    of_fp8 = few * max((_error(plain, one.tensors) for one in fp8), default=0.0)
+    if max(of_bf16, of_fp8) > NOISE:
+        return [_of_noise(plain, [_size(one.tensors) for one in (plain, *bf16, *fp8)], other)]
+    bound = _bound(plain, of_bf16, of_fp8, more)
+    judged = [Judged(plain, _error(plain, other), bound)]
+    if plain.weight is None or not mine or other is None or other[0].shape != mine[0].shape:
+        return judged
+    if mine[0].numel() >= FEW:
+        judged.append(Judged(plain, _off_scale(mine[0], other[0]), SCALED * bound, words=OTHER_SCALE))
+    if mine[0].dim() > 1 and len(mine[0]) >= GROUPS * ROWS and mine[0].numel() >= GROUPS * SMALL:
+        judged += _groups(plain, bf16, fp8, other[0], more)
+    return judged
+
+
+def _bound(part: Part, of_bf16: float, of_fp8: float, more: float) -> float:
+    """Return the bound on a part's error. of_bf16, of_fp8: its errors by rounding alone."""
+    floor = FLOOR
+    if part.weight is not None and part.tensors:
+        floor = max(FLOOR, min(MOST_FLOOR, PER_NUMBER / max(1, part.tensors[0].numel()) ** 0.5))
+    return min(MOST, math.hypot(floor, more, OF_BF16 * of_bf16, OF_FP8 * of_fp8))
+
+
+def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | None) -> Judged:
+    """Judge what is rounding by its size. sizes: of the plain model's runs."""
+    size = _size(other)
+    times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
+    if 0 < size < min(sizes) or size == 0 < min(sizes):
+        times = max(times, _share(min(sizes), size))
+    return Judged(
+        plain, times, OF_NOISE, True, "is rounding, and {error:.3g} times as large or small (at most {bound:g})"
+    )
+
+
+def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:
+    """Judge groups of rows whose gradient is not rounding."""
+
+    def grouped(part: Part) -> list[Tensor]:
+        return list((part.tensors or [torch.zeros_like(found)])[0].tensor_split(GROUPS))
+
+    judged = []
+    runs = [[grouped(one) for one in runs] for runs in (bf16, fp8)]
+    for number, (mine, theirs) in enumerate(zip(grouped(plain), found.tensor_split(GROUPS), strict=True)):
+        part = Part(f"{plain.what} in rows {number + 1}/{GROUPS}", plain.kind, [mine], weight=plain.weight)
+        of_bf16, of_fp8 = (max((_error(part, [one[number]]) for one in run), default=0.0) for run in runs)
+        if max(of_bf16, of_fp8) <= NOISE:
+            bound = min(MOST, OF_GROUP * _bound(part, of_bf16, of_fp8, more))
+            judged.append(Judged(part, _error(part, [theirs]), bound))
+    return judged
+
+
+def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
+    """Return the numbers for the record. blocks: how many there are."""
+    errors = [one for one in judged if not one.rounding]
+
+    def worst(kind: Kind) -> float | None:
+        found = [one.error for one in errors if one.part.kind == kind]
+        return None if any(map(math.isnan, found)) else finite(max(found, default=0.0))
+
+    closest = max(errors, key=lambda one: one.share, default=None)
+    every = {one.part.weight for one in judged if one.part.weight}
+    # A gradient that a weight has in its block alone is compared there alone.
+    judged_by_error = {one.part.weight for one in errors if one.part.tensors is not None}
+    noise = {name for one in judged if one.rounding and (name := one.part.weight)} - judged_by_error
+    return BlockParity(
+        blocks=blocks,
+        output_error=worst("output"),
+        input_gradient_error=worst("input gradient"),
+        weight_gradient_error=worst("weight gradient"),
+        of_bound=finite(closest.share) if closest else 0.0,
+        closest=closest.part.what if closest else "",
+        compared_weights=len(every - noise),
+        rounding_weights=tuple(counted(sorted(noise))),
+    )
+
+
+def faults_of(judged: Sequence[Judged]) -> list[str]:
+    """Return what exceeds its bound, in words, the worst first; of one weight only the first."""
+    first: dict[str, Judged] = {}
+    for one in judged:
+        if not one.error <= one.bound:
+            first.setdefault(one.part.weight or one.part.what, one)
+    return [one.fault for one in sorted(first.values(), key=lambda one: -one.share)[:SHOWN]]
+
+
+def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
+    """Return the largest error of the tensors: 1 for a missing gradient, infinite for one that should not be."""
+    mine = plain.tensors
+    if mine is None or other is None:
+        present = [one for one in (mine or other or ()) if one.any()]
+        return 0.0 if not present else 1.0 if other is None else math.inf
+    if [one.shape for one in mine] != [one.shape for one in other]:
+        return math.inf
+    return max((_apart(one, two, plain.through) for one, two in zip(mine, other, strict=True)), default=0.0)
+
+
+def _apart(plain: Tensor, other: Tensor, through: Tensor | None) -> float:
+    """Return the difference as a share of the tensor, or of what is left of it without what went through."""
+    mine, theirs = numbers(plain).to(other.device), numbers(other)
+    return _share(norm(theirs - mine), _least(mine, through))
+
+
+def _least(values: Tensor, through: Tensor | None) -> float:
+    """Return the size of values, or of what is left of them without what went through; the smaller that is not 0."""
+    sizes = [norm(values)]
+    if through is not None:
+        sizes.append(norm(values - numbers(through).to(values.device)))
+    return min((size for size in sizes if size > 0), default=0.0)
+
+
+def _share(part: float, whole: float) -> float:
+    return 0.0 if part == 0 else part / whole if whole > 0 else math.inf
+
+
+def _size(tensors: Sequence[Tensor] | None) -> float:
+    return math.hypot(*(norm(numbers(one)) for one in tensors or ()))
+
+
+def _off_scale(plain: Tensor, other: Tensor) -> float:
+    """Return how far <other, plain> / <plain, plain> is from 1; 0 if the plain one is zero."""
+    mine, theirs = plain.flatten().double(), other.to(plain.device).flatten().double()
+    whole = float(mine @ mine)
+    return abs(float(mine @ theirs) / whole - 1) if whole > 0 else 0.0
+
+
+def _storage(plain: Part) -> float:
+    """Return what it does to store the residual stream and its gradient in bf16, as some libraries do."""
+    if plain.through is None or not plain.tensors:
+        return 0.0
+    made, through = map(numbers, (*plain.tensors, plain.through))
+    return _share(math.hypot(*(norm(one.bfloat16() - one) for one in (made, through))), _least(made, through))
