@@ -130,9 +130,8 @@ def build(
     wrapped = wrap(model, scope, config.world_size, sharded=strategy.sharded)
     joined = strategy.join(wrapped, mode, device)
     optimizer = make_optimizer(config.optimizer, model.parameters(), device)
-    parts = Parts(
-        joined, wrapped, model, optimizer, mode, workload, device, strategy, config.grad_accumulation, checkpoints
-    )
+    how = strategy, config.grad_accumulation, checkpoints, choice.compile.enabled
+    parts = Parts(joined, wrapped, model, optimizer, mode, workload, device, *how)
     after_update(parts)
     return parts
 

@@ -30,6 +30,7 @@ from fp8bench.workloads.protocol import Batch, Workload
 class Parts:
     """What a step needs. model: as it is trained, wrapped and joined. wrapped: not joined. plain: the same weights with
     neither, or the model itself if they are sharded. strategy: how it was joined. accumulation: micro-batches per step.
+    compiled: whether torch compiled it, or its blocks.
     """
 
     model: nn.Module
@@ -42,11 +43,7 @@ class Parts:
     strategy: Strategy = field(default_factory=DDP)
     accumulation: int = 1
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-
-    @property
-    def plainly_eager(self) -> bool:
-        """Whether a step is the simplest kind: each rank the complete model, one batch, nothing recomputed."""
-        return self.accumulation == 1 and not self.strategy.sharded and not self.checkpoints.blocks
+    compiled: bool = False
 
 
 class Marks(Protocol):
