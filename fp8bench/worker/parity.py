@@ -1,10 +1,12 @@
 """The parity gate proves that a mode computes the same thing before it is timed.
 
 The plain model is built, its trained weights are perturbed (`plain_weights.perturb`), and one batch goes through it
-under bf16 autocast. Then it is converted, and examined in three ways:
+under bf16 autocast. Another one is converted, with weights of its own, and then gets those of the first as an optimizer
+would write them: a copy of weights that a mode never renews is then seen. It is examined in three ways:
 
   by name    the converted model trains the plain model's weights, all of them and no others, and they hold its numbers
-  by block   each block, and what lies between them, computes the plain one's output and gradients (`blocks`)
+  by block   each block, and what lies between them, computes the plain one's output and gradients
+             (`blocks`, `glue`)
   as a whole  the same batch gives, relative and without unit:
 
   logits_error          the larger of |z' - z| / |z| and, after subtracting the mean over the batch from both,

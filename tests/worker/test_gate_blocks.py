@@ -120,6 +120,7 @@ GPT = {
 
 @pytest.mark.usefixtures("process_group")
 class TestFaults:
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("plant", "named"), DEEP.values(), ids=DEEP)
     def test_in_a_deep_language_model_in_float8(self, plant, named):
         found = verdict(TorchAOFloat8, plant, DeepLlama)
