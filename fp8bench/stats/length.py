@@ -15,7 +15,7 @@ them, and the host is as far ahead as it gets after one or two.
 
 PACE_STEPS = 5
 """The number of last steps of warm-up whose median is the pace: the first few compile, allocate and tune. If what is
-timed is decided after warm-up, as many steps are run again.
+timed is decided after warm-up, as it is in a measurement, as many steps are run again.
 """
 
 SPLIT_STEPS = 10
@@ -65,8 +65,9 @@ def pace_s(warmup_step_s: Sequence[float]) -> float:
 
 
 def steps_in_all(length: Length, step_s: float, queue: int, replayed: bool) -> int:
-    """Return how many steps a process runs: those that are timed, and those around them. step_s: expected seconds of a
-    step. replayed: whether the step is captured after warm-up, proved, and split in steps of its own.
+    """Return how many steps a process runs: those that are timed, and those around them, which warm up, find the pace,
+    prove the step before and after, and are profiled. step_s: expected seconds of a step. replayed: whether the step is
+    a captured graph, which is split in steps of its own.
     """
-    around = PACE_STEPS + 2 * PROOF_STEPS + SPLIT_STEPS if replayed else 0
+    around = PACE_STEPS + 2 * PROOF_STEPS + 1 + (SPLIT_STEPS if replayed else 0)
     return length.warmup + LEAD_IN + timed_steps(length, (step_s,), queue) + PROFILED_STEPS + around

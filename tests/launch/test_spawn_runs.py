@@ -36,8 +36,9 @@ def stored(tmp_path):
 
 
 def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):
-    from fp8bench.stats.length import LEAD_IN
+    from fp8bench.stats.length import LEAD_IN, PACE_STEPS
 
+    warm = 2 + PACE_STEPS + LEAD_IN
     code, records, errors = run("--warmup", "2", "--steps", "6")
     assert code == 0, errors
     assert records == stored(tmp_path)
@@ -48,9 +49,9 @@ def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_
         assert [samples["rank"] for samples in record["samples"]] == [0, 1]
         for samples in record["samples"]:
             assert (len(samples["warmup_step_s"]), len(samples["step_s"]), len(samples["loss"])) == (
-                2 + LEAD_IN,
+                warm,
                 6,
-                8 + LEAD_IN,
+                warm + 6,
             )
             assert min(samples["step_s"]) > 0
         # They see different data, and agree on the weights.
@@ -140,7 +141,7 @@ def test_a_mode_that_fails_the_gate_is_invalid_and_was_not_timed(run):
 @pytest.mark.thorough
 def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kept(run):
     code, [record], _ = run(
-        "--mode", "outside-explodes", "--gpus", "1", "--batch-size", "4", "--warmup", "0", "--steps", "6"
+        "--mode", "outside-explodes", "--gpus", "1", "--batch-size", "4", "--warmup", "0", "--steps", "30"
     )
     assert (code, record["status"], record["summary"]) == (4, "invalid", None)
     assert "the loss on rank 0 is" in record["reason"]

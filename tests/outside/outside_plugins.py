@@ -91,7 +91,7 @@ class OutOfMemory(Polite):
 
 
 class Explodes(Polite):
-    """Passes the gate, and then learns its way to infinity."""
+    """Passes every proof before timing, and then learns its way to infinity."""
 
     name = "outside-explodes"
 
@@ -101,7 +101,7 @@ class Explodes(Polite):
 
     def forward_context(self):
         self.passes += 1
-        if self.passes > 6:
+        if self.passes > 30:
             with torch.no_grad():
                 self.model.head.weight.fill_(float("inf"))
         return nullcontext()

@@ -44,12 +44,12 @@ def test_they_are_whole_queues_full(queue, expected):
 
 
 def test_a_process_runs_more_than_it_times():
-    lead_in, profile = 5, 3
-    assert steps_in_all(Length(11, 100), 0.1, 0, replayed=False) == 11 + lead_in + 100 + profile
+    pace, proof, after, lead_in, profile = 5, 2 * 3, 1, 5, 3
+    assert steps_in_all(Length(11, 100), 0.1, 0, replayed=False) == 11 + pace + proof + after + lead_in + 100 + profile
 
 
-def test_a_replayed_step_is_paced_again_proved_against_eager_ones_and_split():
+def test_a_replayed_step_is_split_in_steps_of_its_own():
     launched, replayed = (steps_in_all(Length(11, 24, 10.0), 0.7615, 32, replayed) for replayed in (False, True))
     # 15 steps last 10 s with a tenth to spare; 24 are asked for; the loader makes 32 ahead.
-    assert launched == 11 + 5 + 32 + 3
-    assert replayed - launched == 5 + 2 * 3 + 10
+    assert launched == 11 + 12 + 5 + 32 + 3
+    assert replayed - launched == 10
