@@ -16,9 +16,11 @@ For sharded weights (FSDP2), a mode may state `gathered_dtype`, the dtype in whi
 and may have two more methods: `before_sharding(model)`, which prepares the converted model in place and returns whether
 weights are gathered in float8, and `after_update(model)`, called after each optimizer step. A method
 `checkpoint(function, *args)` replaces torch's own if activations must be recomputed in the mode's context.
-`tensor_parallel_refusal`, `sharding_refusal`, `selective_refusal` and `twin_refusal` say why ranks cannot share its
-layers, why its weights cannot be sharded, why selective activation checkpointing cannot tell its GEMMs apart, and why a
-process cannot have a second model, to which the steps of a sharded one are compared.
+`tensor_parallel_refusal`, `sharding_refusal` and `selective_refusal` say why ranks cannot share its layers, why its
+weights cannot be sharded, and why selective activation checkpointing cannot tell its GEMMs apart.
+
+A mode whose layers hold weights under other names than the plain model's, fused or split, has `plain_weights(model)`:
+the plain names of each trained weight (see `worker.plain_weights`). Both proofs compare weights by the plain names.
 
 A mode that scales its loss has `loss_scaling` after it has converted the model: an object with `scaled(loss)`, whose
 result backward starts from, and `step(optimizer)`, which replaces the optimizer's own. The gate then multiplies its
@@ -26,17 +28,17 @@ loss by the first of `gate_scales` for which the gradient at the input is finite
 
 A mode whose layers do something once per step has a method `micro_batch(first)`, called before each forward pass with
 whether it is the first of a step. A mode that states `reuses` computes later passes with what the first has stored: the
-gate then checks such a later pass. `weight_gradients(model)` returns gradients by the names of the plain model's
-weights, the float32 ones from where they are accumulated; the gate compares them too. `clear_gradients(model)` clears
-what zero_grad does not. `divide(model, group)` shares the layers of a model among ranks by the library's own arguments
-(see `modes.te_parallel`), instead of DTensor plans. `joined_alone`: whether DDP also wraps a single rank.
+gate then checks such a later pass. `clear_gradients(model)` clears what zero_grad does not. `divide(model, group)`
+shares the layers of a model among ranks by the library's own arguments (see `modes.te_parallel`), instead of DTensor
+plans. `joined_alone`: whether DDP also wraps a single rank.
 
 An fp8 mode has `rounds(model)`, called with the plain model: it returns what of it will be rounded to fp8. From that
 the gate derives how far the mode may be off (see `worker.rounding`); without it the mode's tolerance applies.
 
 A mode that keeps tensors from step to step in addition to weights and buffers (the scales of a delayed recipe) has one
 more method, `step_state(model)`, which returns them in a fixed order. Steps are compared from the same state, and the
-state after them is compared too.
+state after them is compared too. `forget(model)` makes them as if no pass had run, and `apart()` is the context for a
+second model, if its library keeps one state for all models of a process.
 """
 
 from collections.abc import Callable
@@ -100,7 +102,6 @@ class Mode(Protocol):
     gate_scales: tuple[float, ...] = (1.0,)
     tensor_parallel_refusal: str | None = None
     selective_refusal: str | None = None
-    twin_refusal: str | None = None
     reuses: bool = False
     joined_alone: bool = False
 

@@ -32,6 +32,7 @@ from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.parity import Proof
+from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported
@@ -161,8 +162,7 @@ def proved(
 
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
     """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
-    names = frozenset(name for name, weight in proof.model.named_parameters() if weight.requires_grad)
-    return Gate(proof.of_steps, proof.plain_loss, again, names)
+    return Gate(proof.of_steps, proof.plain_loss, again, frozenset(trained_weights(proof.model)))
 
 
 def proof_of(

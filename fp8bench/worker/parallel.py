@@ -5,8 +5,7 @@ run here, the gate fails, the loss is not finite) is an `agreement`: all ranks e
 refusal by rank is raised on every rank. A crash or a hang cannot be exchanged; the launcher of the ranks then ends the
 others.
 
-`execution.parallel` decides how ranks share a model and its gradients; for the reference, this module computes the same
-mean by hand.
+`execution.parallel` decides how ranks share a model and its gradients.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from fp8bench.schema.errors import Fp8benchError
@@ -82,12 +80,3 @@ def agreement() -> Iterator[None]:
     first = next((refusal for refusal in found if refusal is not None), None)
     if first is not None:
         raise first
-
-
-def average_gradients(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """Average the gradients by hand, as joined ranks do, over the group; None for all ranks."""
-    size = dist.get_world_size(group)
-    for weight in model.parameters():
-        if weight.grad is not None and size > 1:
-            dist.all_reduce(weight.grad, group=group)
-            weight.grad /= size

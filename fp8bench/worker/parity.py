@@ -113,15 +113,13 @@ def look(
     return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
 
 
-def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> tuple[View, float]:
-    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last; return
-    that too.
-    """
+def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> View:
+    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last."""
     for scale in modes.stated(mode, "gate_scales"):
         view = look(model, workload, batch, mode.forward_context(), scale)
         if view.input_gradient.isfinite().all():
             break
-    return view, scale
+    return view
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Proof:
     """The converted model with its initial weights, the verdict on it, torch's attention kernels in its pass, the plain
-    model's loss, and the bounds on its steps as they will be executed. scale: of the loss, for float16.
+    model's loss, and the bounds on its steps as they will be executed.
     """
 
     model: nn.Module
@@ -240,7 +238,6 @@ class Proof:
     kernels: frozenset[str]
     plain_loss: float
     of_steps: Tolerance
-    scale: float = 1.0
 
 
 def prove(
@@ -290,7 +287,7 @@ def prove(
         _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=not reuses)
-    converted, scale = look_scaled(model, workload, batch, mode)
+    converted = look_scaled(model, workload, batch, mode)
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
@@ -303,7 +300,7 @@ def prove(
         forget(mode, model)
         _settle(mode, model, workload, batch)
         _restore(kept, model)
-    return Proof(model, parity, converted.sdpa_kernels, plain.view.loss, of_steps(parity.tolerance, tolerance), scale)
+    return Proof(model, parity, converted.sdpa_kernels, plain.view.loss, of_steps(parity.tolerance, tolerance))
 
 
 @dataclass

@@ -154,21 +154,23 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def as_plain(tie: Tie, trained: Mapping[str, Tensor], plain: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Return tensors shaped as trained weights (gradients, values) by the plain model's names."""
-    if len(tie.trained) == len(tie.plain) == 1:
-        return {tie.plain[0]: trained[tie.trained[0]]}
-    rows = torch.cat([trained[name] for name in tie.trained])
-    parts = rows.split([plain[name][0] for name in tie.plain])
-    return dict(zip(tie.plain, parts, strict=True))
+    """Return tensors shaped as trained weights (gradients, values) by the plain model's names. plain: its shapes."""
+    return _divided(tie.trained, trained, tie.plain, plain)
 
 
 def as_trained(tie: Tie, plain: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
     """Return tensors of the plain model by the converted model's names. shapes: of its weights, by name."""
-    if len(tie.trained) == len(tie.plain) == 1:
-        return {tie.trained[0]: plain[tie.plain[0]]}
-    rows = torch.cat([plain[name] for name in tie.plain])
-    parts = rows.split([shapes[name][0] for name in tie.trained])
-    return dict(zip(tie.trained, parts, strict=True))
+    return _divided(tie.plain, plain, tie.trained, shapes)
+
+
+def _divided(
+    names: Sequence[str], tensors: Mapping[str, Tensor], into: Sequence[str], shapes: Mapping[str, torch.Size]
+) -> dict[str, Tensor]:
+    """Return the rows of these tensors, put together, as tensors of other names and shapes."""
+    if len(names) == len(into) == 1:
+        return {into[0]: tensors[names[0]]}
+    rows = torch.cat([tensors[name] for name in names])
+    return dict(zip(into, rows.split([shapes[name][0] for name in into]), strict=True))
 
 
 def by_plain_names(

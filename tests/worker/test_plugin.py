@@ -4,6 +4,7 @@ from copy import copy
 
 import pytest
 import torch
+from outside.outside_plugins import Polite
 from torch import nn
 
 from fp8bench.schema.errors import RunFailed
@@ -14,23 +15,11 @@ from fp8bench.workloads.protocol import Batch
 CPU = torch.device("cpu")
 
 
-class Mode:
+class Mode(Polite):
     name = "own"
-
-    def __init__(self, recipe=None):
-        self.recipe = recipe
-
-    def check(self, device):
-        pass
-
-    def convert(self, model):
-        return model
 
     def forward_context(self):
         return torch.no_grad()
-
-    def evidence(self, model):
-        return {}
 
 
 class WithoutEvidence(Mode):

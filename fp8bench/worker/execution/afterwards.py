@@ -33,7 +33,7 @@ from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, small
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
 from fp8bench.worker.parallel import agreement, largest
-from fp8bench.worker.plain_weights import as_plain, by_plain_names, ties, trained_weights
+from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
 from fp8bench.worker.relative import ratio
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -147,8 +147,7 @@ def _on_host(workload: Workload, parts: Parts) -> nn.Module:
 @torch.no_grad()
 def _take_weights(parts: Parts, plain: nn.Module) -> None:
     """Give a plain model the weights and buffers of `parts`. If these are sharded, every rank calls this."""
-    into = trained_weights(plain)
-    shapes = {name: weight.shape for name, weight in into.items()}
+    into, shapes = trained_weights(plain), shapes_of(plain)
     theirs = trained_weights(parts.plain)
     for tie in ties(parts.mode, parts.plain):
         whole = {name: parts.strategy.whole(name, theirs[name]) for name in tie.trained}

@@ -12,7 +12,8 @@ from torch import nn
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.reference import own_optimizer
-from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, trained
+from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of
+from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.relative import norm
 
 OF_CHANGE, OF_WEIGHT = 1e-4, 2.4e-7
@@ -48,7 +49,7 @@ def missed(parts: Parts, steps: int) -> list[str]:
 def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
     """Return where the optimizer's settings are not those of its name, and which trained weights it does not have."""
     held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
-    absent = [weight for weight, parameter in trained(parts).items() if id(parameter) not in held]
+    absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
     found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
     if name == "none":
         return found
@@ -67,7 +68,7 @@ def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str
     if getattr(parts.mode, "loss_scaling", None) is not None:
         return []
     found = []
-    for key, weight in trained(parts).items():
+    for key, weight in trained_weights(parts.plain).items():
         gradient, now = gradient_of(weight), local(weight).detach()
         if weight.dtype != torch.float32 or type(now.data) is not torch.Tensor or weight.grad is None:
             continue

@@ -9,8 +9,8 @@ uses the scales of the first pass.
 Blocks stay the same modules: only their forward method is replaced, not their names and weights.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -36,20 +36,10 @@ _GEMMS = ("mm", "addmm", "_scaled_mm")
 
 @dataclass
 class Checkpoints:
-    """The blocks of a model that are checkpointed. on: whether they are at the moment."""
+    """The blocks of a model that are checkpointed."""
 
     kind: CheckpointChoice = "none"
     blocks: list[nn.Module] = field(default_factory=list)
-    on: bool = True
-
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """Within the context, let blocks keep what they compute: for the plain reference."""
-        self.on = False
-        try:
-            yield
-        finally:
-            self.on = True
 
 
 def require(kind: CheckpointChoice, mode: Mode) -> None:
@@ -82,7 +72,7 @@ def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mod
         again = partial(checkpoint, use_reentrant=False, **selective)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        return again(plain, *args, **kwargs) if checkpoints.on else plain(*args, **kwargs)
+        return again(plain, *args, **kwargs)
 
     return forward
 

@@ -34,6 +34,7 @@ from fp8bench.worker.execution.reference import (
     missing_for_twin,
     plain_steps,
     resized,
+    whole_bytes,
 )
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
@@ -97,26 +98,38 @@ def decide(
     stage("capturing" if choice.graph.enabled else "comparing")
     if missing := missing_for_twin(parts, config.optimizer):
         executed = _of_fewer_layers(config, parts, choice, taken, gate, missing)
-        word, parallel = parts.strategy.word, parallel_evidence(parts)
-        return Execution(PythonLaunch(parts), choice.graph, word, parallel, executed)
-    place = place_for(copies_size(parts, config), parts.device)
+        decided = _execution(PythonLaunch(parts), choice.graph, parts, executed)
+    else:
+        decided = _of_all_layers(config, parts, choice, taken, gate, stage, capture)
+    # Copies and other models are gone; what is timed begins with fresh peaks.
+    gc.collect()
+    reset_peaks(parts.device)
+    return decided
+
+
+def _of_all_layers(
+    config: RunConfig,
+    parts: Parts,
+    choice: Choice,
+    batches: list[Batch],
+    gate: Gate,
+    stage: Callable[[Stage], None],
+    capture: Capture,
+) -> Execution:
+    place = place_for(copies_size(parts, config) + whole_bytes(parts, config.optimizer), parts.device)
     before = Snapshot.of(parts, place)
-    before.restore(parts)
-    expected = plain_steps(parts, gate.again, config.optimizer, taken, place)
-    trial = _Trial(config, choice, parts, before, taken, gate, expected)
+    parts.optimizer.zero_grad(set_to_none=True)
+    expected = plain_steps(parts, gate.again, config.optimizer, batches, place)
+    trial = _Trial(config, choice, parts, before, batches, gate, expected)
     try:
-        decided = _replayed(trial, stage, capture) if choice.graph.enabled else _launched(trial, choice.graph)
+        return _replayed(trial, stage, capture) if choice.graph.enabled else _launched(trial, choice.graph)
     except (CaptureFailed, MeasurementInvalid) as refusal:
         if config.cuda_graphs == "on" or not choice.graph.enabled:
             raise
         graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
-        # The failed capture may have left DDP in the middle of a step.
-        again = replace(trial, parts=joined_anew(parts))
-        decided = replace(_launched(again, graph), warning=f"steps were not replayed: {graph.reason}")
-    del trial, before, expected
-    # The copies are gone; what is timed begins with fresh peaks.
-    reset_peaks(parts.device)
-    return decided
+    # The failed capture may have left DDP in the middle of a step.
+    again = replace(trial, parts=joined_anew(parts))
+    return replace(_launched(again, graph), warning=f"steps were not replayed: {graph.reason}")
 
 
 def _of_fewer_layers(
@@ -171,8 +184,7 @@ def _launched(trial: "_Trial", graph: GraphEvidence) -> Execution:
     """Return the launch from Python, proved."""
     launch = PythonLaunch(trial.parts)
     trial.begin_again()
-    executed = trial.proved(launch)
-    return Execution(launch, graph, trial.parts.strategy.word, parallel_evidence(trial.parts), executed)
+    return _execution(launch, graph, trial.parts, trial.proved(launch))
 
 
 def _replayed(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
@@ -182,10 +194,14 @@ def _replayed(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture)
         replay = capture(trial.parts, trial.batches[0])
     stage("comparing")
     executed = trial.proved(replay)
-    parts = trial.parts
-    peak = allocated_peak(parts.device) - proof.copies_held(trial.before, trial.expected, parts.device)
+    device = trial.parts.device
+    peak = allocated_peak(device) - proof.copies_held(trial.before, trial.expected, device)
     graph = replay.evidence(trial.choice.graph.reason)
-    return Execution(replay, graph, parts.strategy.word, parallel_evidence(parts), executed, captured_peak=peak)
+    return replace(_execution(replay, graph, trial.parts, executed), captured_peak=peak)
+
+
+def _execution(launch: Launch, graph: GraphEvidence, parts: Parts, executed: ExecutedEvidence) -> Execution:
+    return Execution(launch, graph, parts.strategy.word, parallel_evidence(parts), executed)
 
 
 def _require_one_shape(batches: list[Batch]) -> None:

@@ -31,6 +31,7 @@ from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import agreement, largest
+from fp8bench.worker.plain_weights import gradient_of, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.protocol import stated as of_workload
 
@@ -85,7 +86,7 @@ def _plain_steps(
     with apart(mode):
         model, workload, device = mode.convert(parts.workload.build(parts.device)), parts.workload, parts.device
         _take_state(parts, mode, model, batches[0])
-        weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        weights = trained_weights(model)
         made = own_optimizer(optimizer, list(weights.values()))
         size = piece_size(parts, batches[0])
         scaling = getattr(mode, "loss_scaling", None)
@@ -100,14 +101,14 @@ def _plain_steps(
                 piece = Batch(*(tensor[first : first + size] for tensor in batch))
                 if hasattr(mode, "micro_batch"):
                     mode.micro_batch(first == 0)
-                with _or_not_proved(), torch.autocast(device.type, torch.bfloat16), mode.forward_context():
-                    loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
                 with _or_not_proved():
+                    with torch.autocast(device.type, torch.bfloat16), mode.forward_context():
+                        loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
                     (loss if scaling is None else scaling.scaled(loss)).backward()
                 total += loss.detach()
             losses.append(total.item())
             if batch is batches[-1] and dist.get_world_size() > 1:
-                own = _held(parts, {name: _gradient(weight) for name, weight in weights.items()}, place)
+                own = _held(parts, _gradients(weights), place)
             for weight in weights.values():
                 if weight.grad is not None:
                     dist.all_reduce(weight.grad)
@@ -117,7 +118,7 @@ def _plain_steps(
             piece=size,
             losses=losses,
             weights=_held(parts, weights, place),
-            gradients=_held(parts, {name: _gradient(weight) for name, weight in weights.items()}, place),
+            gradients=_held(parts, _gradients(weights), place),
             own=own,
             states={
                 key: _held(parts, {name: made.state[weight][key] for name, weight in weights.items()}, place)
@@ -217,12 +218,10 @@ def _scales(mode: Mode, model: nn.Module) -> list[Tensor]:
     return list(state(model)) if state is not None else []
 
 
-def _gradient(weight: nn.Parameter) -> Tensor:
-    """Return the gradient, or the float32 one next to the weight; zero without one."""
-    if weight.grad is not None:
-        return weight.grad
-    beside: Tensor | None = getattr(weight, "main_grad", None)
-    return torch.zeros_like(weight) if beside is None else beside
+def _gradients(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return the gradients; zero for a weight without one."""
+    found = {name: gradient_of(weight) for name, weight in weights.items()}
+    return {name: torch.zeros_like(weights[name]) if one is None else one for name, one in found.items()}
 
 
 def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dict[str, Tensor]:

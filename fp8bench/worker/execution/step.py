@@ -18,11 +18,13 @@ from torch.optim import Optimizer
 
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker import plain_weights
 from fp8bench.worker.execution.checkpointing import Checkpoints
 from fp8bench.worker.execution.copies import copied
 from fp8bench.worker.execution.parallel.ddp import DDP
 from fp8bench.worker.execution.parallel.shards import local, reduced
 from fp8bench.worker.execution.parallel.strategy import Strategy
+from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 
 
@@ -141,7 +143,7 @@ def backward(parts: Parts, loss: Tensor) -> None:
 def update(parts: Parts) -> None:
     """Run the optimizer's step, and let the mode update sharded weights after it."""
     if parts.strategy.sharded:
-        for weight in trained(parts).values():
+        for weight in trained_weights(parts.plain).values():
             if weight.grad is not None:
                 weight.grad = reduced(weight.grad, weight)
     scaling = getattr(parts.mode, "loss_scaling", None)
@@ -185,19 +187,12 @@ class PythonLaunch:
         """Return None: the clock saw the passes."""
 
 
-def trained(parts: Parts) -> dict[str, nn.Parameter]:
-    """Return the trained parameters by name, in a fixed order; sharded ones as they are."""
-    return {name: weight for name, weight in parts.plain.named_parameters() if weight.requires_grad}
-
-
 def gradient_of(weight: nn.Parameter) -> Tensor:
     """Return what this rank holds of a weight's gradient, or the float32 one that GEMMs accumulate next to the weight;
     zero without one. Every rank calls this if weights are sharded.
     """
-    if weight.grad is not None:
-        return local(reduced(weight.grad, weight))
-    beside: Tensor | None = getattr(weight, "main_grad", None)
-    return torch.zeros_like(local(weight)) if beside is None else beside.detach()
+    found = plain_weights.gradient_of(weight)
+    return torch.zeros_like(local(weight)) if found is None else local(reduced(found, weight))
 
 
 def scales(parts: Parts) -> list[Tensor]:

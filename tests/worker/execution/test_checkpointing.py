@@ -44,15 +44,6 @@ def test_selective_computes_less_again_than_full():
     assert work["selective"] < work["full"]
 
 
-def test_the_plain_reference_computes_nothing_twice():
-    plain, batches = some_parts(warm=0)
-    batch = next(batches)
-    parts, _ = some_parts(warm=0, activation_checkpointing="full")
-    with parts.checkpoints.off():
-        assert gradients(parts, batch)[2] == gradients(plain, batch)[2]
-    assert parts.checkpoints.on
-
-
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_a_checkpointed_block_is_compiled_into_one_graph():

@@ -12,7 +12,6 @@ from fp8bench.worker.execution.build import repeated_blocks, uncompiled, wrap
 from fp8bench.worker.execution.optimizers import described, make_optimizer
 from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
-from fp8bench.worker.parallel import average_gradients
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -80,12 +79,6 @@ class TestJoin:
     def test_a_single_rank_is_not_wrapped(self):
         model = nn.Linear(4, 4)
         assert DDP().join(model, Polite(), CPU) is model
-
-    def test_the_mean_over_one_rank_is_its_own(self):
-        model = nn.Linear(4, 4)
-        model(torch.ones(1, 4)).sum().backward()
-        average_gradients(model)
-        assert torch.equal(model.weight.grad, torch.ones(4, 4))
 
     @pytest.mark.parametrize(
         ("taken", "more"), [(0, 11), (3, 8), (11, 0), (12, 0), (98, 0), (99, 2), (100, 1), (101, 0), (199, 2)]
