@@ -10,7 +10,7 @@ import torch
 from gpu.this_gpu import CAPABILITY, needs_fp8, needs_gpu
 
 from fp8bench.modes.transformer_engine import TEFP8
-from fp8bench.worker.parity import look
+from fp8bench.worker.view import look
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(900)]

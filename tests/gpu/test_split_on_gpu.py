@@ -6,7 +6,7 @@ from gpu.this_gpu import needs_fp8
 from torch.profiler import ProfilerActivity, profile
 
 from fp8bench.modes.transformer_engine import TEBF16, TEFP8
-from fp8bench.worker.parity import look
+from fp8bench.worker.view import look
 from fp8bench.workloads.vit import ViTHuge
 
 pytestmark = [pytest.mark.gpu, needs_fp8, pytest.mark.timeout(300)]

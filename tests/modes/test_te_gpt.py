@@ -11,8 +11,9 @@ from modes import te_stand_in
 from fp8bench.modes.te_gpt import TEGPTLayer
 from fp8bench.modes.transformer_engine import TEBF16, TEFP8
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.parity import look, prove
+from fp8bench.worker.parity import prove
 from fp8bench.worker.plain_weights import by_plain_names, gradient_of, ties, trained_weights
+from fp8bench.worker.view import look
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,8 @@ from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.transformer_engine import TEFP8, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
-from fp8bench.worker.parity import look, prove
+from fp8bench.worker.parity import prove
+from fp8bench.worker.view import look
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 

@@ -5,7 +5,8 @@ import torch
 
 from fp8bench.modes.te_split import Split, whole_of
 from fp8bench.modes.transformer_engine import TEBF16
-from fp8bench.worker.parity import look, prove
+from fp8bench.worker.parity import prove
+from fp8bench.worker.view import look
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
 

@@ -15,7 +15,7 @@ from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.worker import parity
+from fp8bench.worker import parity, view
 from fp8bench.worker.rounding import MOST
 from fp8bench.workloads import llama
 from fp8bench.workloads.llama import LLMMicro
@@ -165,8 +165,8 @@ class TestProve:
         model = workload.build(CPU)
         before = [parameter.detach().clone() for parameter in model.parameters()]
         batch = next(workload.batches(4, 0, CPU))
-        parity.look(model, workload, batch)
-        parity.leakage(model, workload, batch)
+        view.look(model, workload, batch)
+        view.leakage(model, workload, batch)
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
         assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -1,0 +1,169 @@
+"""A model seen from outside: its logits, its loss, the gradient at its input, and what leaks between samples."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.modes import protocol as modes
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker.execution.step import bf16_autocast
+from fp8bench.worker.recorded import Recording, recording
+from fp8bench.worker.relative import logits_error, norm, ratio, relative_error
+from fp8bench.worker.sdpa import sdpa_kernels
+from fp8bench.workloads.protocol import Batch, Workload, stated
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class View:
+    """A model seen from outside. logits: [batch, ...] float32. loss: a float. input_gradient: shaped as the inputs, or
+    as the embeddings of tokens.
+    """
+
+    logits: Tensor
+    loss: float
+    input_gradient: Tensor
+    sdpa_kernels: frozenset[str]
+
+
+def look(
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    context: AbstractContextManager[Any] | None = None,
+    scale: float = 1.0,
+    record: Recording | None = None,
+) -> View:
+    """Run one forward and backward pass; no weight changes, and no gradient of a weight is computed for its own sake.
+    scale: multiplies the loss and divides the gradients. record: takes the calls of blocks.
+    """
+    with recording(model, record) if record is not None else nullcontext():
+        inputs, (logits, loss) = passed(observed, model, workload, batch, context)
+    kernels = sdpa_kernels(loss)
+    (loss * scale).backward(inputs=[inputs, *(record.marks if record is not None else ())])
+    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
+
+
+def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> View:
+    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last."""
+    for scale in modes.stated(mode, "gate_scales"):
+        view = look(model, workload, batch, mode.forward_context(), scale)
+        if view.input_gradient.isfinite().all():
+            break
+    return view
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """How much logits depend on what they must not, divided by how much on their own; NaN if on nothing.
+
+    samples: on other samples. later: on later tokens; None if the workload is not causal.
+    """
+
+    samples: float
+    later: float | None = None
+
+
+def leakage(
+    model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
+) -> Leaks:
+    """Measure leaks by the gradient of one sample's logits at the model's input; for a causal model, of its first half.
+
+    The sample is one in the middle, so that attention only to earlier or only to later samples shows too.
+    """
+    inputs, logits = passed(logits_of, model, workload, batch, context)
+    middle, causal = logits.shape[0] // 2, stated(workload, "causal")
+    half = logits.shape[1] // 2
+    (logits[middle, :half] if causal else logits[middle]).float().sum().backward(inputs=[inputs])
+    gradient = _take_gradient(model, inputs)
+    own = gradient[middle].clone()
+    gradient[middle] = 0
+    later = ratio(norm(own[half:]), norm(own[:half])) if causal else None
+    return Leaks(ratio(norm(gradient), norm(own)), later)
+
+
+def passed(
+    passes: Callable[[nn.Module, Workload, Batch], _Found],
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    context: AbstractContextManager[Any] | None,
+) -> tuple[Tensor, _Found]:
+    """Return the tensor that takes the gradient at the input, and the result of `passes`, under autocast."""
+    inputs = batch.inputs.detach().clone()
+    embedded: list[Tensor] = []
+    if inputs.is_floating_point():
+        embedded.append(inputs.requires_grad_())
+        # A copy, which a model may change in place.
+        inputs = inputs.clone()
+    with _embedding(model, embedded), bf16_autocast(inputs.device), context or nullcontext():
+        found = passes(model, workload, batch._replace(inputs=inputs))
+    return embedded[0], found
+
+
+@contextmanager
+def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
+    """Put the output of the first embedding in a pass with gradients into `found`, if that is empty, and keep its
+    gradient. Raises MeasurementInvalid if there was none.
+    """
+
+    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        if not found and torch.is_grad_enabled():
+            # A frozen embedding gives what takes no gradient.
+            (output if output.requires_grad else output.requires_grad_()).retain_grad()
+            found.append(output)
+
+    # Before any hook of the model's own, which may scatter the embedding's output.
+    handles = [m.register_forward_hook(keep, prepend=True) for m in model.modules() if isinstance(m, nn.Embedding)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not found:
+        raise MeasurementInvalid(
+            "the gate has no gradient at the input: inputs are integers, and the model has no torch.nn.Embedding",
+            "Take tokens in by torch.nn.Embedding, or give floating-point inputs",
+            "parity",
+        )
+
+
+def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return (logits, loss). The logits are what the model passes to the workload's loss, or what the workload says
+    they are, from a separate pass without gradients.
+    """
+    if hasattr(workload, "logits"):
+        with torch.no_grad():
+            logits = logits_of(model, workload, batch)
+        # Autocast caches what it has cast, and that has no gradient here.
+        torch.clear_autocast_cache()
+        return logits, workload.loss(model, batch)
+    outputs: list[Tensor] = []
+    handle = model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
+    try:
+        loss = workload.loss(model, batch)
+    finally:
+        handle.remove()
+    return outputs[-1], loss
+
+
+def logits_of(model: nn.Module, workload: Workload, batch: Batch) -> Tensor:
+    """Return the logits alone, as `observed` does."""
+    by_workload: Callable[[nn.Module, Batch], Tensor] | None = getattr(workload, "logits", None)
+    return by_workload(model, batch) if by_workload is not None else observed(model, workload, batch)[0]
+
+
+def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
+    model.zero_grad(set_to_none=True)
+    return torch.zeros_like(inputs) if inputs.grad is None else inputs.grad.float()
+
+
+def apart(plain: View, other: View) -> tuple[float, float]:
+    """Return the errors of logits and input gradient."""
+    of_logits = logits_error(plain.logits, other.logits)
+    return of_logits, relative_error([plain.input_gradient], [other.input_gradient])
