@@ -100,8 +100,8 @@ def test_a_dry_run_says_that_a_cpu_replays_nothing(fp8bench_in):
     ]
 
 
-AROUND = 5 + 3
-"""Steps of the lead-in and the profile."""
+AROUND = 5 + 2 * 3 + 1 + 5 + 3
+"""Steps that find the pace and prove the step, and those of the lead-in and the profile."""
 
 
 def test_a_dry_run_estimates_time_and_cost_from_what_is_kept(fp8bench_in, tmp_path):
@@ -113,8 +113,8 @@ def test_a_dry_run_estimates_time_and_cost_from_what_is_kept(fp8bench_in, tmp_pa
     low, high = estimate["seconds"]
     assert low == high == pytest.approx(2 * (15 + (11 + 100 + AROUND) * 10))
     assert estimate["usd"] == pytest.approx([low / 100, high / 100])
-    assert said[0] == "time: about 40 min for 2 rounds"
-    assert said[1] == "cost: about 24.10 USD at 36.00 USD an hour"
+    assert said[0] == "time: about 44 min for 2 rounds"
+    assert said[1] == "cost: about 26.50 USD at 36.00 USD an hour"
     assert said[2].startswith("assumed: 15 s to start, prove and profile a mode; ")
 
 
