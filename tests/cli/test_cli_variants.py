@@ -168,8 +168,8 @@ class TestDryRun:
 
         assert [one["mode"] for one in printed["variants"]] == ["baseline-bf16", "baseline-bf16", "baseline-fp32"]
         assert printed["settings"]["mode"]["origin"] == printed["settings"]["batch_size"]["origin"] == article.name
-        assert each["baseline-bf16 (batch 4)"]["seconds_per_round"] == pytest.approx(15 + 108 * 1.0, rel=0.05)
-        assert each["baseline-fp32"]["usd"] == pytest.approx([2 * (15 + 3 * 108) / 100] * 2, rel=0.05)
+        assert each["baseline-bf16 (batch 4)"]["seconds_per_round"] == pytest.approx(15 + 120 * 1.0, rel=0.05)
+        assert each["baseline-fp32"]["usd"] == pytest.approx([2 * (15 + 3 * 120) / 100] * 2, rel=0.05)
         assert sum(one["usd"][0] for one in each.values()) == pytest.approx(printed["estimate"]["usd"][0])
 
     def test_a_resumed_session_shows_the_variants_that_it_brings(self, run_with, article, capsys):

@@ -13,8 +13,10 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=4)
-AROUND = 5 + 3
-"""Steps of the lead-in and the profile. The loader makes 8 batches ahead, and timed steps are whole queues of them."""
+AROUND = 5 + 2 * 3 + 1 + 5 + 3
+"""Steps that find the pace and prove the step, and those of the lead-in and the profile. The loader
+makes 8 batches ahead, and timed steps are whole queues of them.
+"""
 
 BASELINE, TE_FP8 = config("baseline-bf16", None), config("te-fp8", "delayed")
 

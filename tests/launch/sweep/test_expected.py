@@ -13,8 +13,8 @@ from fp8bench.schema.rank import CompileEvidence
 from fp8bench.schema.record import Record
 
 START_S = START_UP_S["cuda"]
-STEPS_S = (5 + 24 + 5 + 5 + 2 * 3 + 10 + 3) * 0.1
-"""Of warm-up, timing (three queues of 8 batches), pace, lead-in, proof, split and profile."""
+STEPS_S = (5 + 24 + 5 + 5 + 2 * 3 + 1 + 10 + 3) * 0.1
+"""Of warm-up, timing (three queues of 8 batches), pace, lead-in, proof, the step after timing, split and profile."""
 STEPS: dict[str, Any] = {"world_size": 1, "warmup": 5, "steps": 20, "min_time_s": 0.0, "cuda_graphs": "auto"}
 BASELINE = config("baseline-bf16", **STEPS)
 TORCHAO = config("torchao-float8", "tensorwise", **STEPS)
