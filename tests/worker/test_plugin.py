@@ -97,7 +97,7 @@ def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
 
 
 def test_an_object_without_a_dictionary_is_checked_too():
-    assert made("mode", "slotted", Slotted, OF_MODE, None).evidence(nn.Linear(1, 1)) == {}
+    assert made("mode", "slotted", Slotted, OF_MODE, "a recipe").evidence(nn.Linear(1, 1))["recipe"] == "a recipe"
 
 
 def test_a_class_of_another_library_names_no_line_that_it_has_not():
