@@ -20,6 +20,9 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.schema.files import ROOT
 
 MINUTE_S = 60
+SETTLED_S = 6.0
+"""Seconds until ranks that were seen timing a few steps wait in the phase after it."""
+
 NODE_OF_TWO = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
 
 
@@ -158,6 +161,20 @@ class TestFaults:
         assert time.monotonic() - began < MINUTE_S
         until(lambda: ended(below), 10)
         assert at_work_in(tmp_path) == []
+
+    @pytest.mark.parametrize(("nodes", "signalled"), [(1, [0]), (2, [0]), (2, [1]), (2, [0, 1])])
+    def test_a_signal_after_the_last_timed_step_keeps_the_record(self, started, nodes, signalled):
+        all_nodes = started("waits profiling 1", *[self.ROUNDS] * nodes)
+        until(lambda: "timing" in all_nodes[0].errors())
+        time.sleep(SETTLED_S)
+        for number in signalled:
+            all_nodes[number].torchrun.send_signal(signal.SIGTERM)
+        for node in all_nodes:
+            node.torchrun.wait(MINUTE_S)
+        [record] = all_nodes[0].records()
+
+        assert record["status"] == "ok"
+        assert [len(rank["step_s"]) for rank in record["samples"]] == [6] * 2 * nodes
 
     @pytest.mark.parametrize("local_rank", [0, 1])
     def test_a_process_of_torchruns_that_is_killed_ends_the_node(self, started, tmp_path, local_rank):

@@ -92,11 +92,13 @@ class Follower:
                 return interrupted()
 
             view, gone = run_turn(agent, turn, told, _nobody, noticed, self.timeout_s, run=self.run_ranks)
-            if gone is not None:
+            if isinstance(gone, NodeGone | StoreLost):
                 self._keep_failed(gone, told, left_behind(view))
                 raise gone
             if view is not None:
                 agent.store.put(view_of(turn, agent.place.node), view.model_dump_json())
+            if gone is not None:
+                raise gone
 
     def _ready(self, config: RunConfig) -> Ready:
         try:

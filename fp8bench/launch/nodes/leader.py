@@ -6,6 +6,7 @@ that is gone ends the session: its ranks count as the ones that failed, and noth
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
 from fp8bench.launch.processes.spawn import run_ranks
 from fp8bench.launch.processes.views import RankView, reports_of
 from fp8bench.launch.rounds import Entry
-from fp8bench.launch.signals import held_back
+from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank import RankReport
@@ -46,6 +47,9 @@ READY_S = 60.0
 
 VIEW_S = 40.0
 """Seconds that another node's ranks may end later than this node's: they part in order, or have a grace of 30 s."""
+
+PARTING_S = 10.0
+"""Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
 
 
 class Leader:
@@ -94,14 +98,19 @@ class Leader:
         for node, one in ready.items():
             if one.refusal is not None:
                 raise one.refusal.error(f"{self.agent.called(node)}: ")
+        of_nodes = {node: one.marks for node, one in ready.items()}
         views: dict[int, NodeView] = {}
         if not lost:
             store.put(go_of(turn), told.model_dump_json())
-            views, lost = self._views(turn, told, watch, trace)
+            try:
+                views, lost = self._views(turn, told, watch, trace)
+            except Interrupt as interrupt:
+                interrupt.reports = self._with_circumstances(config, interrupt.reports, of_nodes)
+                raise
         overdue = next((view.overdue for _, view in sorted(views.items()) if view.overdue is not None), None)
         where = partial(where_of, config=config)
         reports = reports_of(all_ranks(config, views), overdue, lost, where, in_general(config))
-        return self._with_circumstances(config, reports, {node: one.marks for node, one in ready.items()})
+        return self._with_circumstances(config, reports, of_nodes)
 
     def _ready(self, turn: int, node: int) -> Ready:
         return self.agent.await_message(ready_of(turn, node), Ready, (node,), READY_S, node)
@@ -113,9 +122,20 @@ class Leader:
         return found
 
     def _views(self, turn: int, told: Turn, watch: Watch, trace: Path | None) -> tuple[dict[int, NodeView], list[Lost]]:
-        """Return what each node saw of its ranks, by node, and the nodes that are gone."""
-        with held_back() as interrupted:
-            mine, gone = run_turn(self.agent, turn, told, watch, interrupted, self.timeout_s, trace, self._run_ranks)
+        """Return what each node saw of its ranks, by node, and the nodes that are gone. Raises Interrupt if a signal
+        ended a node, with the reports of all ranks if all of them had timed their steps.
+        """
+        mine: NodeView | None = None
+        try:
+            with held_back() as interrupted:
+                mine, gone = run_turn(
+                    self.agent, turn, told, watch, interrupted, self.timeout_s, trace, self._run_ranks
+                )
+            if isinstance(gone, Interrupt):
+                raise gone
+        except Interrupt as interrupt:
+            interrupt.reports = self._measured(turn, told.config, mine)
+            raise
         if gone is not None:
             return {0: left_behind(mine)}, [self._lost(gone, told.config)]
         if mine is None:
@@ -123,6 +143,20 @@ class Leader:
         deadline = time.monotonic() + VIEW_S
         views, lost = self._gathered(lambda node: self._view(turn, node, deadline), told.config)
         return {0: mine, **views}, lost
+
+    def _measured(self, turn: int, config: RunConfig, mine: NodeView | None) -> list[RankReport]:
+        """Return the reports of all ranks if each had timed its steps before a signal came, else none. Other nodes have
+        a moment to tell of theirs, which may have been interrupted too, or have lost the ranks of this node.
+        """
+        if mine is None:
+            return []
+        views, deadline = {0: mine}, time.monotonic() + PARTING_S
+        for node in self.agent.others:
+            with suppress(NodeGone, StoreLost, Interrupt):
+                views[node] = self._view(turn, node, deadline)
+        seen = all_ranks(config, views)
+        found = [view.report or (view.kept if view.measured else None) for view in seen]
+        return [report for report in found if report is not None] if None not in found else []
 
     def _gathered(self, ask: Callable[[int], Answer], config: RunConfig) -> tuple[dict[int, Answer], list[Lost]]:
         """Return the answers of the other nodes, and the nodes that are gone."""

@@ -11,13 +11,14 @@ from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.rank import Rendezvous, Task
 from fp8bench.launch.processes.spawn import Others, Outcome, run_ranks
 from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.signals import Interrupt
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LOOK_S = 0.5
 """Seconds between two looks at the store while ranks run."""
 
-Gone = NodeGone | StoreLost
-"""What ends a run because of another node: the node, or the store that it holds, is gone."""
+Gone = NodeGone | StoreLost | Interrupt
+"""What ends a run because of another node: the node, or the store that it holds, is gone, or a signal ended it."""
 
 RunRanks = Callable[[Task, float | None, Watch, Callable[[], bool], Others], Outcome | None]
 """A function with the signature of `spawn.run_ranks`; tests pass another."""
@@ -33,15 +34,14 @@ def run_turn(
     trace: Path | None = None,
     run: RunRanks = run_ranks,
 ) -> tuple[NodeView | None, Gone | None]:
-    """Run this node's ranks from their start to their end. Return what was seen of them, None if an interrupt ended
-    them, and why they were ended early if another node is gone. Raises Interrupt if a signal ended a node, once all
-    ranks have ended.
+    """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended them
+    before they had timed their steps, and why they were ended early if that is because of another node.
     """
     place = agent.place
     meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
     task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
     elsewhere = Elsewhere(agent, turn)
-    done = run(task, timeout_s, watch, interrupted, elsewhere)
+    done = run(task, timeout_s, watch, lambda: interrupted() or elsewhere.interrupted, elsewhere)
     agent.stage = None
     return None if done is None else NodeView(ranks=done.views, overdue=done.overdue), elsewhere.gone
 
@@ -56,9 +56,8 @@ def left_behind(view: NodeView | None) -> NodeView:
 
 class Elsewhere:
     """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
-    failed, and that they end at once if another node is gone. gone: that node, or the store that it holds.
-
-    Raises Interrupt if a signal ended a node.
+    failed, and that they end at once if another node is gone. gone: that node, the store that it holds, or the signal
+    that ended it.
     """
 
     def __init__(self, agent: Agent, turn: int) -> None:
@@ -69,12 +68,17 @@ class Elsewhere:
         self._grace_s: float | None = None
         self.gone: Gone | None = None
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended another node."""
+        return isinstance(self.gone, Interrupt)
+
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
         self._agent.stage = last_stage(seen)
         if self.gone is None:
             try:
                 self._exchange(grace_s)
-            except (NodeGone, StoreLost) as gone:
+            except (NodeGone, StoreLost, Interrupt) as gone:
                 self.gone, self._grace_s = gone, 0.0
         known = [one for one in (grace_s, self._grace_s) if one is not None]
         return min(known, default=None)

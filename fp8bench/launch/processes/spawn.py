@@ -190,6 +190,7 @@ class _Group:
             rank=rank,
             report=report,
             kept=_read(ranks.kept(rank)),
+            measured=ranks.enough(rank),
             error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
             ended=end is not None,
             exit_code=end.exit_code if end else None,

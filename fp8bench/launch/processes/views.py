@@ -15,15 +15,17 @@ from fp8bench.worker.progress import STAGES, Progress, Stage
 
 
 class RankView(Frozen):
-    """What was seen of one rank. report, error: what it told. kept: what it had found, if it told no report. ended:
-    whether it ended by itself, before anybody sent a signal, with this `exit_code`. alive_s: when it was last seen
-    alive, in seconds since 1970. remedy: as of its `End`. stage: None if it had not begun. stack: from faulthandler, if
-    it was requested. stopped: whether its process was. log: for the file next to the record.
+    """What was seen of one rank. report, error: what it told. kept: what it had found, if it told no report. measured:
+    whether that is a measurement. ended: whether it ended by itself, before anybody sent a signal, with this
+    `exit_code`. alive_s: when it was last seen alive, in seconds since 1970. remedy: as of its `End`. stage: None if it
+    had not begun. stack: from faulthandler, if it was requested. stopped: whether its process was. log: for the file
+    next to the record.
     """
 
     rank: int
     report: RankReport | None = None
     kept: RankReport | None = None
+    measured: bool = False
     error: RankError | None = None
     ended: bool = False
     exit_code: int | None = None

@@ -6,9 +6,10 @@ import time
 from dataclasses import replace
 
 import pytest
-from builders import machine_called
+from builders import machine_called, rank_report
 from launch.nodes.groups import (
     RUN,
+    TURN_S,
     InBackground,
     Shared,
     agents,
@@ -24,7 +25,7 @@ from fp8bench.launch.nodes import agent as agent_module
 from fp8bench.launch.nodes.agent import Agent, NodeGone
 from fp8bench.launch.nodes.follower import Follower
 from fp8bench.launch.nodes.leader import Leader
-from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, left_of
+from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, left_of, view_of
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import Elsewhere
 from fp8bench.launch.processes.blame import Overdue
@@ -176,6 +177,46 @@ def test_a_signal_to_one_node_interrupts_all():
     assert signals.exit_code(interrupt.value) == 143
     assert pair.said == ["node 1 (host-b) was ended by SIGTERM"]
     assert pair.end(143) == 143
+
+
+def measured(task, timeout_s, watch, interrupted, others):
+    """Ranks that have timed their steps, and then wait until a signal ends them."""
+    while not interrupted():
+        others([Progress("profiling", 6, None)] * 2, None)
+        time.sleep(TURN_S)
+    return Outcome(tuple(RankView(rank=rank, report=rank_report(rank=rank)) for rank in task.ranks_here))
+
+
+def measured_alone(task, timeout_s, watch, interrupted, others):
+    """Ranks that have timed their steps, and fail because those of another node are gone."""
+    kept = [rank_report(rank=rank) for rank in task.ranks_here]
+    return Outcome(tuple(RankView(rank=one.rank, kept=one, measured=True, stage="profiling") for one in kept))
+
+
+@pytest.mark.slow
+def test_what_all_ranks_had_measured_when_a_signal_ended_a_node_is_reported():
+    pair = Pair(measured, measured_alone)
+    running = InBackground(pair.run)
+    # A node tells of its ranks before it leaves.
+    while view_of(0, 1) not in pair.shared.texts:
+        time.sleep(TURN_S)
+    agents(pair.shared)[1].leave(signals.Interrupt(15))
+
+    with pytest.raises(signals.Interrupt) as interrupt:
+        running.done()
+    assert [(one.rank, one.status) for one in interrupt.value.reports] == [(rank, "ok") for rank in range(4)]
+    assert [one.machine for one in interrupt.value.reports] == [machine_called(name) for name in "aabb"]
+
+
+@pytest.mark.slow
+def test_ranks_of_one_node_that_had_not_measured_leave_nothing_to_report():
+    pair = Pair(measured, waiting_in("timing"))
+    running = InBackground(pair.run)
+    agents(pair.shared)[1].leave(signals.Interrupt(15))
+
+    with pytest.raises(signals.Interrupt) as interrupt:
+        running.done()
+    assert list(interrupt.value.reports) == []
 
 
 @pytest.mark.slow
