@@ -103,7 +103,7 @@ def run_ranks(
     they had timed their steps. No rank is left when it returns or raises.
     """
     with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
-        group = _Group(ranks)
+        group = _Group(ranks, task.config.nodes)
         if ahead is not None:
             watch = _also(watch, ahead)
         clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
@@ -122,8 +122,9 @@ def _also(watch: Watch, ahead: Ahead) -> Watch:
 class _Group:
     """The ranks of a run: what they report, and how long they are waited for."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, nodes: int) -> None:
         self._ranks = ranks
+        self._nodes = nodes
         self._numbers = list(ranks.processes)
         self._statuses: dict[int, Status | None] = {}
 
@@ -177,7 +178,9 @@ class _Group:
             time.sleep(POLL_S)
 
     def _measured(self, rank: int) -> RankReport | None:
-        kept = _read(self._ranks.kept(rank)) if self._ranks.enough(rank) else None
+        # Ranks of several nodes fail when a signal ends those of another one.
+        failed = self._nodes == 1 and self._ranks.error(rank) is not None
+        kept = _read(self._ranks.kept(rank)) if self._ranks.enough(rank) and not failed else None
         if kept is not None and rank == 0:
             # Of this rank alone there is a profile.
             kept = kept.model_copy(update={"marks": (*kept.marks, UNPROFILED)})

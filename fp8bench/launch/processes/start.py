@@ -81,9 +81,8 @@ class Ranks:
         return self._inboxes[rank].said.get("kept")
 
     def enough(self, rank: int) -> bool:
-        """Return whether what is kept of the rank is a measurement."""
-        said = self._inboxes[rank].said
-        return "enough" in said and "error" not in said
+        """Return whether what is kept of the rank is a measurement. It stays one if the rank fails afterwards."""
+        return "enough" in self._inboxes[rank].said
 
     def error(self, rank: int) -> RankError | None:
         """Return the error that the rank told, or None if it told none."""
