@@ -120,6 +120,15 @@ def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, buck
     assert (len(names(s3, bucket)), mirror.pending()) == (2, [])
 
 
+def test_what_is_removed_there_is_removed_here(bucket, s3):
+    mirror = mirror_of(bucket)
+    path, _ = keep(mirror.folder, instance="p5")
+    mirror.push()
+    s3.delete_object(Bucket=bucket, Key=f"results/p5/{path.name}")
+
+    assert (mirror.pull(), path.exists()) == (0, False)
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
