@@ -1,8 +1,8 @@
 """What must not change: `compare`, `explain`, `check` and `converge` in JSON over every committed record.
 
 A folder of records and a command have one file here. A row has one line; what all rows of a call share has one more.
-Numbers are equal within 1e-12 of their size, all else is equal. What is null is left out; "keys" has every key, so
-that none goes unseen. Left out, too: the traces of `compare --kind numerics`, later rounds in `explain` (their centres
+Numbers are equal within 1e-12 of their size, all else is equal. What is null is left out; "null" has the keys that are
+null in every row of a file. Left out, too: traces of `numerics` and `converge`, later rounds in `explain` (their centres
 are in records.json), and of two modes explained together what `explain` says of each alone.
 
 The rule: a golden changes only in a commit that holds nothing else and lists every key that changes with its reason.
@@ -54,6 +54,8 @@ NAMED_BY = (
     *("product", "role", "precision", "m", "n", "k", "operation", "dtype", "size_bytes", "layer", "input", "tensor"),
 )
 """What a row is called by, where it has it."""
+BULKY = ("history", "trainings")
+"""Traces of `numerics` and of each training of `converge`."""
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +116,10 @@ def explain(folder):
         variant = record["run_id"].partition("-")[2][:-7]
         first.setdefault((work_of(record), variant), path)
     for (work, _), path in first.items():
-        yield ("explain", str(path), "--results-dir", str(folder))
+        yield ("explain", str(path))
         reference = first.get((work, "baseline-bf16"))
         if reference is not None and reference != path:
-            yield ("explain", str(path), str(reference), "--results-dir", str(folder))
+            yield ("explain", str(path), str(reference))
 
 
 def check(folder):
@@ -157,7 +159,7 @@ def said(call):
         together = call[0] == "explain" and len(document["modes"]) > 1
         document = [] if together else [*document.get("rows", ()), *document.get("modes", ())]
     for row in chain.from_iterable([one, *one.pop("rows", ())] for one in document):
-        row.pop("history", None)
+        row = {key: one for key, one in row.items() if key not in BULKY}
         name = " ".join(str(row[key]) for key in NAMED_BY if row.get(key) is not None)
         same = sum(one.partition(" #")[0] == name for one in rows)
         rows[f"{name} #{same + 1}" if same else name] = {key: one for key, one in row.items() if key not in NAMED_BY}
@@ -217,9 +219,9 @@ def read(path):
 
 def held(name, calls):
     """Write the golden if asked to, and fail with every key that differs."""
-    found_keys = set(chain.from_iterable(keys(list(rows.values())) for rows in calls.values()))
-    document = {"": {"call": {"keys": sorted(found_keys)}}}
-    document.update((call, without_nulls(rows)) for call, rows in calls.items())
+    known = {call: without_nulls(rows) for call, rows in calls.items()}
+    every, some = ({key for rows in found.values() for key in keys(list(rows.values()))} for found in (calls, known))
+    document = {"": {"call": {"null": sorted(every - some)}}, **known}
     path = HERE / f"{name}.json"
     if os.environ.get("REGENERATE_GOLDEN") == "1":
         parts = [f"{json.dumps(call)}: {{\n{written(rows)}\n}}" for call, rows in document.items()]
