@@ -2,8 +2,8 @@
 
 A folder of records and a command have one file here. A row has one line; what all rows of a call share has one more.
 Numbers are equal within 1e-12 of their size, all else is equal. What is null is left out; "null" has the keys that are
-null in every row of a file. Left out, too: traces of `numerics` and `converge`, later rounds in `explain` (their centres
-are in records.json), and of two modes explained together what `explain` says of each alone.
+null in every row of a file. Left out, too: traces of `numerics` and `converge`, later rounds in `explain` (records.json
+has their centres), and of two modes explained together what `explain` says of each alone.
 
 The rule: a golden changes only in a commit that holds nothing else and lists every key that changes with its reason.
 Centres, throughput and fingerprints stay equal to 1e-12, and so do the prices of a day. To write the files again:
@@ -36,7 +36,8 @@ LISTED = subprocess.run(
     text=True,
     check=True,
 )
-COMMITTED = sorted(Path(name) for name in LISTED.stdout.split("\0") if name and not name.endswith(".samples.json"))
+FILES = sorted(map(Path, filter(None, LISTED.stdout.split("\0"))))
+COMMITTED = [path for path in FILES if not path.name.endswith(".samples.json")]
 FOLDERS = sorted({Path("results"), *(path.parent for path in COMMITTED)})
 MODELS = {**{entry.name: registry.load(entry).record for entry in registry.KINDS}, "throughput": ThroughputRecord}
 CHECKED_AGAINST = {
@@ -62,7 +63,7 @@ BULKY = ("history", "trainings")
 def records(tmp_path_factory):
     """The committed records alone: what was measured in this checkout lies beside them."""
     root = tmp_path_factory.mktemp("committed")
-    for path in COMMITTED:
+    for path in FILES:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, root / path)
     return root
