@@ -106,7 +106,7 @@ class FamilyEntry(NamedTuple):
         name, known = f"{self.prefix}:{member}", self.members()
         if member not in known:
             raise unknown_name(
-                "workload", name, [f"{self.prefix}:{one}" for one in known], f"fp8bench workloads {self.prefix}"
+                "workload", name, [f"{self.prefix}:{one}" for one in known], f"fp8bench list workloads {self.prefix}"
             )
         summary = f"{member}, as {self.prefix} builds it"
         return WorkloadEntry(

@@ -260,7 +260,7 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     known = modes()
     if name not in known:
         visible = [entry.name for entry in known.values() if not entry.hidden]
-        raise unknown_name("mode", name, visible, "fp8bench modes")
+        raise unknown_name("mode", name, visible, "fp8bench list modes")
     entry = known[name]
     if entry.recipes is None:
         return entry, recipe or None
@@ -272,7 +272,7 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     if recipe and recipe not in entry.recipes:
         if not entry.recipes:
             raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Use `--mode {name}`")
-        raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench modes")
+        raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench list modes")
     return entry, recipe or (entry.recipes[0] if entry.recipes else None)
 
 
@@ -290,7 +290,7 @@ def find_workload(name: str) -> WorkloadEntry:
     known = workloads()
     if name not in known:
         without_prefix = [f"{family.prefix}:{name}" for family in FAMILIES.values() if name in family.members()]
-        raise unknown_name("workload", name, without_prefix or list(known), "fp8bench workloads", without_prefix)
+        raise unknown_name("workload", name, without_prefix or list(known), "fp8bench list workloads", without_prefix)
     return known[name]
 
 

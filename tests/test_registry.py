@@ -79,7 +79,7 @@ class TestModes:
 
         assert repr(label) in caught.value.what
         assert f"Did you mean {near!r}?" in caught.value.remedy
-        assert "`fp8bench modes`" in caught.value.remedy
+        assert "`fp8bench list modes`" in caught.value.remedy
 
     def test_an_unknown_recipe_is_refused_with_the_nearest_one_of_that_mode(self) -> None:
         with pytest.raises(UsageError) as caught:
@@ -130,7 +130,7 @@ class TestWorkloads:
             registry.find_workload("vit-hug")
 
         assert "Did you mean 'vit-huge'?" in caught.value.remedy
-        assert "`fp8bench workloads`" in caught.value.remedy
+        assert "`fp8bench list workloads`" in caught.value.remedy
 
     @pytest.mark.parametrize("device", ["cuda", "cpu"])
     def test_each_device_has_exactly_one_default(self, device: str) -> None:

@@ -62,4 +62,4 @@ def test_the_claims_travel_too(fp8bench):
 
 
 def test_the_catalogue_travels_too(fp8bench):
-    assert "p5en.48xlarge" in fp8bench("instances")
+    assert "p5en.48xlarge" in fp8bench("list", "instances")

@@ -17,7 +17,7 @@ import typer
 
 from fp8bench import __version__, registry
 from fp8bench.cli.command import Command, with_options
-from fp8bench.cli.output import FULL, of_output
+from fp8bench.cli.output import FULL, of_output, warn
 from fp8bench.launch import signals
 from fp8bench.launch.streams import never_failing
 from fp8bench.schema.broken_library import refusal_of
@@ -55,27 +55,24 @@ OWN = {
         "What is left of a GPU's rate over more GPUs and nodes, and by how much modes are faster there.",
     ),
     "doctor": ("doctor:doctor", "Is this machine fit to be measured? Exit code 3 if there is a problem."),
-    "results": (
-        "results:results",
-        "Records of many hosts: `push` sends what the address lacks and never overwrites; `verify` reads "
-        "every record strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, "
-        "and removes it with --yes; `migrate` lists records of older formats, and writes them anew with --yes.",
-    ),
     "dtypes": ("dtypes:dtypes", "What number formats hold: limits, bits, casts, arithmetic, block scales."),
-    "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),
-    "modes": (
-        "listings:modes",
-        "List the precision modes, their recipes, the default first, and with --fields what a recipe has.",
-    ),
-    "workloads": ("workloads:workloads", "List the workloads, or look at what the model of one is made of."),
-    "instances": ("listings:instances", "List the instances: GPUs, and the newest known on-demand price of each."),
 }
 """Commands with a function of their own: its place in `cli`, and the text of help. Every other kind of measurement has
 the command of `cli.measure`.
 """
 
-GROUPS = {"prices": ("prices:COMMANDS", "What instances cost: list it, update it, set your own.")}
+GROUPS = {
+    "prices": ("prices:COMMANDS", "What instances cost: list it, update it, set your own."),
+    "list": ("listings:COMMANDS", "What there is: modes and their recipes, workloads, instances."),
+    "results": ("results:COMMANDS", "Records: send them to another host, verify them, import a figure from elsewhere."),
+}
 """Commands with subcommands."""
+
+RENAMED = {
+    "import": ("results", "import"),
+    **{name: ("list", name) for name in ("modes", "workloads", "instances")},
+}
+"""What a command of the last release is called now. The old name is still answered, with a note."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
 HELP = ("-h", "--help")
@@ -152,6 +149,7 @@ def _answer(arguments: Sequence[str]) -> int:
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
     completing = COMPLETE in os.environ
+    arguments = _renamed(arguments)
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
     command = typer.main.get_command(program(_completed_words() if completing else arguments))
@@ -192,6 +190,18 @@ def program(arguments: Sequence[str]) -> typer.Typer:
             entry = registry.find_kind(name)
             app.command(name, cls=Command, help=entry.summary)(_root if listed else _at("measure:command_of")(entry))
     return app
+
+
+def _renamed(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments with today's name of the command."""
+    place = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
+    if place is None or arguments[place] not in RENAMED:
+        return arguments
+    new = RENAMED[arguments[place]]
+    warn(
+        f"`fp8bench {arguments[place]}` is called `fp8bench {' '.join(new)}` now; the next release forgets the old name"
+    )
+    return [*arguments[:place], *new, *arguments[place + 1 :]]
 
 
 def _at(place: str) -> Any:

@@ -44,7 +44,7 @@ def show_prices(
     require_read(catalog, instances or ())
     wanted = [one for one in _wanted(instances, providers, catalog) if (gpu or "").lower() in (one.gpu or "").lower()]
     if not wanted:
-        raise UsageError(f"no instance has a GPU called {gpu!r}", "See every one with `fp8bench instances`")
+        raise UsageError(f"no instance has a GPU called {gpu!r}", "See every one with `fp8bench list instances`")
     require_region(region, catalog, [one.key for one in wanted])
     every = every or bool(instances)
     bought = cast("list[Purchase]", [purchase] if purchase else list(PURCHASES) if every else [PURCHASES[0]])
@@ -168,7 +168,7 @@ def _wanted(names: Sequence[str] | None, providers: Sequence[str] | None, catalo
     """Return the instances. Raises UsageError for an unknown name or provider, and if they have nothing in common."""
     known = sorted({one.provider for one in catalog.instances.values() if one.provider})
     for provider in providers or ():
-        require_known("provider", provider, known, "fp8bench instances")
+        require_known("provider", provider, known, "fp8bench list instances")
     chosen = [find(catalog, name) for name in names] if names else list(catalog.instances.values())
     found = [one for one in dict.fromkeys(one.key for one in chosen if not providers or one.provider in providers)]
     if not found:

@@ -1,13 +1,10 @@
-"""`fp8bench run`: proves, times and records one or more modes on this machine; and `fp8bench import`: adds a figure
-from elsewhere, which is never presented as measured.
-"""
+"""`fp8bench run`: proves, times and records one or more modes on this machine."""
 
 import json
 import os
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +13,8 @@ import typer
 
 from fp8bench.cli.command import resolved
 from fp8bench.cli.nodes import as_torchrun_has_it
-from fp8bench.cli.options import ResultsDir, Strict, option, switch
-from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping, warn
+from fp8bench.cli.options import Strict, switch
+from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -211,45 +208,3 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
         whole = (results.first_whole([kept.path])[0] for kept in of_session)
         made = made._replace(blocks=(*made.blocks, tuple(seconds([one for one in whole if one is not None]))))
     show(made, "table", repeat=False)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """The options of `import` that describe the figure, as text."""
-
-    instance: Annotated[str, typer.Option(help="Name in the catalogue.")]
-    mode: Annotated[str, typer.Option(help="Mode, with its recipe where known.")]
-    step_time_s: Annotated[str, option("SECONDS", "Of one step.", None, "--step-time")]
-    batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
-    gpus: Annotated[str, option("N", "GPUs over all.")]
-    source: Annotated[str, typer.Option(help="Where the figure is from: a title, an address.")]
-    published_on: Annotated[
-        str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
-    ] = None
-    derivation: Annotated[
-        str | None, typer.Option(help="How the step time follows from what was published [as it was].")
-    ] = None
-    workload: Annotated[str, typer.Option(help="What was trained.")] = "vit-huge"
-    compile: Annotated[bool | None, typer.Option(help="Whether torch.compile was on [unknown].")] = None
-    attention: Annotated[str | None, typer.Option(help="Attention implementation [unknown].")] = None
-
-
-def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
-    from fp8bench.kinds.run.imported import notices
-    from fp8bench.launch.imported import ImportedFigure, doubts, to_record
-    from fp8bench.pricing.catalog import find, require_read
-    from fp8bench.records import results
-
-    given = vars(words).copy()
-    instance = given.pop("instance")
-    figure = ImportedFigure.parse(**given)
-    catalog = load_catalog(results_dir)
-    require_read(catalog, [instance])
-    key = find(catalog, instance, results.known_instances(results_dir)).key
-    require_read(catalog, [key])
-    results.require_writable(results_dir)
-    record = to_record(figure, key)
-    kept = [one.record for one in results.read(results_dir, [key])]
-    typer.echo(results.write(record, results_dir))
-    for warning in (*doubts(figure, key, catalog), *notices(record, kept)):
-        warn(warning)

@@ -53,7 +53,7 @@ class ImportedFigure(Frozen):
         except ValidationError as error:
             field, reason = first_fault(error)
             what = f"{flag_of(field)} {given[field]!r} is an invalid value: {reason}"
-            raise UsageError(what, "See `fp8bench import --help`") from error
+            raise UsageError(what, "See `fp8bench results import --help`") from error
         if figure.published_on is not None and figure.published_on > date.today():
             raise UsageError(
                 f"--published-on {figure.published_on} is in the future", "Give the day on which the figure appeared"

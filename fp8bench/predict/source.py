@@ -130,7 +130,7 @@ def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record],
         raise UsageError(
             f"{name} ran on {latest.environment.device_name!r}, which the catalogue does not know, so its peak and "
             "bandwidth are unknown",
-            "Name a record of a GPU that `fp8bench instances` lists",
+            "Name a record of a GPU that `fp8bench list instances` lists",
         )
     together = Measurement(rounds, measurement.stopped)
     any_round = Source(together, profiled[-1], machine(gpu, latest.config.world_size))

@@ -185,7 +185,7 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
     types = [instance.instance_type for instance in catalog.instances.values() if instance.instance_type]
     # `h100` may mean any instance that has one.
     having = [one.key for one in catalog.instances.values() if name.lower() in (one.gpu or "").lower()]
-    raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench instances", family=having)
+    raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench list instances", family=having)
 
 
 def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:

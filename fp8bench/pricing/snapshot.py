@@ -68,7 +68,7 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
     given = dict(zip(FIELDS, (cell or None for cell in cells), strict=True))
     instance = given.pop("instance") or ""
     if instance not in known:
-        refused = unknown_name("instance", instance, list(known), "fp8bench instances")
+        refused = unknown_name("instance", instance, list(known), "fp8bench list instances")
         raise UsageError(f"{path} line {line}, field instance: {refused.what}", refused.remedy)
     if given["usd_per_hour"] is None or given["as_of"] is None:
         field = "usd_per_hour" if given["usd_per_hour"] is None else "as_of"

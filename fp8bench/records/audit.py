@@ -1,26 +1,24 @@
-"""Checks that every record is complete and agrees with itself, and finds records that no table shows any more.
-
-Verifying reads each file strictly and to its end, which a search does not do, and checks each run against itself (see
-`contradictions`). For pruning, a record is superseded if a
-later session has the same variant on the same machine and software, or, for another kind, if a later record has the
-same work. A failed run says nothing that its successor needs. An invalid run stays as long as it decides a row, because
-what is proved in one process and not in the next is not proved.
+"""Checks that every record is complete and agrees with itself: reads each file strictly and to its end, which a search
+does not do, and checks each run against itself (see `contradictions`).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken, record_files, strayed
 from fp8bench.records.layout import Head
 from fp8bench.records.results import PUBLISHED
-from fp8bench.records.rewrite import Models, name_twice
-from fp8bench.records.select import grouped, latest_alike, mode, select, session
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, read_text
 from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
+
+Models = Mapping[str, type[RecordHead]]
+"""The model of each kind's record."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,6 @@ class Audit:
 
     read: int
     bad: tuple[Bad, ...]
-
-
-@dataclass(frozen=True)
-class Spent:
-    """A record that can be removed. path: of its file. reason: in words."""
-
-    record: RecordHead
-    path: Path
-    reason: str
 
 
 def verify(folder: Path, models: Models) -> Audit:
@@ -104,45 +93,18 @@ def _fault_of_instance(path: Path) -> str:
     return ""
 
 
-def spent(folder: Path, models: Models) -> tuple[list[Spent], list[Broken]]:
-    """Return what can be removed from the folder, sorted by file, and what cannot be read, which is never removed."""
-    paths: dict[str, Path] = {}
-    records: list[RecordHead] = []
-    broken: list[Broken] = []
-    for path in record_files(folder):
-        record = path if isinstance(path, Broken) else _light(path, models)
-        if isinstance(record, Broken):
-            broken.append(record)
-        elif isinstance(path, Path) and path.parent.name != PUBLISHED and record.source == "measured":
-            paths[record.run_id] = path
-            records.append(record)
-    records.sort(key=lambda one: one.created_utc)
-    found = [Spent(one, paths[one.run_id], reason) for one, reason in _reasons(records)]
-    return sorted(found, key=lambda one: one.path), broken
+def name_twice(data: bytes) -> str | None:
+    """Return a name that an object of a JSON document has twice (readers keep the last value), or None."""
+    found: list[str] = []
 
+    def seen(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = dict(pairs)
+        if len(names) < len(pairs):
+            found.extend(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        return names
 
-def _light(path: Path, models: Models) -> RecordHead | Broken:
-    head = layout.head(path)
-    return layout.light(head) if isinstance(head, Head) and head.kind == layout.RUN else _read(path, models)
-
-
-def _reasons(records: Sequence[RecordHead]) -> Iterator[tuple[RecordHead, str]]:
-    """Yield the records that can be removed, with the reason. records: oldest first."""
-    runs = [one for one in records if isinstance(one, Record)]
-    for of_instance in grouped(runs, lambda one: one.instance).values():
-        yield from _reasons_of_runs(of_instance)
-    others = [one for one in records if not isinstance(one, Record)]
-    for of_kind in grouped(others, lambda one: str(getattr(one, "kind", ""))).values():
-        latest = {one.run_id for one in latest_alike(of_kind)}
-        yield from ((one, "superseded by a later one") for one in of_kind if one.run_id not in latest)
-
-
-def _reasons_of_runs(runs: Sequence[Record]) -> Iterator[tuple[Record, str]]:
-    chosen = select(runs, every=False)
-    in_tables = {one.run_id for row in chosen for one in row.rounds}
-    kept_sessions = {(session(one), mode(one)) for row in chosen for one in row.rounds}
-    for one in runs:
-        if one.status in ("failed", "unsupported"):
-            yield one, f"{one.status}: {one.reason or 'no reason is on record'}"
-        elif one.run_id not in in_tables and (session(one), mode(one)) not in kept_sessions:
-            yield one, "superseded by a later session"
+    try:
+        json.loads(data, object_pairs_hook=seen)
+    except (ValueError, RecursionError):
+        return None
+    return found[0] if found else None

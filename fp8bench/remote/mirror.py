@@ -155,16 +155,6 @@ class Mirror:
             self._remember({**known, **{name: self._stamp(name) for name in (*done.sent, *done.same)}})
             return done
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove the files here and on the remote."""
-        with self._held():
-            known = self._known()
-            for name in names:
-                self.store.remove(name)
-                (self.folder / name).unlink(missing_ok=True)
-                known.pop(name, None)
-                self._remember(known)
-
     def _stamp(self, name: str) -> str:
         """Return what tells whether a file here is the known one: its size, or a changing file's digest."""
         path = self.folder / name

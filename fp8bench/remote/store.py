@@ -129,15 +129,6 @@ class Store:
 
         sync(fs.loop, placed)
 
-    def remove(self, name: str) -> None:
-        """Remove one file; it is no error if it is already gone."""
-
-        def removed(fs: Any, root: str) -> None:
-            with suppress(FileNotFoundError):
-                fs.rm_file(posixpath.join(root, name))
-
-        self._in_time("remove from", removed)
-
     def same(self, name: str, there: RemoteFile, data: bytes) -> bool:
         """Return whether the file of this name has this content; it is fetched if only its size is known."""
         if there.size != len(data):

@@ -1,4 +1,4 @@
-"""What a workload's model consists of, as `fp8bench workloads NAME` and `run --dry-run` show it."""
+"""What a workload's model consists of, as `fp8bench list workloads NAME` and `run --dry-run` show it."""
 
 from typing import TYPE_CHECKING
 

@@ -137,7 +137,7 @@ def _workload(
         plain = question.workload.partition(",")[0]
         if question.workload not in sizes and plain not in registry.workloads():
             raise unknown_name(
-                "workload", question.workload, sorted({*sizes, *registry.workloads()}), "fp8bench workloads"
+                "workload", question.workload, sorted({*sizes, *registry.workloads()}), "fp8bench list workloads"
             )
         if question.workload not in sizes:
             raise _nothing(f"of {question.workload}", options, results_dir, f" --workload {question.workload}")

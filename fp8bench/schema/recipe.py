@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fp8bench.schema.errors import UsageError, nearest
 
-LISTING = "fp8bench modes --fields"
+LISTING = "fp8bench list modes --fields"
 ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
 LONGEST_REGEX = 80
 """Characters. The limit exists because the file of a record is named after its mode."""
@@ -125,7 +125,7 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
     if "=" in first:
         first, words = next(iter(known)), [first, *words]
     if first not in known:
-        raise _unknown(f"recipe of {mode}", first, known, "fp8bench modes")
+        raise _unknown(f"recipe of {mode}", first, known, "fp8bench list modes")
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = (part.strip() for part in word.partition("="))

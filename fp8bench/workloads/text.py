@@ -68,7 +68,7 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
         fault = "has no vocabulary to change" if workload.unit == "tokens" else f"takes {workload.unit}"
         raise UsageError(
             f"workload {workload.name!r} {fault}, and a text is trained on as tokens of {VOCABULARY} kinds",
-            "Choose a language model with --workload; see `fp8bench workloads`",
+            "Choose a language model with --workload; see `fp8bench list workloads`",
         )
     return resized(workload, sizes, fixed=("vocab_size",)).resized(vocab_size=VOCABULARY)
 

@@ -99,7 +99,7 @@ class TimmModel(ImageClassifier):
             raise ModeUnavailable(
                 f"{self.name} gives {survey.output_words} for {batch_size} images, and not logits of "
                 f"{batch_size} x {self.made.classes}",
-                "Use a model with a classifier; `fp8bench workloads timm:NAME` looks at one",
+                "Use a model with a classifier; `fp8bench list workloads timm:NAME` looks at one",
             )
         if fp8:
             self._require_rows(survey, batch_size)

@@ -22,8 +22,8 @@ def called(folder, *arguments, damage="import"):
     [
         ("gemm", "--shape", "32,32,32"),
         ("numerics",),
-        ("workloads", "vit-micro"),
-        ("workloads", "timm:vit_tiny_patch16_224"),
+        ("list", "workloads", "vit-micro"),
+        ("list", "workloads", "timm:vit_tiny_patch16_224"),
         ("dtypes", "--cast", "1"),
         ("dtypes", "--blocks"),
         ("dtypes", "--arithmetic"),

@@ -113,7 +113,7 @@ def test_one_instance_has_one_price_in_the_readmes_own_example(fp8bench_in):
         "--source",
         "whose, where",
     )
-    fp8bench_in("import", "--instance", "p5", *figure)
+    fp8bench_in("results", "import", "--instance", "p5", *figure)
     outcome = fp8bench_in("compare", "p5", "--batch-size", "64", "--format", "json")
     first, second = json.loads(outcome.stdout)
 

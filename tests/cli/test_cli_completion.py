@@ -23,6 +23,8 @@ from cli.calling import keep
         ("fp8bench compare p5 --sort spe", {"speed-up"}),
         ("fp8bench explain --mode torchao-float8:t", {"torchao-float8:tensorwise"}),
         ("fp8bench numerics --layer b", {"block"}),
+        ("fp8bench list w", {"workloads"}),
+        ("fp8bench list workloads vit-m", {"vit-micro"}),
     ],
 )
 def test_options_and_names_complete(words, offered, fp8bench_in):

@@ -1,4 +1,4 @@
-"""`fp8bench import`: a figure from elsewhere, always marked as one."""
+"""`fp8bench results import`: a figure from elsewhere, always marked as one."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from builders import measured
 from cli.calling import keep, one_line
 
-IMPORT = ("import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")
+IMPORT = ("results", "import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")
 
 
 def test_an_imported_figure_is_written_and_compared_marked_as_external(fp8bench_in, tmp_path):

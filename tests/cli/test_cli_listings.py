@@ -7,6 +7,7 @@ import pytest
 from cli.calling import Outcome
 
 import fp8bench
+from fp8bench.cli.app import RENAMED
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)], ids=["nothing", "--help"])
@@ -15,7 +16,7 @@ def test_help_lists_every_command(arguments, fp8bench_in):
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert outcome.stdout.startswith("Usage: fp8bench")
-    for command in ("run", "compare", "import", "modes", "workloads", "instances"):
+    for command in ("run", "compare", "list", "results", "prices"):
         assert re.search(rf"^  {command} ", outcome.stdout, re.MULTILINE)
 
 
@@ -32,12 +33,21 @@ def test_version_says_the_version(fp8bench_in):
     ],
 )
 def test_listings_name_all_there_is_in_a_table_and_in_json(command, key, names, fp8bench_in):
-    table, listed = fp8bench_in(command), fp8bench_in(command, "--json")
+    table, listed = fp8bench_in("list", command), fp8bench_in("list", command, "--json")
 
     assert (table.code, table.stderr, listed.code, listed.stderr) == (0, "", 0, "")
     assert names <= {line.split()[0] for line in table.stdout.splitlines()}
     assert names <= {item[key] for item in json.loads(listed.stdout)}
 
 
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_is_answered_with_a_line_that_has_the_new_one(old, fp8bench_in):
+    said, new = fp8bench_in("--debug", old, "--help"), fp8bench_in(*RENAMED[old], "--help")
+
+    assert (said.code, said.stdout) == (0, new.stdout)
+    assert said.stderr.count("\n") == 1
+    assert f"`fp8bench {' '.join(RENAMED[old])}`" in said.stderr
+
+
 def test_the_articles_block_is_in_no_listing(fp8bench_in):
-    assert "article" not in fp8bench_in("modes").stdout
+    assert "article" not in fp8bench_in("list", "modes").stdout

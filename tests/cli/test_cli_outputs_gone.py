@@ -47,7 +47,7 @@ def called(folder, *arguments, stdout, preexec_fn=None):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("calling", "arguments"),
-    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("modes", "--json"))],
+    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("list", "modes", "--json"))],
     ids=lambda one: one.__name__ if callable(one) else " ".join(one),
 )
 def test_a_reader_who_stops_ends_the_program_in_silence(calling, arguments, tmp_path):

@@ -20,7 +20,7 @@ def renamed(tmp_path):
     (results_dir / "p5").rename(results_dir / "renamed")
 
 
-@pytest.mark.parametrize("words", [("compare", "p4d"), ("instances",)])
+@pytest.mark.parametrize("words", [("compare", "p4d"), ("list", "instances")])
 def test_other_instances_are_shown_and_the_file_is_named(words, renamed, fp8bench_in):
     done = fp8bench_in(*words)
 

@@ -180,7 +180,7 @@ class TestSet:
     @pytest.mark.parametrize(
         ("words", "says"),
         [
-            (("p55", "3"), "Did you mean 'p5'? See every one with `fp8bench instances`; on a machine of your own"),
+            (("p55", "3"), "Did you mean 'p5'? See every one with `fp8bench list instances`; on a machine of your own"),
             (("p5", "0"), "USD '0' is not a number above 0"),
             (("p5", "1e9"), "USD '1e9' is too large"),
             (("p5", "free"), "USD 'free' is not a number above 0"),

@@ -1,4 +1,4 @@
-"""`fp8bench workloads`: listings, one model, and words that cannot be."""
+"""`fp8bench list workloads`: listings, one model, and words that cannot be."""
 
 import json
 
@@ -9,14 +9,14 @@ from fp8bench.schema.errors import UsageError
 
 
 def test_the_listing_ends_with_the_families():
-    shown = invoked("workloads").stdout
+    shown = invoked("list", "workloads").stdout
     assert shown.splitlines()[-1].split()[0] == "timm:NAME"
     assert "timm:convnext_base" in shown
 
 
 def test_names_of_a_family_are_listed_all_or_by_a_pattern():
-    everyone = invoked("workloads", "timm").stdout.splitlines()
-    some = json.loads(invoked("workloads", "timm:eva02_t*", "--json").stdout)
+    everyone = invoked("list", "workloads", "timm").stdout.splitlines()
+    some = json.loads(invoked("list", "workloads", "timm:eva02_t*", "--json").stdout)
     assert "timm:convnext_base" in everyone
     assert some == [name for name in everyone if name.startswith("timm:eva02_t")]
     assert some
@@ -34,13 +34,13 @@ def test_names_of_a_family_are_listed_all_or_by_a_pattern():
 )
 def test_a_word_that_cannot_be_fails_before_anything_is_built(words, what):
     with pytest.raises(UsageError) as refused:
-        invoked("workloads", *words)
+        invoked("list", "workloads", *words)
     assert what in refused.value.what
 
 
 @pytest.mark.slow
 def test_one_model_is_shown_in_every_format():
-    words = ("workloads", "timm:vit_tiny_patch16_224", "--image-size", "32", "--classes", "16")
+    words = ("list", "workloads", "timm:vit_tiny_patch16_224", "--image-size", "32", "--classes", "16")
     found = json.loads(invoked(*words, "--format", "json").stdout)
     assert (found["sizes"]["img_size"], found["sizes"]["num_classes"], found["fp8_layers"]) == (32, 16, 48)
     assert "te modes: 12 blocks whole" in invoked(*words).stdout

@@ -74,15 +74,15 @@ def test_the_trap_would_catch_a_run(trapped):
 COMMANDS = {
     "--help": (["--help"], "Usage: fp8bench"),
     "compare": (["compare", "p4d", "p5"], "137,187"),
-    "modes": (["modes"], "te-fp8"),
-    "workloads": (["workloads"], "vit-huge"),
-    "instances": (["instances"], "p5.48xlarge"),
+    "list modes": (["list", "modes"], "te-fp8"),
+    "list workloads": (["list", "workloads"], "vit-huge"),
+    "list instances": (["list", "instances"], "p5.48xlarge"),
     "dtypes": (["dtypes", "--value", "0.3952"], "1.625 x 2^-2"),
     "claims": (["claims", "--id", "mxfp8-zeros"], "0.22x"),
-    "import": (
+    "results import": (
         [
-            *["import", "--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2", "--batch-size", "64"],
-            *["--gpus", "8", "--source", "a talk"],
+            *["results", "import", "--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2"],
+            *["--batch-size", "64", "--gpus", "8", "--source", "a talk"],
         ],
         "results/p5/",
     ),

@@ -25,8 +25,7 @@ from fp8bench.predict.held_out import kept
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import layout, results
-from fp8bench.records.audit import spent, verify
-from fp8bench.records.rewrite import older
+from fp8bench.records.audit import verify
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.files import CLAIMS_YAML, INSTANCES_YAML, PREDICTION_ERRORS_JSON, read_text
 from fp8bench.schema.record import Record
@@ -82,8 +81,6 @@ def read_every_way(path: Path) -> None:
     for model in MODELS.values():
         layout.whole(path, model)
     verify(folder, MODELS)
-    spent(folder, MODELS)
-    list(older(folder, MODELS))
     results.counts(folder)
     results.read(folder, ["mine", "cpu", "p5"])
 

@@ -1,4 +1,4 @@
-"""Records of every format since the first are read for ever, and may be written anew without losing anything.
+"""Records of every format since the first are read for ever.
 
 golden/VERSION/ holds records as programs of that format wrote them: runs and GEMMs, of some also numerics, collectives
 and trainings. Those of formats 3 to 8 are of a CPU; of format 2 two are of H200s. Format 1 is in tests/records/data.
@@ -13,9 +13,8 @@ import pytest
 
 from fp8bench import registry
 from fp8bench.records import layout, results
-from fp8bench.records.audit import verify
+from fp8bench.records.audit import name_twice, verify
 from fp8bench.records.files import Broken
-from fp8bench.records.rewrite import Left, Older, name_twice, older, rewrite
 from fp8bench.schema.record import SCHEMA_VERSION
 from fp8bench.schema.throughput import ThroughputRecord
 
@@ -98,37 +97,6 @@ def test_all_are_sound(folder):
     assert (audit.read, audit.bad) == (len(GOLDEN), ())
 
 
-def test_written_anew_they_read_as_before_and_nothing_is_lost(folder):
-    before = {path: read(path) for path in sorted(folder.rglob("*.json"))}
-    texts = {path: path.read_bytes() for path in before}
-    found = list(older(folder, MODELS))
-    assert all(isinstance(one, Older) for one in found)
-    for one in found:
-        rewrite(one, MODELS)
-
-    assert {path: read(path) for path in sorted(folder.rglob("*.json"))} == before
-    assert {json.loads(path.read_text())["schema_version"] for path in before} == {SCHEMA_VERSION}
-    assert list(older(folder, MODELS)) == []
-    kept = {path.name: path.read_bytes() for path in folder.rglob("*.v1")}
-    first = [path for path, text in texts.items() if json.loads(text)["schema_version"] == 1]
-    with_state = [path for path in first if json.loads(texts[path])["telemetry"]]
-    assert kept == {f"{path.name}.v1": texts[path] for path in with_state}
-
-
-@pytest.mark.slow
-def test_a_call_that_is_repeated_finds_the_rest(folder):
-    """As after power loss: some are written anew, one is not, and one has its old file beside it already."""
-    (first, *rest) = [one for one in older(folder, MODELS) if isinstance(one, Older)]
-    with_kept = next(one for one in rest if one.kept is not None)
-    with_kept.kept.write_bytes(with_kept.path.read_bytes())
-    rewrite(first, MODELS)
-    (again,) = [one for one in older(folder, MODELS) if one.path == with_kept.path]
-    rewrite(again, MODELS)
-
-    assert {first.path, with_kept.path}.isdisjoint(one.path for one in older(folder, MODELS))
-    assert with_kept.kept.exists()
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -139,24 +107,14 @@ def test_a_call_that_is_repeated_finds_the_rest(folder):
     ],
     ids=["cut off", "twice", "a field", "newer"],
 )
-def test_what_cannot_be_read_strictly_is_left_as_it_is(change, said, tmp_path):
+def test_what_cannot_be_read_strictly_is_bad_and_stays_as_it_is(change, said, tmp_path):
     text = change(next((HERE / "golden" / "2").glob("*-te-bf16-article-*.json")).read_bytes())
     path = tmp_path / "r.json"
     path.write_bytes(text)
-    (left,) = older(tmp_path, MODELS)
+    (bad,) = verify(tmp_path, MODELS).bad
 
-    assert isinstance(left, Left)
-    assert said in left.reason
+    assert said in bad.reason
     assert path.read_bytes() == text
-
-
-def test_a_link_is_left_since_what_it_leads_to_may_be_anybodys(tmp_path):
-    source = next((HERE / "golden" / "3").glob("*.json"))
-    (tmp_path / "r.json").symlink_to(source)
-    (left,) = older(tmp_path, MODELS)
-
-    assert isinstance(left, Left)
-    assert "link" in left.reason
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ class TestFind:
             find(packaged, name)
 
         assert f"Did you mean {near!r}?" in caught.value.remedy
-        assert "`fp8bench instances`" in caught.value.remedy
+        assert "`fp8bench list instances`" in caught.value.remedy
 
     @pytest.mark.parametrize("name", ["p4d.24xlarg", "p5.48xlarg"])
     def test_a_mistyped_cloud_name_suggests_the_clouds_name(self, packaged: Catalog, name: str) -> None:

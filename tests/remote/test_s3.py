@@ -91,7 +91,18 @@ def test_a_changed_instance_replaces_only_the_file_that_it_came_from(bucket, tmp
 
 
 def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, bucket, s3, tmp_path, call):
-    words = ("import", "--instance", "p5", "--mode", "baseline-bf16", "--step-time", "0.1", "--batch-size", "64")
+    words = (
+        "results",
+        "import",
+        "--instance",
+        "p5",
+        "--mode",
+        "baseline-bf16",
+        "--step-time",
+        "0.1",
+        "--batch-size",
+        "64",
+    )
     words = (*words, "--gpus", "8", "--source", "a colleague", "--results-dir", f"s3://{bucket}/results")
     sent = call(*words)
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
@@ -109,19 +120,13 @@ def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, buck
     assert (len(names(s3, bucket)), mirror.pending()) == (2, [])
 
 
-def test_prune_lists_and_with_yes_removes_there_and_here(variables, bucket, s3, tmp_path, call):
-    folder = tmp_path / "results"
-    old, _ = keep(folder, instance="p5", minutes=0)
-    new, _ = keep(folder, instance="p5", minutes=60)
-    url = f"s3://{bucket}/results"
-    assert call("results", "push", url).code == 0
-    listed = call("results", "prune", "--results-dir", url)
-    before = names(s3, bucket)
-    removed = call("results", "prune", "--yes", "--results-dir", url)
+def test_what_is_removed_there_is_removed_here(bucket, s3):
+    mirror = mirror_of(bucket)
+    path, _ = keep(mirror.folder, instance="p5")
+    mirror.push()
+    s3.delete_object(Bucket=bucket, Key=f"results/p5/{path.name}")
 
-    assert (old.name in listed.stdout, new.name in listed.stdout, "--yes" in listed.stdout) == (True, False, True)
-    assert len(before) == 2
-    assert (removed.code, names(s3, bucket)) == (0, {f"results/p5/{new.name}"})
+    assert (mirror.pull(), path.exists()) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address,
     assert second.push(["p5/one.json"]).refused == ["p5/one.json"]
     assert [(path.name, path.read_text()) for path in far.iterdir()] == [("one.json", "{}\n")]
 
-    second.remove(["p5/one.json"])
+    (far / "one.json").unlink()
     assert (first.pull(), record.exists()) == (0, False)
 
 

@@ -50,17 +50,17 @@ def test_it_crosses_a_process_border_with_its_kind_and_both_words(kind: type[Fp8
 
 
 def test_an_unknown_name_suggests_the_nearest_known_one() -> None:
-    error = unknown_name("mode", "te-fp9", ["baseline-bf16", "te-fp8", "torchao-float8"], "fp8bench modes")
+    error = unknown_name("mode", "te-fp9", ["baseline-bf16", "te-fp8", "torchao-float8"], "fp8bench list modes")
 
     assert isinstance(error, UsageError)
     assert error.what == "unknown mode 'te-fp9'"
     assert "Did you mean 'te-fp8'?" in error.remedy
-    assert "`fp8bench modes`" in error.remedy
+    assert "`fp8bench list modes`" in error.remedy
 
 
 @pytest.mark.parametrize("known", [["baseline-bf16", "te-fp8"], []])
 def test_an_unknown_name_that_is_like_no_other_gets_no_suggestion(known: list[str]) -> None:
-    error = unknown_name("mode", "zzzzzz", known, "fp8bench modes")
+    error = unknown_name("mode", "zzzzzz", known, "fp8bench list modes")
 
     assert "Did you mean" not in str(error)
-    assert "`fp8bench modes`" in error.remedy
+    assert "`fp8bench list modes`" in error.remedy

@@ -18,10 +18,10 @@ def test_a_model_is_found_by_its_name_with_the_options_of_its_family():
     ("name", "what", "remedy"),
     [
         ("timm:convnxt_base", "unknown workload 'timm:convnxt_base'", "Did you mean 'timm:convnext_base'?"),
-        ("timm:", "unknown workload 'timm:'", "See every one with `fp8bench workloads timm`"),
+        ("timm:", "unknown workload 'timm:'", "See every one with `fp8bench list workloads timm`"),
         ("convnext_base", "unknown workload 'convnext_base'", "Did you mean 'timm:convnext_base'?"),
         ("timm:vit_base_patch16_224.augreg_in21k", "names pretrained weights", "Use timm:vit_base_patch16_224"),
-        ("tim:convnext_base", "unknown workload 'tim:convnext_base'", "`fp8bench workloads`"),
+        ("tim:convnext_base", "unknown workload 'tim:convnext_base'", "`fp8bench list workloads`"),
     ],
 )
 def test_a_name_that_does_not_exist_is_refused_with_the_nearest(name, what, remedy):

@@ -57,9 +57,8 @@ def _readable(
         return options
     known = results.instances_of(kept)
     for key in (key for key in options.instances if key not in known):
-        remedy = (
-            f"Run `fp8bench run --instance {key}{options.wanted.flags}` there, or add a figure with `fp8bench import`"
-        )
+        run = f"fp8bench run --instance {key}{options.wanted.flags}"
+        remedy = f"Run `{run}` there, or add a figure with `fp8bench results import`"
         raise results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
     if not left:
         raise UsageError(

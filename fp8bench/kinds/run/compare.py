@@ -125,7 +125,7 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
             run = f"fp8bench run --instance {name}{options.wanted.flags}"
             raise UsageError(
                 f"no record{options.wanted.words} for instance {name!r}",
-                f"Run `{run}` there, or add a figure with `fp8bench import`",
+                f"Run `{run}` there, or add a figure with `fp8bench results import`",
             )
 
 
