@@ -39,7 +39,8 @@ from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
 from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, ready_to_train, uncompiled
-from fp8bench.worker.execution.decide import Execution, Gate, decide
+from fp8bench.worker.execution.decide import Execution, decide
+from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
 from fp8bench.worker.main import gate_of, profile, proved, require_fp8_kernels
 from fp8bench.worker.parallel import agreement

@@ -24,10 +24,11 @@ from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
-from fp8bench.worker.execution.afterwards import require_still, require_work
+from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
-from fp8bench.worker.execution.decide import Execution, Gate, decide
+from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.parallel.choose import samples_of
+from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
@@ -89,9 +90,9 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
+        gate = gate_of(proof, lambda: make_mode(config))
 
         def as_decided(warm: Training) -> Training:
-            gate = gate_of(proof, lambda: make_mode(config))
             decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))
             return replace(warm, launch=decided[0].launch)
 
@@ -107,7 +108,9 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         with agreement():
             _require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
-        after = require_still(parts, decided[0].launch, config, of_gate, proof.of_steps, proof.plain_loss)
+        after = require_still(parts, decided[0].launch, config, of_gate, gate, decided[0].begun)
+        with agreement():
+            require_changing(timed.losses[-len(timed.samples.step_s) :], config.optimizer)
         decided[0] = decided[0].with_afterwards(after)
         found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
         aside.keep(RankReport(**found))

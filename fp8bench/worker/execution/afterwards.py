@@ -9,15 +9,17 @@ the plain model with the same weights computes what it should have found:
   after_gradient_error  |g' - g| / |g|, of all weights together; of no sharded ones, whose gradients are parts: there
                         the plain model computes the loss alone, with one block on the GPU at a time
 
-Every weight that has a gradient must also get one, and must move; and every quarter of the samples must have its share
-in it (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new because a batch
-that is learned by heart has next to no gradient.
+Every weight that has a gradient must also get one, and must move, in this step and while steps were timed. Ranks that
+hold the same weights must still hold the same numbers (`sketches`). And every quarter of the samples must have its
+share in the gradient (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new
+because a batch that is learned by heart has next to no gradient.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -25,12 +27,14 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.schema.rank import Tolerance, WorkloadFacts
+from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.rank import WorkloadFacts
 from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import samples_of
-from fp8bench.worker.execution.parallel.shards import local
-from fp8bench.worker.execution.proof import MOST, OF_ONE_WEIGHT, small
+from fp8bench.worker.execution.proof import MAX_SPREAD, MOST, OF_ONE_WEIGHT, Gate, small
+from fp8bench.worker.execution.sketches import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
@@ -38,6 +42,12 @@ from fp8bench.worker.relative import ratio
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 SHOWN = 3
+
+FEWEST_LOSSES = 4
+"""Timed steps whose losses tell anything."""
+
+LAST_PLACE = 2.0**-23
+"""The smallest step that moves a float32 weight of 1."""
 
 MOST_SKIPPED = 20
 """How often a loss scale may be halved: from torch's first one, 65,536, to less than 1."""
@@ -87,35 +97,64 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
 
 @dataclass(frozen=True)
 class Afterwards:
-    """What the step after the timed ones showed. gradient_error: None if weights are sharded."""
+    """What the timed steps had left, and what the step after them showed. gradient_error: None if weights are sharded.
+    spread: as in `proof`, since the proof; None if no other rank holds the same weights.
+    """
 
     loss_error: float
     gradient_error: float | None
+    spread: float | None
+
+
+def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
+    """Raise MeasurementInvalid if most of the timed steps have the loss of the step before them, to the last digit: an
+    output was kept, and nothing computed. Without an optimizer a batch that comes again has the same loss.
+    """
+    same = sum(one == other for one, other in pairwise(losses))
+    if optimizer != "none" and len(losses) >= FEWEST_LOSSES and 2 * same >= len(losses):
+        raise MeasurementInvalid(
+            f"{same} of {len(losses)} timed steps have exactly the loss of the step before them",
+            "Let each step compute its loss anew; if it is 0, use other data (--data loader)",
+            "execution",
+        )
 
 
 def require_still(
-    parts: Parts, launch: Launch, config: RunConfig, unseen: Workload, tolerance: Tolerance, fresh_loss: float
+    parts: Parts,
+    launch: Launch,
+    config: RunConfig,
+    unseen: Workload,
+    gate: Gate,
+    begun: Mapping[str, float],
 ) -> Afterwards:
     """Launch one more step and compare it with the plain model's. Every rank calls this. unseen: gives its batches
-    without a loader. Raises MeasurementInvalid on every rank if the step no longer does what was proved.
+    without a loader. begun: sketches of the weights before the timed steps. Raises MeasurementInvalid on every rank if
+    the step no longer does what was proved.
     """
+    tolerance, fresh_loss = gate.tolerance, gate.fresh_loss
     size, group = samples_of(config, dist.get_rank())
     batch = next(Batches(unseen, size, group + config.world_size, parts.device))
     plain = _on_host(unseen, parts) if parts.strategy.sharded else unseen.build(parts.device)
     _take_weights(parts, plain)
-    expected = _of_plain(parts, unseen, plain, batch)
-    before = _sums(parts)
+    rate = SETTINGS[config.optimizer].get("lr", 0.0) if config.optimizer == "sgd" else math.inf
+    expected = _of_plain(parts, unseen, plain, batch, rate)
+    timed = sketches(parts)
     found = _step_taken(parts, launch, batch)
-    now = _sums(parts)
-    still = {name for name, then in before.items() if now[name] == then}
+    now = sketches(parts)
+    still = {name for name, then in timed.items() if now[name] == then}
+    stood = {name for name, then in timed.items() if begun[name] == then}
     loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), abs(fresh_loss)))
     faults = []
+    apart = spread(parts, begun, timed)
+    if apart is not None and not apart <= MAX_SPREAD:
+        faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {MAX_SPREAD:g})")
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     gradient_error = None
     if expected.gradients is not None:
         gradient_error, missing, taught, of_samples = _compared(parts, expected)
         still &= taught
+        stood &= taught
         bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
         if not gradient_error <= bound:
             faults.append(f"its gradients differ by {gradient_error:.3g} (at most {bound:.3g})")
@@ -124,8 +163,9 @@ def require_still(
         if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
             told = ", ".join(f"{share:.2f}" for share in of_samples)
             faults.append(f"its gradients are not those of all samples: parts of the batch count {told} times")
-    if config.optimizer != "none" and still and (expected.gradients is not None or len(still) == len(before)):
-        faults.append(f"{len(still)} of {len(before)} weights do not move: {', '.join(sorted(still)[:SHOWN])}")
+    for names, when in ((still, "do not move"), (stood, "did not move while steps were timed")):
+        if config.optimizer != "none" and names and (expected.gradients is not None or len(names) == len(timed)):
+            faults.append(f"{len(names)} of {len(timed)} weights {when}: {', '.join(sorted(names)[:SHOWN])}")
     with agreement():
         if faults:
             raise MeasurementInvalid(
@@ -133,7 +173,7 @@ def require_still(
                 "Do not use its speed: the mode, the workload or its batches change while steps are timed",
                 "execution",
             )
-    return Afterwards(loss_error, gradient_error)
+    return Afterwards(loss_error, gradient_error, apart)
 
 
 def _on_host(workload: Workload, parts: Parts) -> nn.Module:
@@ -162,16 +202,20 @@ def _take_weights(parts: Parts, plain: nn.Module) -> None:
 @dataclass(frozen=True)
 class _Plain:
     """What the plain model finds: its loss, and gradients by name, the mean over ranks; none if weights are sharded.
-    of_samples: for each quarter of the samples, what it adds to the gradients of small weights.
+    of_samples: for each quarter of the samples, what it adds to the gradients of small weights. lost: weights whose
+    step is lost in float32's last place.
     """
 
     loss: float
     gradients: Mapping[str, Tensor] | None
     of_samples: Sequence[Mapping[str, Tensor]] = ()
+    lost: frozenset[str] = frozenset()
 
 
-def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch) -> _Plain:
-    """Run the plain model. workload: one that trained no step, since its loss may change with their number."""
+def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float) -> _Plain:
+    """Run the plain model. workload: one that trained no step, since its loss may change with their number. rate: by
+    which gradients become steps; infinite if their size does not matter.
+    """
     size, total = len(batch.inputs), 0.0
     weights = {} if parts.strategy.sharded else trained_weights(plain)
     few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
@@ -192,7 +236,10 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch) 
     if not weights:
         return _Plain(total, None)
     gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
-    return _Plain(total, gradients, of_samples)
+    lost = frozenset(
+        name for name, one in gradients.items() if bool((rate * one.abs() <= LAST_PLACE * weights[name].abs()).all())
+    )
+    return _Plain(total, gradients, of_samples, lost)
 
 
 def _mean(gradient: Tensor) -> Tensor:
@@ -270,18 +317,10 @@ def _compared(parts: Parts, expected: _Plain) -> tuple[float, list[str], set[str
     apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
     error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
-    moving = {name for tie in of_model if set(tie.plain) <= taught for name in tie.trained}
+    moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
     seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
     return error, missing, moving, shares(own, seen) if seen[0] else []
 
 
 def _square(values: Tensor) -> float:
     return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64)) ** 2
-
-
-def _sums(parts: Parts) -> dict[str, float]:
-    """Return a sum of each weight's elements, as this rank holds them: it changes if the weight moves. Weights of 16
-    bits are left out, since a small step may round to none.
-    """
-    held = {name: local(weight) for name, weight in trained_weights(parts.plain).items()}
-    return {name: float(one.double().sum()) for name, one in held.items() if one.dtype == torch.float32 and one.numel()}

@@ -12,14 +12,14 @@ Python, and the reason is recorded; with `on`, the former is unsupported and the
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from fp8bench.modes.protocol import Mode, apart
+from fp8bench.modes.protocol import apart
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
-from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence, Tolerance
+from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import applied, proof
@@ -27,6 +27,7 @@ from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose, joined_anew
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
+from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import (
     Expected,
     NotProved,
@@ -37,6 +38,7 @@ from fp8bench.worker.execution.reference import (
     whole_bytes,
 )
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
+from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import Stage
@@ -46,7 +48,7 @@ from fp8bench.workloads.protocol import Batch, stated
 @dataclass(frozen=True)
 class Execution:
     """What will be timed, and what is known of it. executed: the proof. warning: what a reader should know, or None.
-    captured_peak: peak bytes allocated during the capture.
+    captured_peak: peak bytes allocated during the capture. begun: sketches of the weights that go on to be timed.
     """
 
     launch: Launch
@@ -56,23 +58,14 @@ class Execution:
     executed: ExecutedEvidence
     warning: str | None = None
     captured_peak: int = 0
+    begun: Mapping[str, float] = field(default_factory=dict)
 
     def with_afterwards(self, after: Afterwards) -> "Execution":
-        """Return this with what the step after the timed ones showed."""
+        """Return this with what showed after the timed steps."""
+        spreads = [one for one in (self.executed.spread, after.spread) if one is not None]
         found = {"after_loss_error": after.loss_error, "after_gradient_error": after.gradient_error}
+        found["spread"] = max(spreads, default=None)
         return replace(self, executed=self.executed.model_copy(update=found))
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What the parity gate passes to this proof. tolerance: for steps. fresh_loss: of the plain model, untrained.
-    again: makes the mode anew. trained: names of the weights that the gate saw trained.
-    """
-
-    tolerance: Tolerance
-    fresh_loss: float
-    again: Callable[[], Mode]
-    trained: frozenset[str] = frozenset()
 
 
 Capture = Callable[[Parts, Batch], Replay]
@@ -101,6 +94,7 @@ def decide(
         decided = _execution(PythonLaunch(parts), choice.graph, parts, executed)
     else:
         decided = _of_all_layers(config, parts, choice, taken, gate, stage, capture)
+    decided = replace(decided, begun=sketches(parts))
     # Copies and other models are gone; what is timed begins with fresh peaks.
     gc.collect()
     reset_peaks(parts.device)

@@ -31,13 +31,14 @@ failed to share them do not. What the optimizer does by itself is held to narrow
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fp8bench.modes.protocol import Mode
 from fp8bench.schema.rank import ExecutedEvidence, Tolerance
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.execution.copies import held
@@ -67,6 +68,18 @@ this share: in a two-layer language model queries have 0.011, and a bias whose g
 
 LONGER = 0.15
 """How much longer or shorter gradients may be."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the parity gate passes to this proof. tolerance: for steps. fresh_loss: of the plain model, untrained.
+    again: makes the mode anew. trained: names of the weights that the gate saw trained.
+    """
+
+    tolerance: Tolerance
+    fresh_loss: float
+    again: Callable[[], Mode]
+    trained: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
-from fp8bench.worker.execution.decide import Gate
+from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
