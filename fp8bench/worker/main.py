@@ -29,6 +29,7 @@ from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import Gate
+from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
@@ -98,7 +99,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
-        timed = time_steps(training, rank, length, progress, as_decided)
+        begun: dict[str, float] = {}
+        timed = time_steps(training, rank, length, progress, as_decided, lambda: begun.update(sketches(parts)))
         memory = peak_memory(device, rank, decided[0].captured_peak)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
         compiled = compiled_to(choice.compile, timed.after_first_step, timed.at_end)
@@ -108,7 +110,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         with agreement():
             _require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
-        after = require_still(parts, decided[0].launch, config, of_gate, gate, decided[0].begun)
+        after = require_still(parts, decided[0].launch, config, of_gate, gate, begun)
         with agreement():
             require_changing(timed.losses[-len(timed.samples.step_s) :], config.optimizer)
         decided[0] = decided[0].with_afterwards(after)

@@ -81,10 +81,12 @@ def time_steps(
     length: Length,
     progress: ProgressFile,
     decide: Callable[[Training], Training] = lambda warm: warm,
+    ready: Callable[[], None] = lambda: None,
 ) -> Timed:
     """Warm up, then time steps. Every rank of the group calls this, with the same length.
 
-    decide: called after warm-up; returns what is timed, and the same object if nothing changes.
+    decide: called after warm-up; returns what is timed, and the same object if nothing changes. ready: called before
+    the steps that lead to the timed ones.
     """
     device = training.device
     watch = _Watch(progress, device)
@@ -99,6 +101,7 @@ def time_steps(
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
             next(training.batches)
+        ready()
         watch.agreed(steps, pace_s(warm.times.step_s))
         result = train(training, LEAD_IN + steps, clock_for(device), watch)
         at_end, retries = compilations(), allocator_retries(device)

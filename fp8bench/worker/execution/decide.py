@@ -12,8 +12,8 @@ Python, and the reason is recorded; with `on`, the former is unsupported and the
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from fp8bench.modes.protocol import apart
 from fp8bench.schema.config import RunConfig
@@ -38,7 +38,6 @@ from fp8bench.worker.execution.reference import (
     whole_bytes,
 )
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import Stage
@@ -48,7 +47,7 @@ from fp8bench.workloads.protocol import Batch, stated
 @dataclass(frozen=True)
 class Execution:
     """What will be timed, and what is known of it. executed: the proof. warning: what a reader should know, or None.
-    captured_peak: peak bytes allocated during the capture. begun: sketches of the weights that go on to be timed.
+    captured_peak: peak bytes allocated during the capture.
     """
 
     launch: Launch
@@ -58,7 +57,6 @@ class Execution:
     executed: ExecutedEvidence
     warning: str | None = None
     captured_peak: int = 0
-    begun: Mapping[str, float] = field(default_factory=dict)
 
     def with_afterwards(self, after: Afterwards) -> "Execution":
         """Return this with what showed after the timed steps."""
@@ -94,7 +92,6 @@ def decide(
         decided = _execution(PythonLaunch(parts), choice.graph, parts, executed)
     else:
         decided = _of_all_layers(config, parts, choice, taken, gate, stage, capture)
-    decided = replace(decided, begun=sketches(parts))
     # Copies and other models are gone; what is timed begins with fresh peaks.
     gc.collect()
     reset_peaks(parts.device)

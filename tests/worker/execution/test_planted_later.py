@@ -49,9 +49,11 @@ def measured(monkeypatch):
 
 
 class Later(Polite):
-    """Does less from the trained step `begins` on. fault: changes the model then."""
+    """Does less from the trained step `begins` on. fault: changes the model then. ends: the step at which it does all
+    again; whatever the fault returns is called then.
+    """
 
-    begins, fault, gated = 0, None, False
+    begins, ends, fault, gated = 0, None, None, False
 
     def __init__(self, recipe=None):
         super().__init__(recipe)
@@ -64,7 +66,9 @@ class Later(Polite):
     def forward_context(self):
         self.passes += self.gated
         if self.passes == type(self).begins:
-            type(self).fault(self.model)
+            self.undo = type(self).fault(self.model)
+        if self.passes == type(self).ends:
+            self.undo()
         return super().forward_context()
 
 
@@ -196,6 +200,32 @@ class SmallerImages(Counting):
         model.patch_embed.strict_img_size = False
         model.pos_embed = nn.Parameter(model.pos_embed[:, :1].clone())
         return model
+
+
+def keeps_its_output(model):
+    forward = model.forward
+    caches(model)
+    return lambda: setattr(model, "forward", forward)
+
+
+def drops_gradients(model):
+    weights = [weight for block in blocks_of(model) for weight in block.parameters()]
+    hooks = [one.register_post_accumulate_grad_hook(lambda weight: setattr(weight, "grad", None)) for one in weights]
+    return lambda: [hook.remove() for hook in hooks]
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends", "words"),
+    [
+        (keeps_its_output, TIMED + LEAD_IN + STEPS - 1, "exactly the loss of the step before"),
+        (drops_gradients, TIMED + LEAD_IN + STEPS, "did not move while steps were timed: blocks"),
+    ],
+)
+def test_what_is_left_out_only_while_steps_are_timed_is_seen(fault, ends, words, measured):
+    planted = {"begins": TIMED, "ends": ends, "fault": fault, "fp8": False}
+    report = measured(type("Planted", (Later,), planted))
+    assert (report.status, report.cause) == ("invalid", "execution"), report.reason
+    assert words in report.reason
 
 
 class Detached(Counting):

@@ -8,6 +8,8 @@ import fork_server
 import pytest
 from cli.calling import environment
 
+from fp8bench.worker.execution.proof import MAX_SPREAD
+
 pytestmark = pytest.mark.slow
 
 APART = "its ranks' weights move apart by"
@@ -47,3 +49,9 @@ def test_ranks_that_do_not_share_as_they_should_are_refused(fault, optimizer, ou
 
 def test_a_replay_that_shares_no_gradients_is_refused(outcomes):
     assert all(APART in one["NoAllReduce"]["refused"] for one in outcomes)
+
+
+@pytest.mark.parametrize("fault", [fault for fault, words in TOLD.items() if APART in words])
+def test_ranks_that_move_apart_after_the_proof_are_told_by_sketches(fault, outcomes):
+    assert all(one["nothing, later"]["apart"] == 0 for one in outcomes)
+    assert all(one[f"{fault}, later"]["apart"] > 10 * MAX_SPREAD for one in outcomes)

@@ -19,6 +19,8 @@ from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
 from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.sketches import sketches, spread
+from fp8bench.worker.execution.step import NO_MARKS
 
 RUN = {"world_size": 2}
 UPDATE = step.update
@@ -86,6 +88,16 @@ def settled(plant, choice, capture, **values):
     return {"join": found.join, **found.executed.model_dump()}
 
 
+def later(plant):
+    """How far ranks are apart after steps with a fault that no proof has seen, by the sketches of their weights."""
+    parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN)
+    begun = sketches(parts)
+    with plant(parts):
+        for _ in range(3):
+            step.step(parts, next(batches), NO_MARKS)
+    return {"apart": spread(parts, begun, sketches(parts))}
+
+
 def settle_here(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     found = {
@@ -93,6 +105,7 @@ def settle_here(rank, folder):
         for fault, plant in FAULTS.items()
         for optimizer in ("sgd", "adamw")
     }
+    found |= {f"{fault}, later": later(plant) for fault, plant in FAULTS.items()}
     for launch in ("Replayed", "NoAllReduce"):
         found[launch] = settled(FAULTS["nothing"], executing.CAPTURED, getattr(executing, launch))
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
