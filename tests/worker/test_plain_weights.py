@@ -116,6 +116,15 @@ class TestModes:
         assert not found.passed
         assert named in found.reason
 
+    def test_weights_of_fewer_bits_are_refused(self):
+        class Halved(BaselineBF16):
+            def convert(self, model):
+                return model.bfloat16()
+
+        found = parity.prove(Halved(), PlainModel(Attending), 0, CPU).parity
+        assert not found.passed
+        assert "is kept in bfloat16, and the plain model's in float32" in found.reason
+
 
 class TestTies:
     def test_names_of_weights_that_are_not_there_are_no_fault(self):

@@ -7,12 +7,11 @@ that nothing but float32 rounds, and the bounds are narrow.
 """
 
 import torch
-from torch import nn
 
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.shards import local
-from fp8bench.worker.execution.reference import own_optimizer
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of
+from fp8bench.worker.execution.update_rules import UpdateRule, settings_of
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.relative import norm
 
@@ -51,9 +50,7 @@ def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
     held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
     absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
     found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
-    if name == "none":
-        return found
-    for setting, value in own_optimizer(name, [nn.Parameter(torch.zeros(1))]).defaults.items():
+    for setting, value in settings_of(name).items():
         others = [group.get(setting) for group in parts.optimizer.param_groups if group.get(setting) != value]
         if others and setting not in OF_IMPLEMENTATION:
             found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
@@ -62,20 +59,21 @@ def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
 
 def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
     """Return the weights of which an optimizer's first step made something else than the named one makes of their
-    gradients. Left out are weights of 16 bits, whose rounding is as large as a step, those that are kept in fp8, and
-    all under a loss scale, which may skip a step.
+    gradients. Left out are weights of 16 bits, whose rounding is as large as a step, and those that are kept in fp8. A
+    step with a gradient that is not finite must be skipped under a loss scale, which leaves gradients divided by it.
     """
-    if getattr(parts.mode, "loss_scaling", None) is not None:
-        return []
-    found = []
-    for key, weight in trained_weights(parts.plain).items():
+    weights, found = trained_weights(parts.plain), []
+    skipped = getattr(parts.mode, "loss_scaling", None) is not None and not all(
+        bool(gradient_of(weight).isfinite().all()) for weight in weights.values()
+    )
+    for key, weight in weights.items():
         gradient, now = gradient_of(weight), local(weight).detach()
         if weight.dtype != torch.float32 or type(now.data) is not torch.Tensor or weight.grad is None:
             continue
         began = before.weights[key].to(now.device)
-        one = nn.Parameter(began.clone())
-        one.grad = gradient.to(one.dtype)
-        own_optimizer(name, [one]).step()
+        one = began.clone()
+        if not skipped:
+            UpdateRule(name).step(one, gradient.to(one.dtype))
         if not norm(now - one) <= OF_CHANGE * norm(one - began) + OF_WEIGHT * norm(began):
             found.append(key)
     return found

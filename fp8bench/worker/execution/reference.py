@@ -1,9 +1,9 @@
 """The steps with which those as executed are compared: written out once more, plainly.
 
-Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, another
-optimizer is made from the configuration, and the loop below runs. Nothing in it is compiled, replayed, sharded,
-divided, recomputed or joined; gradients are averaged over the ranks by hand. Weights, buffers and fp8 scales are those
-that the ranks of the timed model hold together, and the optimizers of both begin without state.
+Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, the optimizer's
+rule is written out (`update_rules`), and the loop below runs. Nothing in it is compiled, replayed, sharded, divided,
+recomputed or joined; gradients are averaged over the ranks, and divided by a loss scale, by hand. Weights, buffers and
+fp8 scales are those that the ranks of the timed model hold together, and the optimizers of both begin without state.
 
 Batches are taken in pieces, since plain steps may need far more memory than those as executed: the gate has shown that
 samples do not see each other, so pieces give the same gradients. A mode that keeps scales must see in one piece what it
@@ -12,6 +12,7 @@ norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the 
 gradient for 2,048 tokens). A compiled one does not.
 """
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,15 +21,15 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Optimizer
 
 from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.copies import SPARE, copied
-from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
+from fp8bench.worker.execution.update_rules import UpdateRule
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
@@ -87,12 +88,13 @@ def _plain_steps(
         model, workload, device = mode.convert(parts.workload.build(parts.device)), parts.workload, parts.device
         _take_state(parts, mode, model, batches[0])
         weights = trained_weights(model)
-        made = own_optimizer(optimizer, list(weights.values()))
+        rules = {name: UpdateRule(optimizer) for name in weights}
         size = piece_size(parts, batches[0])
         scaling = getattr(mode, "loss_scaling", None)
         losses, own = [], {}
         for batch in batches:
             samples, total = len(batch.inputs), torch.zeros((), device=device)
+            scale = 1.0 if scaling is None else float(scaling.scaled(torch.ones((), device=device)))
             model.zero_grad(set_to_none=True)
             for weight in weights.values():
                 if hasattr(weight, "main_grad"):
@@ -104,16 +106,14 @@ def _plain_steps(
                 with _or_not_proved():
                     with torch.autocast(device.type, torch.bfloat16), mode.forward_context():
                         loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
-                    (loss if scaling is None else scaling.scaled(loss)).backward()
+                    (scale * loss).backward()
                 total += loss.detach()
             losses.append(total.item())
             if batch is batches[-1] and dist.get_world_size() > 1:
                 own = _held(parts, _gradients(weights), place)
-            for weight in weights.values():
-                if weight.grad is not None:
-                    dist.all_reduce(weight.grad)
-                    weight.grad /= dist.get_world_size()
-            made.step() if scaling is None else scaling.step(made)
+            finite = _updated(weights, rules, scale)
+            if scaling is not None:
+                scaling.step(_idle(finite, scale, device))
         return Expected(
             piece=size,
             losses=losses,
@@ -121,9 +121,9 @@ def _plain_steps(
             gradients=_held(parts, _gradients(weights), place),
             own=own,
             states={
-                key: _held(parts, {name: made.state[weight][key] for name, weight in weights.items()}, place)
+                key: _held(parts, {name: rule.state[key] for name, rule in rules.items() if key in rule.state}, place)
                 for key in MOMENTS
-                if any(key in state for state in made.state.values())
+                if any(key in rule.state for rule in rules.values())
             },
             scales=copied(_scales(mode, model), place),
         )
@@ -133,13 +133,25 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 """What Adam keeps of each weight, which is compared."""
 
 
-def own_optimizer(name: OptimizerName, weights: list[nn.Parameter]) -> Optimizer:
-    """Return torch's optimizer of that name in its plainest form, a loop over the weights; `none` is a rate of 0."""
-    if name == "none":
-        return SGD(weights, lr=0.0, foreach=False)
-    made = {"sgd": SGD, "adam": Adam, "adamw": AdamW}[name]
-    optimizer: Optimizer = made(weights, foreach=False, **SETTINGS[name])
-    return optimizer
+def _updated(weights: Mapping[str, nn.Parameter], rules: Mapping[str, UpdateRule], scale: float) -> bool:
+    """Make gradients the mean over ranks, divide them by the loss scale, and update the weights. A step whose gradients
+    are not finite is skipped under a loss scale; returns whether they are.
+    """
+    gradients = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
+    for gradient in gradients.values():
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size() * scale
+    finite = all(bool(gradient.isfinite().all()) for gradient in gradients.values())
+    for name, gradient in gradients.items() if finite or scale == 1 else ():
+        rules[name].step(weights[name], gradient)
+    return finite
+
+
+def _idle(finite: bool, scale: float, device: torch.device) -> Optimizer:
+    """Return an optimizer that changes nothing, with whose gradient a loss scale is updated as with all of them."""
+    weight = nn.Parameter(torch.zeros((), device=device))
+    weight.grad = torch.full_like(weight, scale if finite else math.inf)
+    return SGD([weight], lr=0.0)
 
 
 def piece_size(parts: Parts, batch: Batch) -> int:

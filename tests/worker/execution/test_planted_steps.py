@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from worker.execution.executing import PLAIN, gate, settings, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
@@ -141,3 +142,67 @@ def test_an_optimizer_with_other_settings_is_refused(fault, optimizer, tolerance
     with pytest.raises(MeasurementInvalid, match="its optimizer's") as refusal:
         decided(tolerance, optimizer=optimizer)
     assert refusal.value.cause == "execution"
+
+
+@BOUNDS
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_hooks_of_all_optimizers_change_the_step_and_not_the_reference(optimizer, tolerance):
+    def slower(optimizer, _args, _kwargs):
+        optimizer.param_groups[0]["lr"] *= 0.1
+
+    def as_before(optimizer, _args, _kwargs):
+        optimizer.param_groups[0]["lr"] *= 10
+
+    hooks = [register_optimizer_step_pre_hook(slower), register_optimizer_step_post_hook(as_before)]
+    try:
+        with pytest.raises(MeasurementInvalid, match="its optimizer"):
+            decided(tolerance, optimizer=optimizer)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Scaling:
+    """A loss scale of 1."""
+
+    def scaled(self, loss):
+        return loss
+
+    def step(self, optimizer):
+        optimizer.step()
+
+
+class LessLoss(Scaling):
+    def scaled(self, loss):
+        return 0.8 * loss
+
+
+class OwnStep(Scaling):
+    """Changes one number of each weight, whatever its gradient."""
+
+    @torch.no_grad()
+    def step(self, optimizer):
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                weight.view(-1)[0] -= 1e-3
+
+
+class OwnDescent(Scaling):
+    """Is plain gradient descent, whatever the optimizer."""
+
+    @torch.no_grad()
+    def step(self, optimizer):
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                weight.sub_(weight.grad, alpha=group["lr"])
+
+
+@BOUNDS
+@pytest.mark.parametrize("scaling", [LessLoss, OwnStep, OwnDescent])
+def test_a_loss_scale_is_no_way_around_the_optimizers_proof(scaling, tolerance):
+    with pytest.raises(MeasurementInvalid, match=r"its optimizer makes of|its gradients are 20% shorter"):
+        decided(tolerance, lambda parts: setattr(parts.mode, "loss_scaling", scaling()), optimizer="adamw")
+
+
+def test_a_loss_scale_that_changes_nothing_passes():
+    assert decided(BF16_TOLERANCE, lambda parts: setattr(parts.mode, "loss_scaling", Scaling())).executed
