@@ -99,8 +99,8 @@ def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: M
 
 
 def other_values(ties: Sequence[Tie], plain: nn.Module, converted: nn.Module, seed: int) -> list[str]:
-    """Return the first weight that does not hold the plain model's numbers, perturbed by this seed, or not in its dtype:
-    in 16 bits most steps round to none. Weights that exist in fp8 alone are rounded.
+    """Return the first weight that does not hold the plain model's numbers, perturbed by this seed, in its dtype: in
+    16 bits most steps round to none. Weights that exist in fp8 alone are rounded.
     """
     mine, shapes = trained_weights(converted), shapes_of(converted)
     device = next(iter(mine.values())).device

@@ -10,6 +10,7 @@ from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.worker import parity
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, perturb, ties, trained_weights
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.llama import LLMMicro
 
 CPU = torch.device("cpu")
 
@@ -121,7 +122,7 @@ class TestModes:
             def convert(self, model):
                 return model.bfloat16()
 
-        found = parity.prove(Halved(), PlainModel(Attending), 0, CPU).parity
+        found = parity.prove(Halved(), LLMMicro(), 0, CPU).parity
         assert not found.passed
         assert "is kept in bfloat16, and the plain model's in float32" in found.reason
 
