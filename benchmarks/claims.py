@@ -128,8 +128,8 @@ def faster(mode: str, than: str, work: Work = VIT, **wanted: object) -> Of:
 
 
 def p5_over_p4d(than: str, key: str) -> Of:
-    """te-fp8 on p5 at batch 128 against a mode on p4d at 64, where both were measured. key: `speedup`, or `gain`, at the
-    prices of the day when the first article was published.
+    """te-fp8 on p5 at batch 128 against a mode on p4d at 64, where both were measured. key: `speedup`, or `gain`
+    at the prices of the day when the first article was published.
     """
 
     def of(records: Records) -> Iterator[Value]:
@@ -299,25 +299,25 @@ ARTICLE_1_DAY = date(2023, 11, 15)
 SOURCES = {
     "article 1": Source(
         f"Accelerating PyTorch Training Workloads with FP8 ({ARTICLE_1_DAY})",
-        "ViT-Huge, eager, 8 GPUs, batch 64 or more, a TE block that attends across the batch. Here: 1 or 2 GPUs,\n"
-        "batch 64, a TE block that computes ViT, replayed as a CUDA graph.",
+        "There: ViT-Huge, 8 GPUs, eager, batch 64 or more, a TE block that attends across the batch. Records:\n"
+        "batch 64, a TE block that computes ViT, executed as is best.",
         "fp8bench run --config configs/presets/article-1.yaml",
     ),
     "article 2": Source(
         "PyTorch Native FP8 Data Types (2024-05-21)",
-        "ViT-Huge at 256 px, Adam, one L4, batch 32 in FP8 and 16 without, float8_experimental; te.Linear alone,\n"
-        "but for the 72 %. Here: one H200, batch 64, torchao, TE's whole blocks, replayed as a CUDA graph.",
+        "There: ViT-Huge at 256 px, one L4, batch 32 in FP8 and 16 without, float8_experimental, te.Linear alone\n"
+        "but for the 72 %. Records: torchao, TE's whole blocks, each executed as is best where nothing else is said.",
         "fp8bench run --config configs/presets/article-2.yaml",
     ),
     "tutorials": Source(
         "Transformer Engine's tutorials on FP8",
-        "36 printed numbers of a small layer. Here: a layer 1280 wide, all numbers.",
+        "There: 36 printed numbers of one layer. Records: all numbers of another.",
         "fp8bench numerics --mode te-fp8` and `fp8bench run --mode te-fp8:current --mode te-fp8:delayed",
     ),
     "study": Source(
         "How FP8 boosts LLM training by 18% on Amazon SageMaker P5 instances (2024-11-20)",
-        "1 to 32 nodes of 8 H100s, te.Linear alone, batch not published. Here: 2 GPUs of one host, TE's whole layers,\n"
-        "replayed as a CUDA graph.",
+        "There: 8 H100s a node, te.Linear alone, batch not published. Records: TE's whole layers, executed as is\n"
+        "best, on any number of GPUs a node.",
         "fp8bench run --workload llm-7b --mode te-fp8 --mode baseline-bf16",
     ),
 }

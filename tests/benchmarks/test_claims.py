@@ -76,19 +76,17 @@ def test_a_folder_of_ones_own_is_printed_and_the_page_stays(tmp_path, capsys, mo
 
 
 @pytest.mark.parametrize(
-    ("fp8_s", "count", "verdict"),
-    [
-        (0.1, 4, "reproduced"),
-        (0.08, 4, "not reproduced"),
-        (0.115, 4, "not reproduced"),
-        (0.096, 4, "inconclusive"),
-        (0.1, 1, "inconclusive"),
-    ],
+    ("fp8_s", "verdict"),
+    [(0.1, "reproduced"), (0.08, "not reproduced"), (0.115, "not reproduced"), (0.096, "inconclusive")],
 )
-def test_the_steps_of_a_folder_turn_a_verdict(fp8_s, count, verdict, tmp_path):
-    judged = judge(FP8, records(tmp_path, *both(fp8_s, count=count)))
+def test_the_steps_of_a_folder_turn_a_verdict(fp8_s, verdict, tmp_path):
+    judged = judge(FP8, records(tmp_path, *both(fp8_s)))
     assert judged.verdict == verdict
     assert judged.deciding[0].value == pytest.approx(0.12 / fp8_s - 1)
+
+
+def test_one_process_decides_nothing(tmp_path):
+    assert judge(FP8, records(tmp_path, *both(0.1, count=1))).verdict == "inconclusive"
 
 
 def test_another_gpu_is_context_alone(tmp_path):
@@ -120,15 +118,12 @@ def test_a_price_is_judged_by_the_day_when_it_was_said(tmp_path):
     assert judge(said, found).verdict == "not true then"
 
 
-@pytest.mark.parametrize(("p4d_s", "verdict"), [(0.3366, "reproduced"), (0.4, "not reproduced")])
-def test_a_gain_between_instances_is_at_the_prices_of_that_day(p4d_s, verdict, tmp_path):
-    on_p4d = measured("te-bf16", p4d_s, "p4d", environment=environment("NVIDIA A100-SXM4-40GB"))
-    judged = judge(
-        claim("p5 then beats p4d by ~2 %"),
-        records(tmp_path, on_p4d, measured("te-fp8", 0.22, "p5", settings={"batch_size": 128})),
-    )
-    assert judged.verdict == verdict
-    assert judged.deciding[0].value == pytest.approx(p4d_s * 2 / 0.22 * 32.77 / 98.32 - 1, abs=1e-3)
+def test_a_gain_between_instances_is_at_the_prices_of_that_day(tmp_path):
+    on_p4d = measured("te-bf16", 0.3366, "p4d", environment=environment("NVIDIA A100-SXM4-40GB"))
+    found = records(tmp_path, on_p4d, measured("te-fp8", 0.22, "p5", settings={"batch_size": 128}))
+    judged = judge(claim("p5 then beats p4d by ~2 %"), found)
+    assert judged.verdict == "reproduced"
+    assert judged.deciding[0].value == pytest.approx(0.3366 * 2 / 0.22 * 32.77 / 98.32 - 1, abs=1e-3)
 
 
 def test_the_studys_percentages_for_7b_divide_by_its_figure_with_fp8(tmp_path):
