@@ -10,7 +10,7 @@
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
 # make published  write the records of results/published/ from the figures in configs/published-throughput.yaml
 # make records  measure on this machine's GPUs what the README, the docs and the claims show (benchmarks/remeasure.yaml)
-# make tables  make the tables of the README and the docs again from the records
+# make tables  make the tables of the README and the docs, and docs/claims.md, again from the records
 # make all     check and test-all, as in CI
 PYTHON ?= python3
 VENV ?= .venv
@@ -72,6 +72,7 @@ records: install
 
 tables: $(INSTALLED)
 	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/claims.py
 
 all: check test-all
 

@@ -1,4 +1,4 @@
-"""The README, and the pages about comparing, claims, formats and language models, show what the program prints: their
+"""The README, and the pages about comparing, formats and language models, show what the program prints: their
 tables are made again from the committed records and held against them.
 """
 
@@ -24,7 +24,7 @@ TABLES = MADE.findall(README)
 
 PAGES = [
     shown
-    for name in ("compare", "claims", "formats", "language-models")
+    for name in ("compare", "formats", "language-models")
     for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())
 ]
 
@@ -49,7 +49,7 @@ def test_a_table_in_the_readme_is_what_its_command_prints(command, shown, commit
 
 
 def test_the_readme_has_tables_of_measured_and_of_published_rows():
-    assert len(TABLES) == 6
+    assert len(TABLES) == 5
     assert any("te-fp8" in shown for _, shown in TABLES)
     assert any("published" in shown for _, shown in TABLES)
     assert any("casts and scales" in shown for _, shown in TABLES)

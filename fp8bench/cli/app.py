@@ -48,7 +48,6 @@ OWN = {
         "switches:switches",
         "What each option of Transformer Engine's layer gains, next to what was published.",
     ),
-    "claims": ("claims:claims", "What articles and tutorials say, next to what was measured here."),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
     "scaling": (
         "scaling:scaling",

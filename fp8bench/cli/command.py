@@ -132,7 +132,7 @@ LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 
 RESULTS_DIR = frozenset(("results_dir",))
 
-SHOW_PUBLISHED = frozenset(("claims", "compare", "scaling"))
+SHOW_PUBLISHED = frozenset(("compare", "scaling"))
 """Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
 
 OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))

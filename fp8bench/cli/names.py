@@ -55,14 +55,6 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
     return [f"{label}/{variant}" for variant in VARIANTS if label in labels]
 
 
-def claims() -> list[str]:
-    """Return the ids of the claims that come with the program."""
-    from fp8bench.kinds.run.claims.entry import load
-    from fp8bench.pricing.catalog import load as catalogue
-
-    return [one.claim.id for one in load(catalogue().instances).stated]
-
-
 def switches() -> list[str]:
     from fp8bench.schema.switches import LADDER, NAMES, NONE
 

@@ -17,7 +17,6 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
 """The root of the files that travel with the program: inside the package in a wheel, the repository's in a checkout."""
 
 INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
-CLAIMS_YAML = ROOT / "configs" / "claims.yaml"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
 PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 

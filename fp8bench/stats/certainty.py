@@ -59,10 +59,6 @@ def holds_noise(noise: float) -> str:
     return f"the interval holds a difference of less than {100 * noise:.2g} %{why}"
 
 
-SMALL_DIFFERENCES = frozenset(map(holds_noise, (NOISE, BETWEEN_MACHINES)))
-"""Why a verdict is inconclusive if the difference is small or not certain, and nothing else is in doubt."""
-
-
 def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdict:
     """Return the verdict. low, high: the 95 % interval of a unit's cost over its cost in the reference. noise: how far
     from 1 all of it must be.

@@ -78,7 +78,6 @@ COMMANDS = {
     "list workloads": (["list", "workloads"], "vit-huge"),
     "list instances": (["list", "instances"], "p5.48xlarge"),
     "dtypes": (["dtypes", "--value", "0.3952"], "1.625 x 2^-2"),
-    "claims": (["claims", "--id", "mxfp8-zeros"], "0.22x"),
     "results import": (
         [
             *["results", "import", "--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2"],

@@ -20,14 +20,13 @@ from fp8bench import registry
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
 from fp8bench.kinds.converge.kept import Unfinished
-from fp8bench.kinds.run.claims import entry
 from fp8bench.predict.held_out import kept
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import layout, results
 from fp8bench.records.audit import verify
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.files import CLAIMS_YAML, INSTANCES_YAML, PREDICTION_ERRORS_JSON, read_text
+from fp8bench.schema.files import INSTANCES_YAML, PREDICTION_ERRORS_JSON, read_text
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.schema.yaml_text import parse_mapping
@@ -112,7 +111,6 @@ READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "catalogue": ("instances.yaml", [INSTANCES_YAML.read_bytes()[:3000]], lambda path: catalogs.load([path])),
     "prices": ("prices/20260501.csv", [SNAPSHOT], of_instance),
     "configuration": ("c.yaml", [CONFIG], of_config),
-    "claims": ("claims.yaml", [CLAIMS_YAML.read_bytes()[:3000]], lambda path: entry.load(["p4d", "p5"], path)),
     "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], of_trace),
     "trainings": (".c.jsonl", [b"\n{}\n", b'\n{"trained": {"mode": "a"}}\n'], of_trainings),
     "predictions": ("p.json", [PREDICTION_ERRORS_JSON.read_bytes()[:5000]], kept),

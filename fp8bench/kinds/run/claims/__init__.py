@@ -1,1 +1,0 @@
-"""What others claim, compared with what was measured here."""
