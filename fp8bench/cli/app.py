@@ -44,10 +44,6 @@ OWN = {
         "report:report",
         "The comparison as one page of HTML that needs no other file, or one plot of it.",
     ),
-    "switches": (
-        "switches:switches",
-        "What each option of Transformer Engine's layer gains, next to what was published.",
-    ),
     "claims": ("claims:claims", "What articles and tutorials say, next to what was measured here."),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
     "scaling": (
