@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
@@ -57,7 +58,6 @@ OWN = {
         "every record strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, "
         "and removes it with --yes; `migrate` lists records of older formats, and writes them anew with --yes.",
     ),
-    "dtypes": ("dtypes:dtypes", "What number formats hold: limits, bits, casts, arithmetic, block scales."),
     "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),
     "modes": (
         "listings:modes",
@@ -72,6 +72,12 @@ the command of `cli.measure`.
 
 GROUPS = {"prices": ("prices:COMMANDS", "What instances cost: list it, update it, set your own.")}
 """Commands with subcommands."""
+
+BESIDE = {("numerics", "formats"): ("formats:COMMANDS", "What number formats hold, and what values become in them.")}
+"""Subcommands of a command that measures where no subcommand follows it."""
+
+RENAMED = {"dtypes": "numerics formats", "switches": "compare --columns mode,switches,step,speed-up"}
+"""Commands of earlier releases, and what answers their question now."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
 HELP = ("-h", "--help")
@@ -150,6 +156,9 @@ def _answer(arguments: Sequence[str]) -> int:
     completing = COMPLETE in os.environ
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    if named in RENAMED:
+        raise UsageError(f"`{named}` has another name", f"Use `fp8bench {RENAMED[named]}`")
     command = typer.main.get_command(program(_completed_words() if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
@@ -179,8 +188,10 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     named = [name for name in COMMANDS if name in arguments]
     listed = bool(arguments) and not named
     for name in named or COMMANDS:
-        if name in GROUPS:
-            app.add_typer(_group(name, listed), name=name)
+        following = next((after for word, after in pairwise(arguments) if word == name), "")
+        subcommands = GROUPS.get(name) or BESIDE.get((name, following))
+        if subcommands:
+            app.add_typer(_group(*subcommands, listed), name=name)
         elif name in OWN:
             place, help = OWN[name]
             app.command(name, cls=Command, help=help)(_root if listed else with_options(_at(place)))
@@ -195,8 +206,7 @@ def _at(place: str) -> Any:
     return getattr(import_module(f"fp8bench.cli.{module}"), name)
 
 
-def _group(name: str, listed: bool) -> typer.Typer:
-    place, help = GROUPS[name]
+def _group(place: str, help: str, listed: bool) -> typer.Typer:
     group = typer.Typer(help=help)
     for inner, answer in ({} if listed else _at(place)).items():
         group.command(inner, cls=Command, help=answer.__doc__)(answer)

@@ -77,7 +77,7 @@ COMMANDS = {
     "modes": (["modes"], "te-fp8"),
     "workloads": (["workloads"], "vit-huge"),
     "instances": (["instances"], "p5.48xlarge"),
-    "dtypes": (["dtypes", "--value", "0.3952"], "1.625 x 2^-2"),
+    "formats": (["numerics", "formats", "--value", "0.3952", "--block", "mxfp8"], "0.40625"),
     "claims": (["claims", "--id", "mxfp8-zeros"], "0.22x"),
     "import": (
         [

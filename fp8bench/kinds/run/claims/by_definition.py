@@ -1,10 +1,11 @@
 """What follows from the definitions of number formats and ways to scale: the same on every machine."""
 
+import math
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.claims.expression import Operand, Value
+from fp8bench.kinds.run.claims.scalings import found
 from fp8bench.numerics.definitions import DEFINITIONS, bits, reach
-from fp8bench.numerics.scalings import found
 from fp8bench.schema.errors import UsageError
 
 LIMITS = {"largest": "max", "smallest_normal": "smallest_normal", "eps": "eps"}
@@ -28,7 +29,7 @@ def by_definition(function: str, operands: Sequence[Operand]) -> Value:
     if function in SCALED:
         return _exact(getattr(found(name), SCALED[function]))
     made = bits(DEFINITIONS[name], operands[0].number or 0.0)
-    if made.becomes is None or made.power is None:
+    if made.becomes is None or not math.isfinite(made.becomes):
         raise UsageError(f"{operands[0].number} has no finite value in {name}", "Cast another number")
     return _exact(made.becomes)
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fp8bench.kinds.run.claims.scalings import SCALINGS
 from fp8bench.numerics.definitions import DEFINITIONS
-from fp8bench.numerics.scalings import SCALINGS
 from fp8bench.schema.errors import UsageError, nearest
 
 Kind = Literal["variant", "instance", "layer", "format", "scaling", "number"]

@@ -1,8 +1,5 @@
-"""The ways to scale that `blocks` emulates, and what each does to a small matrix, value by value in Python, without
-torch. Claims are tested with this module, and the emulation is compared with it.
-
-`blocks` describes the ways and the rules of their scales. Here every number is a float64, rounded one after the other
-by the format's definition: slow, and simple enough to read.
+"""Ways to scale, and what each does to a small matrix, value by value in Python, without torch. Claims are tested with
+this module. `numerics.block_formats` has the rules of scales. Every number is a float64.
 """
 
 import math
@@ -102,7 +99,7 @@ def _scale(exact: float, scaling: Scaling, tensor_scale: float) -> float:
 
 @cache
 def _rounding(name: str) -> Callable[[float], float]:
-    """Return a function that rounds like `definitions.nearest`, which looks everything up for each value."""
+    """Return a function that rounds like `definitions.bits`, which looks everything up for each value."""
     lowest = 1 - DEFINITIONS[name].bias
     mantissa_bits, most = DEFINITIONS[name].mantissa_bits, largest(name)
 
