@@ -10,15 +10,14 @@ and NVFP4. Stochastic rounding and Hadamard transforms, which the NVFP4 recipe a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fp8bench.numerics.definitions import DEFINITIONS, Bits, bits, decode, encode
 
 E4M3, E2M1, E8M0 = "float8_e4m3fn", "float4_e2m1fn_x2", "float8_e8m0fnu"
 
 
-@dataclass(frozen=True)
-class BlockFormat:
+class BlockFormat(NamedTuple):
     """A format. element, scale: names of DEFINITIONS. block: values that share a scale."""
 
     name: str
@@ -47,7 +46,7 @@ def in_blocks(of: BlockFormat, values: Sequence[float]) -> list[Bits]:
     blocks = [values[start : start + of.block] for start in range(0, len(values), of.block)]
     scales = [_scale(of, _amax(block), _amax(values)) for block in blocks]
     return [
-        replace(bits(DEFINITIONS[of.element], value, scale), dtype=of.name)
+        bits(DEFINITIONS[of.element], value, scale)._replace(dtype=of.name)
         for block, scale in zip(blocks, scales, strict=True)
         for value in block
     ]

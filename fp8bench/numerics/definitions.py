@@ -10,6 +10,7 @@ Sources: the OCP 8-bit Floating Point Specification (OFP8); the OCP Microscaling
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ DEFINITIONS = {
 """The definitions by torch's names, in the order in which they are shown."""
 
 
-@dataclass(frozen=True)
-class Reach:
+class Reach(NamedTuple):
     """The limits of a format. min: the lowest value. eps: the step from 1 to the next value."""
 
     name: str
@@ -75,8 +75,7 @@ class Reach:
     specials: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Bits:
+class Bits(NamedTuple):
     """What a value becomes in a format. sign, exponent, mantissa: its digits, the most significant first; empty where
     the format has none. scale: by which its block is divided first; None without a block. saturated: whether it was
     beyond max and became max. becomes and the errors are None if the format has no bits for the value.

@@ -28,7 +28,7 @@ def casts(formats):
 
 def test_the_limits_of_every_format(formats):
     row = next(line.split() for line in formats().splitlines() if line.startswith("float8_e4m3fn"))
-    assert row == ["float8_e4m3fn", "8", "1+4+3", "448", "-448", "0.015625", "0.00195312", "0.125", "nan"]
+    assert row == ["float8_e4m3fn", "1+4+3", "448", "0.015625", "0.001953", "0.125", "nan"]
     told = json.loads(formats("--dtype", "float8_e5m2", "--dtype", "float16", "--format", "json"))
     assert [(one["name"], one["specials"]) for one in told["dtypes"]] == [
         (n, ["inf", "nan"]) for n in ("float16", "float8_e5m2")
