@@ -79,6 +79,10 @@ def test_numerics_itself_still_measures(fp8bench_in):
     assert "--cast" in fp8bench_in("numerics", "formats", "--help").stdout
 
 
+def test_variables_of_measurements_do_not_concern_it(fp8bench_in):
+    assert fp8bench_in("numerics", "formats", FP8BENCH_STEPS="5").stderr == ""
+
+
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [("1e6", [1e6]), (" 1 , -2.5", [1, -2.5]), ("inf,-inf,Infinity", [math.inf, -math.inf, math.inf]), ("0e5", [0])],
