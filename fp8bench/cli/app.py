@@ -76,7 +76,7 @@ GROUPS = {"prices": ("prices:COMMANDS", "What instances cost: list it, update it
 BESIDE = {("numerics", "formats"): ("formats:COMMANDS", "What number formats hold, and what values become in them.")}
 """Subcommands of a command that measures where no subcommand follows it."""
 
-RENAMED = {"dtypes": "numerics formats", "switches": "compare --columns mode,switches,step,speed-up"}
+REPLACED = {"dtypes": "numerics formats", "switches": "compare --columns mode,switches,step,speed-up"}
 """Commands of earlier releases, and what answers their question now."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
@@ -157,8 +157,8 @@ def _answer(arguments: Sequence[str]) -> int:
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
     named = next((word for word in arguments if not word.startswith("-")), "")
-    if named in RENAMED:
-        raise UsageError(f"`{named}` has another name", f"Use `fp8bench {RENAMED[named]}`")
+    if named in REPLACED:
+        raise UsageError(f"`{named}` has another name", f"Use `fp8bench {REPLACED[named]}`")
     command = typer.main.get_command(program(_completed_words() if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
