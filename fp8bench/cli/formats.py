@@ -9,7 +9,7 @@ from fp8bench.cli.names import one_of
 from fp8bench.cli.options import Form
 from fp8bench.cli.output import show
 from fp8bench.numerics.block_formats import BLOCK_FORMATS, in_blocks
-from fp8bench.numerics.definitions import DEFINITIONS, bits, reach
+from fp8bench.numerics.definitions import DEFINITIONS, bits
 from fp8bench.report.formats import document
 from fp8bench.schema.errors import UsageError, require_known
 
@@ -43,7 +43,7 @@ def formats(
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
     casts = [[bits(one, value) for value in values] for one in chosen]
     casts += [in_blocks(BLOCK_FORMATS[name], values) for name in block or []]
-    show(document([*map(reach, chosen)], [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
+    show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
 
 
 COMMANDS = {"formats": formats}

@@ -59,13 +59,9 @@ def _amax(values: Sequence[float]) -> float:
 
 def _scale(of: BlockFormat, amax: float, tensor_amax: float) -> float:
     """Return the scale of a block; 0 for one whose scale is too small, in which no value is left."""
-    exact = amax / _largest(of.element)
+    exact = amax / DEFINITIONS[of.element].max
     if of.scale == E8M0:
         mantissa, exponent = math.frexp(exact)
         return max(math.ldexp(1.0, exponent - (mantissa == 0.5)), 2.0**-127) if exact else 2.0**-127
-    shared = tensor_amax / _largest(of.element) / _largest(of.scale)
+    shared = tensor_amax / DEFINITIONS[of.element].max / DEFINITIONS[of.scale].max
     return decode(DEFINITIONS[of.scale], encode(DEFINITIONS[of.scale], exact / shared) or 0) * shared if shared else 0.0
-
-
-def _largest(name: str) -> float:
-    return decode(DEFINITIONS[name], DEFINITIONS[name].largest)

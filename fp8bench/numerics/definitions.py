@@ -42,6 +42,28 @@ class Definition:
         """The pattern of max. Patterns without a sign are in the order of their values, with inf and nan last."""
         return self.ones - (1 << self.mantissa_bits if "inf" in self.specials else len(self.specials))
 
+    @property
+    def max(self) -> float:
+        return decode(self, self.largest)
+
+    @property
+    def min(self) -> float:
+        """The lowest value."""
+        return -self.max if self.sign_bits else decode(self, 0)
+
+    @property
+    def smallest_normal(self) -> float:
+        return decode(self, self.subnormal << self.mantissa_bits)
+
+    @property
+    def smallest_subnormal(self) -> float | None:
+        return decode(self, 1) if self.subnormal else None
+
+    @property
+    def eps(self) -> float:
+        """The step from 1 to the next value."""
+        return math.ldexp(1.0, -self.mantissa_bits)
+
 
 FLOAT32 = Definition("float32", 8, 23, 127)
 DEFINITIONS = {
@@ -57,22 +79,6 @@ DEFINITIONS = {
     )
 }
 """The definitions by torch's names, in the order in which they are shown."""
-
-
-class Reach(NamedTuple):
-    """The limits of a format. min: the lowest value. eps: the step from 1 to the next value."""
-
-    name: str
-    bits: int
-    sign_bits: int
-    exponent_bits: int
-    mantissa_bits: int
-    max: float
-    min: float
-    smallest_normal: float
-    smallest_subnormal: float | None
-    eps: float
-    specials: tuple[str, ...]
 
 
 class Bits(NamedTuple):
@@ -133,25 +139,6 @@ def _on_grid(definition: Definition, magnitude: float) -> int:
     # Python's round chooses the even of two. One step more than a binade has is the first step of the next one.
     steps = round(math.ldexp(magnitude, definition.mantissa_bits - exponent))
     return max(0, steps + (exponent - lowest - (not definition.subnormal) << definition.mantissa_bits))
-
-
-def reach(definition: Definition) -> Reach:
-    """Return the format's limits, as in `torch.finfo` if it knows the format, and its smallest subnormal."""
-    one = definition.bias << definition.mantissa_bits
-    largest = decode(definition, definition.largest)
-    return Reach(
-        name=definition.name,
-        bits=definition.bits,
-        sign_bits=definition.sign_bits,
-        exponent_bits=definition.exponent_bits,
-        mantissa_bits=definition.mantissa_bits,
-        max=largest,
-        min=-largest if definition.sign_bits else decode(definition, 0),
-        smallest_normal=decode(definition, definition.subnormal << definition.mantissa_bits),
-        smallest_subnormal=decode(definition, 1) if definition.subnormal else None,
-        eps=decode(definition, one + 1) - decode(definition, one),
-        specials=definition.specials,
-    )
 
 
 def bits(definition: Definition, value: float, scale: float | None = None) -> Bits:

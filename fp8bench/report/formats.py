@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fp8bench.numerics.block_formats import BLOCK_FORMATS
-from fp8bench.numerics.definitions import Bits, Reach
+from fp8bench.numerics.definitions import Bits, Definition
 from fp8bench.report.document import NOTHING, CsvLines, Document, Note, Rows, Table, blocks, telling
 from fp8bench.report.written import number
 
+FIELDS = (
+    *("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max", "min"),
+    *("smallest_normal", "smallest_subnormal", "eps", "specials"),
+)
 SATURATES = "*"
 LIMITS = (
     "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
@@ -19,23 +23,21 @@ LIMITS = (
 )
 
 
-def document(formats: Sequence[Reach], casts: Sequence[Bits]) -> Document:
+def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
     """Show the casts if there are any, otherwise the limits."""
     table, notes = (_casts(casts), _notes(casts)) if casts else (_limits(formats), LIMITS)
-    data = {"dtypes": [*map(_flat, formats)], "casts": [*map(_flat, casts)]}
+    data = {"dtypes": [_flat(one, FIELDS) for one in formats], "casts": [_flat(one, Bits._fields) for one in casts]}
     rows = data["casts"] or data["dtypes"]
     lines = CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
     return Document(blocks([table], [*map(Note, notes)]), data=data, lines=lines)
 
 
-def _flat(one: Reach | Bits) -> dict[str, Any]:
-    values = one._asdict().items()
-    return {
-        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value for key, value in values
-    }
+def _flat(one: Definition | Bits, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(one, name) for name in names}
+    return {key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
-def _limits(formats: Sequence[Reach]) -> Table:
+def _limits(formats: Sequence[Definition]) -> Table:
     column = Rows(formats).column
     columns = (
         column("dtype", lambda one: one.name, "word"),

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from fp8bench.kinds.run.claims.expression import Operand, Value
 from fp8bench.kinds.run.claims.scalings import found
-from fp8bench.numerics.definitions import DEFINITIONS, bits, reach
+from fp8bench.numerics.definitions import DEFINITIONS, bits
 from fp8bench.schema.errors import UsageError
 
 LIMITS = {"largest": "max", "smallest_normal": "smallest_normal", "eps": "eps"}
-"""Functions of a format, with the field of `Reach`."""
+"""Functions of a format, with the property of `Definition`."""
 
 SCALED = {
     "block_error": "error",
@@ -25,7 +25,7 @@ def by_definition(function: str, operands: Sequence[Operand]) -> Value:
     """Return the value of a function of `BY_DEFINITION`. Raises UsageError for a cast that has no finite result."""
     name = operands[-1].variant or ""
     if function in LIMITS:
-        return _exact(getattr(reach(DEFINITIONS[name]), LIMITS[function]))
+        return _exact(getattr(DEFINITIONS[name], LIMITS[function]))
     if function in SCALED:
         return _exact(getattr(found(name), SCALED[function]))
     made = bits(DEFINITIONS[name], operands[0].number or 0.0)
