@@ -76,7 +76,7 @@ GROUPS = {"prices": ("prices:COMMANDS", "What instances cost: list it, update it
 BESIDE = {("numerics", "formats"): ("formats:COMMANDS", "What number formats hold, and what values become in them.")}
 """Subcommands of a command that measures where no subcommand follows it."""
 
-REPLACED = {"dtypes": "numerics formats", "switches": "compare --columns mode,switches,step,speed-up"}
+REPLACED = {"dtypes": "numerics formats", "switches": "compare INSTANCE --columns mode,switches,step,speed-up"}
 """Commands of earlier releases, and what answers their question now."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))

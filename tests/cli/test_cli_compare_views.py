@@ -281,6 +281,8 @@ def test_each_switch_is_compared_with_the_layer_that_has_none(ladder, fp8bench_i
         assert found[name]["speedup_vs_reference"] == pytest.approx(LADDER[None] / step_s, rel=1e-2)
     assert [found[name]["verdict"] for name in LADDER] == [None, "better value", "inconclusive", "worse value"]
 
+    assert len(rows(fp8bench_in(*SWITCHES[:2], "--format", "json"))) == len(LADDER)
+
     shown = fp8bench_in(*SWITCHES).stdout.splitlines()
     (wgrad,) = (line.split() for line in shown if "fused-qkv+fused-wgrad" in line)
     assert wgrad[:3] == ["te-fp8:delayed", "fused-qkv+fused-wgrad", "216.0"]

@@ -120,7 +120,7 @@ def test_what_is_refused_in_one_line(fp8bench_in, arguments, said):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new"), [("dtypes", "numerics formats"), ("switches", "compare --columns mode,switches")]
+    ("old", "new"), [("dtypes", "numerics formats"), ("switches", "compare INSTANCE --columns mode,switches")]
 )
 def test_an_old_name_answers_with_the_new_one(old, new, tmp_path):
     refused = call(tmp_path, old, "--cast", "1")
