@@ -223,7 +223,8 @@ KINDS = (
     KindEntry(
         "numerics",
         "fp8bench.kinds.numerics:KIND",
-        "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump.",
+        "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump. "
+        "`numerics formats` shows what number formats hold.",
     ),
     KindEntry(
         "converge",

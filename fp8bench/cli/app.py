@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
@@ -44,17 +45,12 @@ OWN = {
         "report:report",
         "The comparison as one page of HTML that needs no other file, or one plot of it.",
     ),
-    "switches": (
-        "switches:switches",
-        "What each option of Transformer Engine's layer gains, next to what was published.",
-    ),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
     "scaling": (
         "scaling:scaling",
         "What is left of a GPU's rate over more GPUs and nodes, and by how much modes are faster there.",
     ),
     "doctor": ("doctor:doctor", "Is this machine fit to be measured? Exit code 3 if there is a problem."),
-    "dtypes": ("dtypes:dtypes", "What number formats hold: limits, bits, casts, arithmetic, block scales."),
 }
 """Commands with a function of their own: its place in `cli`, and the text of help. Every other kind of measurement has
 the command of `cli.measure`.
@@ -67,11 +63,21 @@ GROUPS = {
 }
 """Commands with subcommands."""
 
+BESIDE = {("numerics", "formats"): ("formats:COMMANDS", "What number formats hold, and what values become in them.")}
+"""Subcommands of a command that measures where no subcommand follows it."""
+
 RENAMED = {
     "import": ("results", "import"),
+    "dtypes": ("numerics", "formats"),
     **{name: ("list", name) for name in ("modes", "workloads", "instances")},
 }
 """What a command of the last release is called now. The old name is still answered, with a note."""
+
+REPLACED = {
+    "switches": "fp8bench compare INSTANCE --columns mode,switches,step,speed-up",
+    "claims": "python benchmarks/claims.py --results-dir DIR",
+}
+"""Commands of the last release, and what answers their question now."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
 HELP = ("-h", "--help")
@@ -151,6 +157,9 @@ def _answer(arguments: Sequence[str]) -> int:
     arguments = _renamed(arguments)
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    if named in REPLACED:
+        raise UsageError(f"`fp8bench {named}` is gone", f"Use `{REPLACED[named]}`")
     command = typer.main.get_command(program(_completed_words() if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
@@ -180,8 +189,10 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     named = [name for name in COMMANDS if name in arguments]
     listed = bool(arguments) and not named
     for name in named or COMMANDS:
-        if name in GROUPS:
-            app.add_typer(_group(name, listed), name=name)
+        following = next((after for word, after in pairwise(arguments) if word == name), "")
+        subcommands = GROUPS.get(name) or BESIDE.get((name, following))
+        if subcommands:
+            app.add_typer(_group(*subcommands, listed), name=name)
         elif name in OWN:
             place, help = OWN[name]
             app.command(name, cls=Command, help=help)(_root if listed else with_options(_at(place)))
@@ -208,8 +219,7 @@ def _at(place: str) -> Any:
     return getattr(import_module(f"fp8bench.cli.{module}"), name)
 
 
-def _group(name: str, listed: bool) -> typer.Typer:
-    place, help = GROUPS[name]
+def _group(place: str, help: str, listed: bool) -> typer.Typer:
     group = typer.Typer(help=help)
     for inner, answer in ({} if listed else _at(place)).items():
         group.command(inner, cls=Command, help=answer.__doc__)(answer)

@@ -127,7 +127,7 @@ def parameter(name: str, kind: Any, option: Option, default: Any) -> inspect.Par
 
 
 KINDS = frozenset(entry.name for entry in registry.KINDS)
-LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
+LISTS_ONLY = ("modes", "workloads", "numerics formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
 
 RESULTS_DIR = frozenset(("results_dir",))

@@ -56,7 +56,7 @@ import torch
 from torch import Tensor
 
 from fp8bench.modes.transformer_engine import import_te
-from fp8bench.numerics.definitions import DEFINITIONS, decode
+from fp8bench.numerics.definitions import DEFINITIONS
 from fp8bench.schema.numerics import Algo, AmaxJump, ScalingTrace, TensorName
 
 Operand = Literal["input", "weight", "output_gradient"]
@@ -89,7 +89,7 @@ class Grid:
 def grid(name: str) -> Grid:
     """Return the grid of a format in DEFINITIONS."""
     definition = DEFINITIONS[name]
-    return Grid(definition.mantissa_bits, 1 - definition.bias, decode(definition, definition.largest))
+    return Grid(definition.mantissa_bits, 1 - definition.bias, definition.max)
 
 
 E4M3 = grid("float8_e4m3fn")

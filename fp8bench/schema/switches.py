@@ -20,23 +20,22 @@ LADDER = "ladder"
 
 @dataclass(frozen=True)
 class Switch:
-    """summary: what the switch does, for a table. brings: the switches that it requires. fp8: whether it concerns fp8
-    weights, so that it has no effect on a mode without fp8.
+    """brings: the switches that it requires. fp8: whether it concerns fp8 weights, so that it has no effect on a mode
+    without fp8.
     """
 
     name: str
-    summary: str
     brings: tuple[str, ...] = ()
     fp8: bool = False
 
 
 SWITCHES = (
-    Switch("parallel-setup", "tensor and sequence parallel over a group of one GPU, inside DDP"),
-    Switch("fused-qkv", "one weight for queries, keys and values"),
-    Switch("fused-wgrad", "weight gradients accumulated in float32 by their GEMMs (main_grad)", brings=("fused-qkv",)),
-    Switch("weight-cache", "weights cast to fp8 once a step, by its first micro-batch", fp8=True),
-    Switch("fp8-weights", "weights kept in fp8 alone", brings=("fused-qkv",), fp8=True),
-    Switch("split-qkv", "queries, keys and values split without copies of their gradient"),
+    Switch("parallel-setup"),
+    Switch("fused-qkv"),
+    Switch("fused-wgrad", brings=("fused-qkv",)),
+    Switch("weight-cache", fp8=True),
+    Switch("fp8-weights", brings=("fused-qkv",), fp8=True),
+    Switch("split-qkv"),
 )
 """The switches, in the order in which a combination names them."""
 

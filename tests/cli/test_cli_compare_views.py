@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from builders import machine_called, measured
+from builders import fingerprint, machine_called, measured, rounds
 from cli.calling import keep, one_line
 
 FIGURES = ("compare", "p4d", "p5")
@@ -22,6 +22,26 @@ def sizes(tmp_path):
     keep(measured("p5", minutes=2, step_time_s=0.15, settings={"batch_size": 128}), results)
     keep(measured("p5", "te-fp8", "delayed", minutes=3, settings={"batch_size": 64}), results)
     keep(measured("p5", "te-fp8", "delayed", minutes=4, step_time_s=0.1, settings={"batch_size": 256}), results)
+
+
+LADDER = {None: 0.224, "fused-qkv+fused-wgrad": 0.216, "weight-cache": 0.2239, "parallel-setup": 0.235}
+"""The step, in seconds, of a GPT layer with each combination of Transformer Engine's switches."""
+
+
+@pytest.fixture
+def ladder(tmp_path):
+    layer = {"workload": "gpt-layer", "batch_size": 32, "world_size": 1, "grad_accumulation": 8, "optimizer": "none"}
+    for number, (switches, step_s) in enumerate(LADDER.items()):
+        for record in rounds(
+            *(step_s * share for share in (1, 1.0005, 0.9995, 1)),
+            instance="h100-1x",
+            mode="te-fp8",
+            recipe="delayed",
+            minutes=10 * number,
+            settings={**layer, "te_switches": switches},
+            fingerprint=fingerprint("gpt-layer", accumulation=8, optimizer="none"),
+        ):
+            keep(record, tmp_path / "results")
 
 
 def rows(outcome):
@@ -249,3 +269,21 @@ def test_a_file_in_the_place_of_one_folder_is_wrong_usage(fp8bench_in, tmp_path)
     (tmp_path / "file").write_text("")
     outcome = fp8bench_in(*PAIR, "--results-dir", "results", "--results-dir", "file")
     assert (outcome.code, one_line(outcome)) == (2, "fp8bench: --results-dir file is a file. Name a folder.")
+
+
+SWITCHES = ("compare", "h100-1x", "--reference", "h100-1x:te-fp8", "--columns", "mode,switches,step,speed-up")
+
+
+def test_each_switch_is_compared_with_the_layer_that_has_none(ladder, fp8bench_in):
+    found = {row["te_switches"]: row for row in rows(fp8bench_in(*SWITCHES, "--format", "json"))}
+    assert [name for name in LADDER if found[name]["is_reference"]] == [None]
+    for name, step_s in LADDER.items():
+        assert found[name]["speedup_vs_reference"] == pytest.approx(LADDER[None] / step_s, rel=1e-2)
+    assert [found[name]["verdict"] for name in LADDER] == [None, "better value", "inconclusive", "worse value"]
+
+    assert len(rows(fp8bench_in(*SWITCHES[:2], "--format", "json"))) == len(LADDER)
+
+    shown = fp8bench_in(*SWITCHES).stdout.splitlines()
+    (wgrad,) = (line.split() for line in shown if "fused-qkv+fused-wgrad" in line)
+    assert wgrad[:3] == ["te-fp8:delayed", "fused-qkv+fused-wgrad", "216.0"]
+    assert "1.04x" in wgrad

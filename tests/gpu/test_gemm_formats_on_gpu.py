@@ -5,11 +5,8 @@ refused.
 from itertools import product
 
 import pytest
-import torch
 from gpu.this_gpu import needs_fp8, needs_gpu
 
-from fp8bench.numerics.arithmetic import try_all
-from fp8bench.numerics.blocks import SCALINGS, block_cast
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.schema.gemm import OUTPUTS, PAIRS, REFUSED_PAIR, Product, Shape
 
@@ -55,19 +52,3 @@ def test_two_e5m2_operands_are_refused_by_the_library(bench):
 def test_a_bias_beside_an_fp32_output_is_refused_or_right(bench):
     fp8 = timed(bench, formats=("e4m3", "e4m3"), output="fp32", bias=True)
     assert fp8.status in ("ok", "unsupported"), fp8.reason
-
-
-@needs_fp8
-def test_operations_are_tried_on_the_gpu():
-    tried = {(one.operation, one.dtype): one for one in try_all(("float8_e4m3fn", "float8_e5m2"), ("cuda",))}
-    assert tried["scaled_mm to bf16", "float8_e4m3fn"].outcome == "runs"
-    assert tried["scaled_mm to bf16", "float8_e5m2"].outcome == "refused"
-    assert {one.outcome for one in tried.values()} == {"runs", "refused"}
-
-
-@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda one: one.name)
-def test_block_scales_are_the_same_on_a_gpu(scaling):
-    values = torch.randn(128, 256, generator=torch.Generator().manual_seed(0))
-    here, there = block_cast(values, scaling), block_cast(values.cuda(), scaling)
-    assert torch.equal(here.values, there.values.cpu())
-    assert torch.equal(here.scales, there.scales.cpu())

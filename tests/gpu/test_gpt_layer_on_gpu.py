@@ -121,7 +121,7 @@ def test_the_ladder_is_measured_and_shown(tmp_path):
     done = subprocess.run([*command, "run", *flags], capture_output=True, text=True, check=False)
     records = json.loads(done.stdout)
     assert [(record["status"], record["reason"]) for record in records] == [("ok", None)] * 7, done.stderr
-    table = [*command, "switches", "--results-dir", str(tmp_path), "--format", "json"]
+    table = [*command, "compare", records[0]["instance"], "--results-dir", str(tmp_path), "--format", "json"]
     rows = json.loads(subprocess.run(table, capture_output=True, text=True, check=True).stdout)
-    assert [row["micro_batches"] for row in rows] == [8] * 7
-    assert sum(row["published_s"] is not None for row in rows) == 4
+    assert [row["grad_accumulation"] for row in rows] == [8] * 7
+    assert {row["te_switches"] for row in rows} == {record["config"]["te_switches"] for record in records}

@@ -130,7 +130,8 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
 
 
 def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
-    """Return the best row that fits: a gain over a slow variant of the baseline would be misleading.
+    """Return the best row that fits: a gain over a slow variant of the baseline would be misleading. Rows without
+    switches of Transformer Engine's layer come first, so that the others show what each switch gains.
 
     Raises UsageError if the user named a row that does not exist.
     """
@@ -141,7 +142,8 @@ def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
     ]
     if fitting:
         has_prices = all(row.units_per_usd for row in fitting)
-        return max(fitting, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0)
+        plain = [row for row in fitting if not row.te_switches]
+        return max(plain or fitting, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0)
     if wanted.asked_for:
         there = ", ".join(sorted({row.label for row in rows if row.status == "ok"}))
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")

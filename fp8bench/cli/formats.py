@@ -1,0 +1,70 @@
+"""`fp8bench numerics formats`: what number formats hold, and what values become in them. Without torch."""
+
+import math
+import re
+
+import typer
+
+from fp8bench.cli.names import one_of
+from fp8bench.cli.options import Form
+from fp8bench.cli.output import show
+from fp8bench.numerics.block_formats import BLOCK_FORMATS, in_blocks
+from fp8bench.numerics.definitions import DEFINITIONS, bits
+from fp8bench.report.formats import document
+from fp8bench.schema.errors import UsageError, require_known
+
+HELP = "fp8bench numerics formats --help"
+
+
+def formats(
+    cast: list[str] = typer.Option(
+        None, "--cast", "--value", metavar="NUMBER[,NUMBER...]", help="Show what each becomes, and its bits."
+    ),
+    block: list[str] = typer.Option(
+        None,
+        "--block",
+        metavar="|".join(BLOCK_FORMATS),
+        autocompletion=one_of(*BLOCK_FORMATS),
+        help="Cast the values as blocks that share a scale, too. Repeatable.",
+    ),
+    names: list[str] = typer.Option(
+        None, "--dtype", metavar="NAME", autocompletion=one_of(*DEFINITIONS), help="Only this format. Repeatable."
+    ),
+    form: Form = "table",
+) -> None:
+    """Limits of number formats; the bits of a value in each, what it becomes, and block scales."""
+    values = [number for text in cast or [] for number in parse_numbers(text)]
+    for name in names or []:
+        require_known("--dtype", name, list(DEFINITIONS), HELP)
+    for name in block or []:
+        require_known("--block", name, list(BLOCK_FORMATS), HELP)
+    if block and not values:
+        raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
+    chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
+    casts = [[bits(one, value) for value in values] for one in chosen]
+    casts += [in_blocks(BLOCK_FORMATS[name], values) for name in block or []]
+    show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
+
+
+COMMANDS = {"formats": formats}
+
+
+def parse_numbers(text: str) -> list[float]:
+    """Parse numbers separated by commas. Raises UsageError for the first that is not a number, or that float64 cannot
+    distinguish from 0 or infinity, because it would be shown as another number.
+    """
+    return [_number(word.strip()) for word in text.split(",")]
+
+
+def _number(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError as error:
+        why = f"--cast {word!r} is not a number" if word else "--cast has an empty place where a number should be"
+        raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
+    lost = value == 0 and re.search("[1-9]", re.split("[eE]", word)[0])
+    if lost or (math.isinf(value) and "inf" not in word.lower()):
+        raise UsageError(
+            f"--cast {word!r} is {value} in float64, in which numbers are read", f"Give {value}, or another"
+        )
+    return value

@@ -1,0 +1,128 @@
+"""`fp8bench numerics formats`: what is asked, what is printed where, and what is refused."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+from calling import call, one_line
+
+from fp8bench.cli.formats import parse_numbers
+
+
+@pytest.fixture
+def formats(fp8bench_in):
+    def answer(*arguments):
+        done = fp8bench_in("numerics", "formats", *arguments)
+        assert (done.code, done.stderr) == (0, "")
+        return done.stdout
+
+    return answer
+
+
+@pytest.fixture
+def casts(formats):
+    return lambda *arguments: json.loads(formats(*arguments, "--format", "json"))["casts"]
+
+
+def test_the_limits_of_every_format(formats):
+    row = next(line.split() for line in formats().splitlines() if line.startswith("float8_e4m3fn"))
+    assert row == ["float8_e4m3fn", "1+4+3", "448", "0.015625", "0.001953", "0.125", "nan"]
+    told = json.loads(formats("--dtype", "float8_e5m2", "--dtype", "float16", "--format", "json"))
+    assert [(one["name"], one["specials"]) for one in told["dtypes"]] == [
+        (n, ["inf", "nan"]) for n in ("float16", "float8_e5m2")
+    ]
+    (e8m0,) = csv.DictReader(io.StringIO(formats("--dtype", "float8_e8m0fnu", "--format", "csv")))
+    assert (float(e8m0["max"]), float(e8m0["min"]), e8m0["smallest_subnormal"]) == (2.0**127, 2.0**-127, "")
+
+
+def test_what_the_article_casts(casts, formats):
+    found = {one["dtype"]: one["becomes"] for one in casts("--cast", "-0.78251332044")}
+    assert (found["float8_e4m3fn"], found["float8_e5m2"]) == (-0.8125, -0.75)
+    assert "-0.8125" in formats("--cast", "-0.78251332044")
+
+
+def test_the_bits_of_a_value(casts, formats):
+    (half,) = casts("--value", "0.3952", "--dtype", "float8_e4m3fn")
+    assert (half["sign"], half["exponent"], half["mantissa"], half["becomes"]) == ("0", "0101", "101", 0.40625)
+    assert half["relative_error"] == (0.40625 - 0.3952) / 0.3952
+    rows = [line.split() for line in formats("--value", "0.3952").splitlines()]
+    assert [one[-3:] for one in rows if "float16" in one] == [["0", "01101", "1001010011"]]
+
+
+def test_values_stand_in_the_order_given_and_what_has_no_bits_or_saturates_is_told(casts, formats):
+    words = ["--cast", "2.07,-500", "--cast", "inf", "--cast", "-0", "--dtype", "float8_e4m3fn"]
+    found = casts(*words)
+    assert [(one["value"], one["becomes"], one["saturated"]) for one in found] == [
+        (2.07, 2, False),
+        (-500, -448, True),
+        ("inf", None, False),
+        (0, 0, False),
+    ]
+    assert math.copysign(1, found[3]["becomes"]) == -1
+    shown = formats(*words)
+    assert "-448*" in shown
+    assert "* beyond max" in shown
+    assert "- the format has no bits for it." in shown
+
+
+def test_values_of_a_block_share_a_scale(casts, formats):
+    found = casts("--cast", "448,1,1e-4", "--dtype", "float16", "--block", "mxfp8", "--block", "nvfp4")
+    assert [(one["dtype"], one["scale"]) for one in found] == 3 * [("float16", None), ("mxfp8", 1), ("nvfp4", 448 / 6)]
+    assert [one["becomes"] for one in found if one["dtype"] == "mxfp8"] == [448, 1, 0]
+    assert "scale" in formats("--cast", "1", "--block", "mxfp4")
+
+
+def test_numerics_itself_still_measures(fp8bench_in):
+    assert "--layer" in fp8bench_in("numerics", "--help").stdout
+    assert "--cast" in fp8bench_in("numerics", "formats", "--help").stdout
+
+
+def test_variables_of_measurements_do_not_concern_it(fp8bench_in):
+    assert fp8bench_in("numerics", "formats", FP8BENCH_STEPS="5").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("1e6", [1e6]), (" 1 , -2.5", [1, -2.5]), ("inf,-inf,Infinity", [math.inf, -math.inf, math.inf]), ("0e5", [0])],
+)
+def test_what_is_a_number(text, numbers):
+    assert parse_numbers(text) == numbers
+
+
+def test_nan_and_the_negative_zero_are_numbers():
+    nan, zero = parse_numbers("nan,-0")
+    assert math.isnan(nan)
+    assert math.copysign(1, zero) == -1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cast", "2,two"], "--cast 'two' is not a number. Give numbers with commas between"),
+        (["--cast", "0x10"], "--cast '0x10' is not a number"),
+        (["--cast", "1,,2"], "--cast has an empty place where a number should be"),
+        (["--cast", "1e400"], "--cast '1e400' is inf in float64, in which numbers are read. Give inf"),
+        (["--cast", "-1e-400"], "--cast '-1e-400' is -0.0 in float64"),
+        (["--dtype", "float8_e4m3"], "unknown --dtype 'float8_e4m3'. Did you mean 'float8_e4m3fn'?"),
+        (["--dtype", "int8"], "unknown --dtype 'int8'"),
+        (["--cast", "1", "--block", "mxfp6"], "unknown --block 'mxfp6'"),
+        (["--block", "mxfp8"], "--block casts values, and there are none"),
+        (["--format", "yaml"], "unknown --format 'yaml'"),
+    ],
+)
+def test_what_is_refused_in_one_line(fp8bench_in, arguments, said):
+    refused = fp8bench_in("numerics", "formats", *arguments)
+    assert refused.code == 2
+    assert said in one_line(refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"), [("dtypes", "numerics formats"), ("switches", "compare INSTANCE --columns mode,switches")]
+)
+def test_an_old_name_answers_with_the_new_one(old, new, tmp_path):
+    refused = call(tmp_path, old, "--cast", "1")
+    assert refused.code == 2
+    assert f"Use `fp8bench {new}" in one_line(refused)
