@@ -27,7 +27,7 @@ from tabulate import tabulate
 from fp8bench.cli.output import load_catalog, tell_broken
 from fp8bench.predict.error import Case, Known, LeftOut, Tested, change
 from fp8bench.predict.source import Source, source
-from fp8bench.predict.step import Amounts, Limits, Machine, predict, seconds
+from fp8bench.predict.step import ATTENTION_FLOPS_A_BYTE, Amounts, Limits, Machine, predict, seconds
 from fp8bench.records import results
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
@@ -204,7 +204,9 @@ def known(records: Sequence[Record], catalog: Catalog) -> Known:
     batches: dict[str, set[int]] = {}
     for each, _ in cases:
         batches.setdefault(each.worst.workload, set()).add(each.worst.batch_size)
-    memory = [one.machine.gpu.name for pair in pairs for one in pair if differ_in_memory(pair[0].machine, pair[1].machine)]
+    memory = [
+        one.machine.gpu.name for pair in pairs for one in pair if differ_in_memory(pair[0].machine, pair[1].machine)
+    ]
     return Known(
         limits=fitted(pairs),
         gpus=tuple(sorted({*memory})),
@@ -214,30 +216,28 @@ def known(records: Sequence[Record], catalog: Catalog) -> Known:
     )
 
 
-def table(found: Known, catalog: Catalog) -> str:
-    """Return the errors, and what limits kernels, as tables of the page."""
+def table(found: Known) -> str:
+    """Return the errors as the table of the page."""
     rows = []
     for one in found.errors:
         worst = f"{one.worst.target} from {one.worst.source} ({one.worst.mode}, {one.worst.error * 100:+.1f} %)"
         words = ", ".join(word for word in (one.gpu, one.scale) if word not in ("same GPU", "as many GPUs"))
         rows.append((words, one.left_out, f"{math.expm1(one.worst.log_error) * 100:.1f} %", one.cases, worst))
-    shares = []
+    return tabulate(rows, ("change of", "left out", "at most", "cases", "worst case"), "github")
+
+
+def limits_table(found: Known, catalog: Catalog) -> str:
+    """Return the share of each kind's time that memory limits, on each of the GPUs, and what hiding costs."""
+    machines, rows = [Machine(catalog.gpus[name], 1) for name in found.gpus], []
     for kind, amounts in found.limits.kinds.items():
         # Attention's operations add a part that scales with the peak: 115 operations a byte over 197 tokens.
-        flops_a_byte = 14 / 24 * 197 if kind == "attention" else 0.0
-        machines = [Machine(catalog.gpus[name], 1) for name in found.gpus]
-        by_memory = [
-            amounts.dram_gb / each.figure("memory_bandwidth_gb_s") / seconds(amounts, each, flops_a_byte)
-            for each in machines
-        ]
-        shares.append((kind, *(f"{share * 100:.0f} %" for share in by_memory)))
-    return "\n\n".join(
-        (
-            tabulate(rows, ("change of", "left out", "at most", "cases", "worst case"), "github"),
-            tabulate(shares, ("time by memory", *(f"on {name}" for name in found.gpus)), "github"),
-            f"Kernels take {found.limits.beside_s:.2f} s longer for each second of communication that they hide.",
+        flops_a_byte = ATTENTION_FLOPS_A_BYTE * 197 if kind == "attention" else 0.0
+        needed = [(amounts.dram_gb / each.figure("memory_bandwidth_gb_s"), each) for each in machines]
+        rows.append(
+            (kind, *(f"{memory_s / seconds(amounts, each, flops_a_byte) * 100:.0f} %" for memory_s, each in needed))
         )
-    )
+    beside = f"Kernels take {found.limits.beside_s:.2f} s longer for each second of communication that they hide."
+    return f"{tabulate(rows, ('time by memory', *(f'on {name}' for name in found.gpus)), 'github')}\n\n{beside}"
 
 
 def committed(results_dir: Path = Path("results")) -> tuple[list[Record], Catalog]:
@@ -252,9 +252,9 @@ def main(page: Path = PAGE, kept: Path = PREDICTION_ERRORS_JSON) -> None:
     records, catalog = committed()
     found = known(records, catalog)
     kept.write_text(found.model_dump_json(indent=2) + "\n")
-    shown = table(found, catalog)
+    shown = table(found)
     page.write_text(BLOCK.sub(lambda block: f"{block[1]}{shown}{block[2]}", page.read_text()))
-    print(f"{shown}\n\nwritten: {kept}, {page}")
+    print(f"{shown}\n\n{limits_table(found, catalog)}\n\nwritten: {kept}, {page}")
 
 
 if __name__ == "__main__":

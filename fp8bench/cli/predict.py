@@ -76,9 +76,7 @@ def _whole(flag: str, words: str | None) -> int | None:
     return None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
 
 
-def _sources(
-    name: str, workload: str | None, batch_size: int | None, catalog: Catalog, results_dir: Path
-) -> Sources:
+def _sources(name: str, workload: str | None, batch_size: int | None, catalog: Catalog, results_dir: Path) -> Sources:
     """Return what `--from` names: a record's file, or an instance's measurements, all or of one mode and variant.
     Without a workload, the one of most of its records.
     """

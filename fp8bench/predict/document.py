@@ -1,6 +1,5 @@
 """Predictions as a document."""
 
-from collections.abc import Sequence
 
 from fp8bench.kinds.run.explain.steps import PARTS
 from fp8bench.predict.error import ModelError
@@ -125,7 +124,9 @@ def _about_range(error: ModelError) -> str:
             "Ranges are the measured 95 % intervals: the GPU is the same, and so is the number of GPUs. By how much "
             "machines of one kind differ is unknown."
         )
-    worst = " and ".join(f"{one.target} from {one.source} ({one.mode}, {one.error * 100:+.1f} %)" for one in error.worst)
+    worst = " and ".join(
+        f"{one.target} from {one.source} ({one.mode}, {one.error * 100:+.1f} %)" for one in error.worst
+    )
     return (
         f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side: the most that the "
         f"model was off in {error.cases} predictions of what was measured ({error.basis}): {worst}. Few machines are known, "

@@ -206,7 +206,7 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
 def unsupported(source: Source, target: Target) -> str | None:
     """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
     gpu, evidence = target.machine.gpu, source.record.evidence
-    if (evidence and evidence.fp8 or source.profile.has_fp8_gemm) and gpu.capability < FP8_UNITS:
+    if ((evidence and evidence.fp8) or source.profile.has_fp8_gemm) and gpu.capability < FP8_UNITS:
         return f"{gpu.name} has no fp8 units, which take {too_old(gpu, FP8_UNITS)}"
     entry = modes().get(source.record.what.mode)
     first, last = RECIPES.get(source.label, (None, None))
@@ -279,9 +279,7 @@ def _numbers(row: Prediction, source: Source, step: Step, error: ModelError | No
     return found
 
 
-def _warnings(
-    row: Prediction, source: Source, target: Target, error: ModelError | None, known: Known
-) -> Sequence[str]:
+def _warnings(row: Prediction, source: Source, target: Target, error: ModelError | None, known: Known) -> Sequence[str]:
     said, gpu = [], target.machine.gpu
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:

@@ -26,11 +26,8 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Gpu
 from fp8bench.schema.rank import Category
 
-Rule = Literal[
-    "dense bf16 peak", "dense fp8 peak", "memory and SMs", "memory, SMs and peak", "links", "carried over"
-]  # fmt: skip
 PartName = Category | Literal["idle"]
-RULES: dict[Category, Rule] = {
+RULES: dict[Category, str] = {
     "gemm_fp8": "dense fp8 peak",
     "gemm_bf16": "dense bf16 peak",
     "gemm_fp32": "carried over",
@@ -157,7 +154,7 @@ class Part(Frozen):
     """One kind of work of a step. ratio: predicted over measured seconds; None if no rule applies."""
 
     name: PartName
-    rule: Rule
+    rule: str
     measured_s: float
     predicted_s: float
     ratio: float | None = None
@@ -186,16 +183,16 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         kind: work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
         for kind, ratio in sorted(ratios.items(), key=lambda item: -work.by_category[item[0]])
     }
-    shared = _communication(work, measured_on, target, sum(kernels.values()))
+    shared, hidden_s, may_be_hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
     beside_s = sum(predicted_s for kind, predicted_s in kernels.items() if kind not in AFTER)
-    longer = 1 + shared.hidden_s * limits.beside_s / beside_s if beside_s else 1.0
+    longer = 1 + hidden_s * limits.beside_s / beside_s if beside_s else 1.0
     parts = []
     for kind, predicted_s in kernels.items():
         measured_s, there_s = work.by_category[kind], predicted_s * (1.0 if kind in AFTER else longer)
         shown = None if ratios[kind] is None or not measured_s else there_s / measured_s
         parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured_s, predicted_s=there_s, ratio=shown))
-    if shared.part.measured_s or shared.part.predicted_s:
-        parts.append(shared.part)
+    if shared.measured_s or shared.predicted_s:
+        parts.append(shared)
     # Profiled steps that were busier than the timed step is long are scaled to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
     busy_s = sum(part.predicted_s for part in parts)
@@ -204,12 +201,12 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         return max(0.0, work.step_s - kernels_s) if work.host_bound else work.idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=work.idle_s, predicted_s=idle_beside(busy_s)))
-    least_busy_s = busy_s - shared.may_be_hidden_s
+    least_busy_s = busy_s - may_be_hidden_s
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=(*shared.assumed, *_assumed(work, measured_on.gpu.name == target.gpu.name, limits)),
+        assumed=(*said, *_assumed(work, measured_on.gpu.name == target.gpu.name, limits)),
     )
 
 
@@ -252,23 +249,16 @@ def _assumed(work: Work, same_gpu: bool, limits: Limits) -> list[str]:
     return said
 
 
-class _Communication(NamedTuple):
-    """hidden_s: predicted to be hidden behind other kernels. may_be_hidden_s: by how much shorter the step is if
-    kernels hide the communication that is predicted to be exposed.
+def _communication(
+    work: Work, measured_on: Machine, target: Machine, kernels_s: float
+) -> tuple[Part, float, float, tuple[str, ...]]:
+    """Predict communication: return its exposed part, the seconds that are predicted to be hidden, those that are
+    predicted to be exposed and may be hidden, and what is assumed. kernels_s: all other work, which can hide it.
     """
-
-    part: Part
-    hidden_s: float = 0.0
-    may_be_hidden_s: float = 0.0
-    assumed: tuple[str, ...] = ()
-
-
-def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s: float) -> _Communication:
-    """Predict communication. kernels_s: predicted time of all other work of the GPU, which is what can hide it."""
     measured_s = work.by_category.get("nccl", 0.0)
     part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
     if target.gpus == 1:
-        return _Communication(part)
+        return part, 0.0, 0.0, ()
     if measured_on.gpus == 1:
         gradients = work.gradient_bytes
         if gradients is None:
@@ -283,7 +273,7 @@ def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s:
             f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
             "it is hidden"
         )
-        return _Communication(part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, (said,))
+        return part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, (said,)
     ratio = ring_share(target.gpus) / ring_share(measured_on.gpus)
     if measured_on.gpu.name != target.gpu.name:
         ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
@@ -291,8 +281,7 @@ def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s:
     hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
     exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
     said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
-    there = part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio})
-    return _Communication(there, all_s - exposed_s, 0.0, (said,))
+    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, 0.0, (said,)
 
 
 def ring_share(gpus: int) -> float:

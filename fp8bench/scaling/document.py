@@ -49,9 +49,7 @@ def document(found: Scaled, ahead: Projections = Projections()) -> doc.Document:
     )
     same = ("instance", "batch", "micro-batches")
     shown = [
-        one
-        for one in columns
-        if (len({*one.cells} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
+        one for one in columns if (len({*one.cells} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
     ]
     table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(

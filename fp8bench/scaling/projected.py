@@ -2,28 +2,27 @@
 table of measurements contains it.
 
 The work of a GPU stays the same; what grows is the data that it sends. Gradients are all-reduced over a ring of all
-GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest, and each
-hop adds the latency of a small message. FSDP with 16-bit weights, gathered twice, and float32 gradients, scattered
-once, sends the same amount. How much of it a step waits for is measured on one node, if its profile saw any: the same
-share stays hidden, as far as there is work to hide it. Else it is a range, from all hidden to none.
+GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest. FSDP with
+16-bit weights, gathered twice, and float32 gradients, scattered once, sends the same amount. How much of it a step
+waits for is measured on one node, if its profile saw any: the same share stays hidden, as far as there is work to hide
+it. Else it is a range, from all hidden to none.
 
 No straggler, congestion or jitter is modelled. So it ends at 8 nodes: up to there a published cluster was within 3
 points of one node's rate of such a range, at 16 it was 9 off, and at 32 it was 14 (docs/scaling.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN, ring_share
-from fp8bench.report.written import workers
 from fp8bench.scaling.points import Found, Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
-from fp8bench.stats.collectives import Link, link
+from fp8bench.stats.collectives import link
 
 MOST_NODES = 8
 GIGA, BITS = 1e9, 8
@@ -64,34 +63,28 @@ class Projections(NamedTuple):
 
 class OneNode(NamedTuple):
     """A step of one node. gradient_bytes: of all weights. nccl_s, exposed_s: all communication of the profiled step and
-    the part that no other kernel hid; None if no profile saw any.
+    the part that no other kernel hid; 0 if no profile saw any.
     """
 
     step_s: float
     gpus: int
     gradient_bytes: float
-    nccl_s: float | None = None
+    nccl_s: float = 0.0
     exposed_s: float = 0.0
 
 
 class Links(NamedTuple):
-    """within: a GPU's link within a node; None if nodes have one GPU. node_gb_s: a node's network in one direction.
-    ranks: GPUs of the all-reduce that within.latency_s is of.
-    """
+    """GB/s: of a GPU's link within a node (0 if nodes have one GPU), and of a node's network in one direction."""
 
-    within: Link | None
-    node_gb_s: float
-    ranks: int = 2
+    within: float
+    between: float
 
 
 def ring_s(node: OneNode, links: Links, nodes: int) -> float:
     """Return the seconds of all communication of a step; 0 for one GPU."""
     gpus = nodes * node.gpus
-    gb_s = [*([links.within.bus_gb_s] if links.within else []), *([links.node_gb_s] if nodes > 1 else [])]
-    if gpus == 1:
-        return 0.0
-    hops_s = (gpus - 1) / (links.ranks - 1) * (links.within.latency_s if links.within else 0.0)
-    return ring_share(gpus) * node.gradient_bytes / (min(gb_s) * GIGA) + hops_s
+    used = [*([links.within] if node.gpus > 1 else []), *([links.between] if nodes > 1 else [])]
+    return ring_share(gpus) * node.gradient_bytes / (min(used) * GIGA) if used else 0.0
 
 
 def project(node: OneNode, links: Links, nodes: int) -> tuple[float, float, float]:
@@ -146,9 +139,9 @@ def _one_node(found: Found) -> OneNode:
         raise UsageError(f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node")
     rounds = found.measurement.rounds
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
-    profile, step_s = record.profile, 0.0 if record.summary is None else record.summary.step_time_s
-    nccl_s, exposed_s = (profile.nccl_s, profile.by_category.get("nccl", 0.0)) if profile else (0.0, 0.0)
-    return OneNode(step_s, point.world_size, gradient_bytes(record), nccl_s or None, exposed_s)
+    seen = (record.profile.nccl_s, record.profile.by_category.get("nccl", 0.0)) if record.profile else ()
+    step_s = record.summary.step_time_s if record.summary else 0.0
+    return OneNode(step_s, point.world_size, gradient_bytes(record), *seen)
 
 
 def gradient_bytes(record: Record) -> float:
@@ -165,42 +158,32 @@ def gradient_bytes(record: Record) -> float:
 def links_of(
     point: Point, network_gbps: float | None, collectives: Sequence[CollectivesRecord], catalog: Catalog
 ) -> tuple[Links, list[str]]:
-    """Return the links of a node like this point's, and their sources in sentences: of the record of collectives with
-    the largest all-reduce, since small ones do not show a bandwidth, else of the catalogue. Raises UsageError if unknown.
+    """Return the links of a node like this point's, and their sources in sentences: the most that any all-reduce of a
+    record of collectives reached, else the catalogue's figure. Raises UsageError if unknown.
     """
-    measured: Mapping[bool, tuple[Link, CollectivesRecord]] = {
-        one.config.nodes > 1: (link("all-reduce", timed, one.config.world_size), one)
-        for one in sorted(collectives, key=lambda one: max(_all_reduces(one), default=(0, 0.0)))
-        if one.instance == point.instance and one.status == "ok" and (timed := _all_reduces(one))
-    }
-    instance, gpu, said = catalog.instances.get(point.instance), catalog.gpus.get(point.gpu), []
-    within, ranks = None, 2
-    if point.world_size > 1 and False in measured:
-        within, record = measured[False]
-        ranks = record.config.world_size
-        said.append(f"links within a node: {within.bus_gb_s:.3g} GB/s, as {workers(ranks, record.config.device)} showed")
-    elif point.world_size > 1:
-        if gpu is None or gpu.nvlink_gb_s is None:
-            remedy = f"Measure them: `fp8bench collectives --instance {point.instance}` there"
-            raise UsageError(f"the links between GPUs of {point.instance} are not known", remedy)
-        within = Link(0.0, gpu.nvlink_gb_s / BOTH_DIRECTIONS)
-        said.append(f"links within a node: NVLink's {within.bus_gb_s:g} GB/s, by the datasheet: none were measured")
-    gbps = network_gbps or ((instance.network or {}).get("gbps") if instance else None)
-    if network_gbps is None and True in measured:
-        between, record = measured[True]
-        said.append(f"links between nodes: {between.bus_gb_s:.3g} GB/s, as {record.config.nodes} nodes showed")
-        return Links(within, between.bus_gb_s, ranks), said
-    if not isinstance(gbps, int | float):
+    measured: dict[bool, float] = {}
+    for one in collectives:
+        timed = [(each.size_bytes, each.time_s) for each in one.timings if each.operation == "all-reduce"]
+        known = [(size, time_s) for size, time_s in timed if time_s is not None]
+        if one.instance == point.instance and one.status == "ok" and known:
+            gb_s = link("all-reduce", known, one.config.world_size).bus_gb_s
+            measured[one.config.nodes > 1] = max(gb_s, measured.get(one.config.nodes > 1, 0.0))
+    instance, gpu = catalog.instances.get(point.instance), catalog.gpus.get(point.gpu)
+    within = measured.get(False) or (gpu.nvlink_gb_s / BOTH_DIRECTIONS if gpu and gpu.nvlink_gb_s else 0.0)
+    if point.world_size > 1 and not within:
+        remedy = f"Measure them: `fp8bench collectives --instance {point.instance}` there"
+        raise UsageError(f"the links between GPUs of {point.instance} are not known", remedy)
+    listed = (instance.network or {}).get("gbps") if instance else None
+    between = network_gbps / BITS if network_gbps else measured.get(True) or (listed or 0.0) / BITS
+    if not between:
         remedy = "Give it with --network-gbps, in Gbit/s of one node and direction"
         raise UsageError(f"the network of {point.instance} is not known", remedy)
-    given = "as given" if network_gbps else "the catalogue's full rate, which none quite reaches"
-    said.append(f"links between nodes: {gbps:g} Gbit/s a node, {given}")
-    return Links(within, gbps / BITS, ranks), said
-
-
-def _all_reduces(record: CollectivesRecord) -> list[tuple[int, float]]:
-    timings = [one for one in record.timings if one.operation == "all-reduce"]
-    return [(one.size_bytes, one.time_s) for one in timings if one.time_s is not None]
+    of_node = "as given" if network_gbps else "as measured" if True in measured else "the catalogue's full rate"
+    said = [f"links between nodes: {between:.3g} GB/s a node, {of_node}"]
+    if point.world_size > 1:
+        of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
+        said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
+    return Links(within, between), said
 
 
 def _row(point: Point, node: OneNode, nodes: int, step: tuple[float, float, float]) -> Projection:

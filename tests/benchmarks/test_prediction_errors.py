@@ -1,8 +1,8 @@
 """What limits kernels, from pairs of records whose answer is known; and what travels is of the committed records."""
 
 import pytest
-from prediction_errors import PAGE, committed, differ_in_memory, fitted, known, table, without
 from predict.known import GPUS, gpu, one_source, records
+from prediction_errors import PAGE, committed, differ_in_memory, fitted, known, table, without
 
 from fp8bench.predict.error import known as shipped
 from fp8bench.predict.step import Machine, seconds
@@ -66,4 +66,4 @@ def test_what_travels_and_what_the_page_shows_is_what_the_committed_records_give
     found, catalog = committed(ROOT / "results")
     made = known(found, catalog)
     assert made == shipped(), "run `make prediction-errors`"
-    assert table(made, catalog) in PAGE.read_text(), "run `make prediction-errors`"
+    assert table(made) in PAGE.read_text(), "run `make prediction-errors`"

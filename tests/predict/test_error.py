@@ -5,8 +5,8 @@ from known import case_of, what_is_known
 from machines import machine
 
 from fp8bench.predict.error import change, known, model_error
-from fp8bench.pricing.catalog import load
 from fp8bench.predict.step import Machine
+from fp8bench.pricing.catalog import load
 
 FAST, NARROW, OTHER = machine("Fast"), machine("Narrow"), machine("Other")
 OLD = machine("Old", compute_capability="8.0")

@@ -223,6 +223,9 @@ def test_what_does_not_fit_into_memory_cannot_run():
 
 def test_what_nearly_fills_the_memory_is_warned_of_and_so_is_what_is_unknown():
     full = RankMemory(rank=0, peak_allocated_bytes=79 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1)
-    for memory, said in (((full,), "needs 79.0 of 80 GiB: it may not fit"), ((), "whether it fits into memory is unknown")):
+    for memory, said in (
+        ((full,), "needs 79.0 of 80 GiB: it may not fit"),
+        ((), "whether it fits into memory is unknown"),
+    ):
         (row,) = predicted(some(*records(memory=memory)), errors=[case_of()]).rows
         assert row.warnings == (said,)
