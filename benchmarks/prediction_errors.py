@@ -1,4 +1,4 @@
-"""What predictions take as the model's limits and errors, computed from the committed records: `make prediction-errors`.
+"""What predictions take as their limits and errors, computed from the committed records: `make prediction-errors`.
 
 Writes configs/prediction-errors.json, which travels with the program, and the table in docs/prediction.md.
 

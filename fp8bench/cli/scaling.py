@@ -12,12 +12,11 @@ from fp8bench.cli.options import Form, ResultsDir, option
 from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
 from fp8bench.cli.selection import Scope
 from fp8bench.config.words import above_zero, whole
-from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.records import results
 from fp8bench.report.paper import require_drawable
 from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import Scaled, scaled
-from fp8bench.scaling.projected import MOST_NODES, Projections, projections
+from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit
 from fp8bench.schema.record import Record
@@ -66,8 +65,7 @@ def scaling(
     found = results.read_on_demand(kept, tell_broken, answer)
     ahead = Projections()
     if nodes:
-        links = results.read_kind(results_dir, options.instances, CollectivesRecord)
-        ahead = projections(found.found, nodes, gbps, links, catalog)
+        ahead = projections(found.found, nodes, gbps, measured_links(results_dir, options.instances), catalog)
     shown = document(found, ahead)
     show(shown, form)
     draw(shown, PICTURE, plot)
@@ -81,7 +79,8 @@ def _all(results_dir: Path) -> list[str]:
 
 def _known(instances: list[str], scope: Scope, results_dir: Path) -> list[str]:
     """Return the instances that are known, and warn of the others. Raises the first one's UsageError if none is."""
-    found, refused = [], []
+    found: list[str] = []
+    refused: list[UsageError] = []
     for name in instances:
         try:
             found += scope.resolved([name], results_dir)[0].instances
@@ -89,6 +88,6 @@ def _known(instances: list[str], scope: Scope, results_dir: Path) -> list[str]:
             refused.append(error)
     if not found:
         raise refused[0]
-    for error in refused:
-        warn(str(error))
+    for one in refused:
+        warn(str(one))
     return found

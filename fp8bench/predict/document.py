@@ -1,6 +1,5 @@
 """Predictions as a document."""
 
-
 from fp8bench.kinds.run.explain.steps import PARTS
 from fp8bench.predict.error import ModelError
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
@@ -36,7 +35,7 @@ def document(found: Predictions) -> doc.Document:
         column(f"{unit}/USD (range)", _per_usd, "interval"),
         column("notes", notes, "note"),
     )
-    faint = tuple("faint" if row.reason else "" for row in rows)
+    faint: tuple[doc.Emphasis, ...] = tuple("faint" if row.reason else "" for row in rows)
     table = doc.Table(
         tuple(one for one in columns if one.heading not in ("workload", "from") or len({*one.cells}) > 1),
         naming=1,
@@ -129,6 +128,6 @@ def _about_range(error: ModelError) -> str:
     )
     return (
         f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side: the most that the "
-        f"model was off in {error.cases} predictions of what was measured ({error.basis}): {worst}. Few machines are known, "
-        "so a range is not a 95 % interval."
+        f"model was off in {error.cases} predictions of what was measured ({error.basis}): {worst}. Few machines are "
+        "known, so a range is not a 95 % interval."
     )

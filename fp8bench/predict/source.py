@@ -11,8 +11,8 @@ from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import split_variant, suffix
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.rank import starved
-from fp8bench.schema.record import Profile, Record, Summary
+from fp8bench.schema.rank import Profile, starved
+from fp8bench.schema.record import Record, Summary
 
 Whole = Callable[[Record], Record]
 

@@ -22,7 +22,7 @@ CAUTION = (
 )
 
 
-def document(found: Scaled, ahead: Projections = Projections()) -> doc.Document:
+def document(found: Scaled, ahead: Projections) -> doc.Document:
     """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
     points, letters = [one.point for one in found.found], doc.Letters()
     common = tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
@@ -134,9 +134,9 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
                 label=f"{first.variant_label}{batch}",
                 **looks,
             )
-            for one in points:
-                if one.share_of_smallest_ci:
-                    left.plot([one.world_size] * 2, [end * 100 for end in one.share_of_smallest_ci], color=shade)
+            for point in points:
+                if point.share_of_smallest_ci:
+                    left.plot([point.world_size] * 2, [end * 100 for end in point.share_of_smallest_ci], color=shade)
             base = next((one for one in reversed(points) if one.nodes == 1), None)
             ahead = [row for row in projected if base and row.from_run_ids == base.run_ids]
             if base and ahead:

@@ -2,8 +2,8 @@
 table of measurements contains it.
 
 The work of a GPU stays the same; what grows is the data that it sends. Gradients are all-reduced over a ring of all
-GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest. FSDP with
-16-bit weights, gathered twice, and float32 gradients, scattered once, sends the same amount. How much of it a step
+GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest. FSDP
+with 16-bit weights, gathered twice, and float32 gradients, scattered once, sends the same amount. How much of it a step
 waits for is measured on one node, if its profile saw any: the same share stays hidden, as far as there is work to hide
 it. Else it is a range, from all hidden to none.
 
@@ -11,12 +11,14 @@ No straggler, congestion or jitter is modelled. So it ends at 8 nodes: up to the
 points of one node's rate of such a range, at 16 it was 9 off, and at 32 it was 14 (docs/scaling.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN, ring_share
+from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Found, Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
@@ -98,6 +100,10 @@ def project(node: OneNode, links: Links, nodes: int) -> tuple[float, float, floa
         return step_s, step_s, all_s
     most_s = node.step_s + there_s - min(here_s, node.step_s)
     return min(most_s, max(node.step_s, there_s)), most_s, there_s
+
+
+def measured_links(results_dir: Path, instances: Iterable[str]) -> Sequence[CollectivesRecord]:
+    return read_kind(results_dir, instances, CollectivesRecord)
 
 
 def projections(

@@ -13,10 +13,10 @@ from fp8bench.predict.source import Sources
 from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
 
 
-def shown(key="narrow-1x", gpus=None, sources=None, errors=(case_of(),)):
+def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
     found = Sources(sources or (one_source(), _fp8()), ("omitted: fast-1x:te-bf16 is invalid",))
     there = target(catalog().instances[key], catalog(), gpus, QUERY)
-    return document(predictions(found, there, what_is_known(*errors), catalog(), QUERY))
+    return document(predictions(found, there, what_is_known(*(errors or [case_of()])), catalog(), QUERY))
 
 
 def _fp8():

@@ -89,7 +89,7 @@ def test_it_is_drawn(tmp_path, suffix):
 @pytest.mark.slow
 def test_a_drawing_without_a_projection_has_no_broken_line(tmp_path):
     path = tmp_path / "scaling.svg"
-    document(gathered(figures=BOTH)).figure("scaling").draw(path)
+    document(gathered(figures=BOTH), Projections()).figure("scaling").draw(path)
     text = path.read_text()
     assert "te-fp8" in text
     assert "stroke-dasharray" not in text
@@ -125,7 +125,7 @@ def test_a_row_without_an_interval_says_why():
 @pytest.mark.slow
 def test_losses_are_drawn_by_nodes_where_a_source_has_them(tmp_path):
     with_loss, without = tmp_path / "loss.svg", tmp_path / "none.svg"
-    document(gathered(figures=[series(losses={1: 6.2, 2: 6.1})])).figure("scaling").draw(with_loss)
-    document(gathered(figures=BOTH)).figure("scaling").draw(without)
+    document(gathered(figures=[series(losses={1: 6.2, 2: 6.1})]), Projections()).figure("scaling").draw(with_loss)
+    document(gathered(figures=BOTH), Projections()).figure("scaling").draw(without)
     assert "final loss" in with_loss.read_text()
     assert "final loss" not in without.read_text()

@@ -1,4 +1,4 @@
-"""More nodes than were measured: what the ring sends, what of it stays hidden, what is assumed, and how far off it is."""
+"""More nodes than were measured: what the ring sends, what stays hidden, what is assumed, and how far off it is."""
 
 import builders
 import pytest
