@@ -16,7 +16,6 @@ target's GPU type as well and, since then one type is left, without any pair at 
 For another architecture there is one physical ratio: an article's p4d to its p5, whose A100 no record here is of.
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations
@@ -25,7 +24,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from fp8bench.cli.output import load_catalog, tell_broken
-from fp8bench.predict.error import Case, Known, LeftOut, Tested, change
+from fp8bench.predict.error import Case, Known, LeftOut, Scale, Tested, change
 from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import ATTENTION_FLOPS_A_BYTE, Amounts, Limits, Machine, predict, seconds
 from fp8bench.records import results
@@ -150,20 +149,18 @@ def tested(sources: Sequence[Source], figures: Sequence[Record], catalog: Catalo
         for left_out, used in ways:
             step_s = predict(one.work, one.machine, other.machine, fitted(used)).step_s
             case = _case(one, other.record.instance, step_s, other.step_s)
-            differs, scale = change(one.machine, other.machine)
-            yield Tested(gpu=differs, scale=scale, left_out=left_out, cases=1, worst=case), other.machine
+            yield one_case(case, one.machine, other.machine, left_out), other.machine
     for one in likest(sources):
         limits = fitted(without(pairs, one.record.what.mode))
         for first, second in combinations([each for each in figures if named(each) == named(one.record)], 2):
             if first.provenance != second.provenance or not first.summary or not second.summary:
                 continue
             there = [_machine_of(each, catalog) for each in (first, second)]
-            differs, scale = change(*there)
             predicted = [predict(one.work, one.machine, each, limits).step_s for each in there]
             measured = first.summary.step_time_s / second.summary.step_time_s
             target = f"{first.instance} / {second.instance}"
             case = _case(one, target, predicted[0] / predicted[1], measured).model_copy(update={"what": "ratio"})
-            yield Tested(gpu=differs, scale=scale, left_out="GPU type", cases=1, worst=case), there[0]
+            yield one_case(case, *there, "GPU type"), there[0]
 
 
 def likest(sources: Sequence[Source]) -> list[Source]:
@@ -186,24 +183,61 @@ def _case(one: Source, target: str, predicted: float, measured: float) -> Case:
     )  # fmt: skip
 
 
-def known(records: Sequence[Record], catalog: Catalog) -> Known:
-    """Return what predictions use. records: whole, of all instances, oldest first."""
-    sources = sources_of(records, catalog)
-    pairs = pairs_of(sources)
-    figures = [one for one in records if one.source == "published" and one.provenance and not one.provenance.derivation]
-    cases = [*tested(sources, figures, catalog)]
+def one_case(case: Case, source: Machine, target: Machine, left_out: LeftOut) -> Tested:
+    gpu, scale = change(source, target)
+    words = ", ".join(word for word in (gpu, scale) if word not in ("same GPU", "as many GPUs"))
+    return Tested(
+        gpu=gpu, scale=scale, left_out=left_out, value=case.log_error, cases=1, worst=(case,), basis=words
+    )  # fmt: skip
+
+
+def largest(cases: Iterable[Tested]) -> list[Tested]:
+    """Return the largest error of each kind of change and way of leaving out, with the number of its cases."""
     by_change: dict[object, list[Tested]] = {}
-    for each, _ in cases:
-        by_change.setdefault((each.gpu, each.scale, each.left_out), []).append(each)
-    lines = []
+    for each in cases:
+        by_change.setdefault((each.left_out, each.gpu, each.scale), []).append(each)
+    found = []
     for alike in by_change.values():
-        worst = max(alike, key=lambda each: each.worst.log_error)
         # Two ways of leaving a GPU type out predict each case twice.
-        count = len({(each.worst.source, each.worst.target, each.worst.mode, each.worst.execution) for each in alike})
-        lines.append(worst.model_copy(update={"cases": count}))
+        count = len(
+            {
+                (each.worst[0].source, each.worst[0].target, each.worst[0].mode, each.worst[0].execution)
+                for each in alike
+            }
+        )
+        found.append(max(alike, key=lambda each: each.value).model_copy(update={"cases": count}))
+    return sorted(found, key=lambda each: (each.left_out, each.gpu, each.scale))
+
+
+def completed(found: Sequence[Tested]) -> list[Tested]:
+    """Return the errors that predictions take. A harder change never gets a smaller error than an easier one, because
+    few machines test it; the errors of two changes that nothing tests together add up.
+    """
+    by_change = {(each.left_out, each.gpu, each.scale): each for each in found}
+    for left_out, gpu, scale in [*by_change]:
+        easier = by_change.get((left_out, "same architecture", scale))
+        each = by_change[left_out, gpu, scale]
+        if gpu == "another architecture" and easier and easier.value > each.value:
+            basis = f"{each.basis}, which one ratio alone tests ({each.worst[0].error * 100:+.1f} %)"
+            update = {"value": easier.value, "cases": easier.cases, "worst": easier.worst, "basis": basis}
+            by_change[left_out, gpu, scale] = each.model_copy(update=update)
+    more: Scale = "another number of GPUs"
+    for left_out, gpu, _ in [*by_change]:
+        alone, sized = by_change.get((left_out, gpu, "as many GPUs")), by_change.get((left_out, "same GPU", more))
+        if (left_out, gpu, more) not in by_change and alone and sized:
+            by_change[left_out, gpu, more] = Tested(
+                gpu=gpu, scale=more, left_out=left_out, value=alone.value + sized.value,
+                cases=alone.cases + sized.cases, worst=alone.worst + sized.worst, basis=f"{alone.basis}, {more}",
+            )  # fmt: skip
+    return [*by_change.values()]
+
+
+def known(cases: Sequence[tuple[Tested, Machine]], sources: Sequence[Source]) -> Known:
+    """Return what predictions use."""
+    pairs = pairs_of(sources)
     batches: dict[str, set[int]] = {}
     for each, _ in cases:
-        batches.setdefault(each.worst.workload, set()).add(each.worst.batch_size)
+        batches.setdefault(each.worst[0].workload, set()).add(each.worst[0].batch_size)
     memory = [
         one.machine.gpu.name for pair in pairs for one in pair if differ_in_memory(pair[0].machine, pair[1].machine)
     ]
@@ -211,18 +245,18 @@ def known(records: Sequence[Record], catalog: Catalog) -> Known:
         limits=fitted(pairs),
         gpus=tuple(sorted({*memory})),
         workloads={name: tuple(sorted(of)) for name, of in sorted(batches.items())},
-        most_gpus=max(machine.gpus for each, machine in cases if each.worst.what == "step"),
-        errors=tuple(sorted(lines, key=lambda one: (one.left_out, one.gpu, one.scale))),
+        most_gpus=max(machine.gpus for each, machine in cases if each.worst[0].what == "step"),
+        errors=tuple(completed(largest(each for each, _ in cases))),
     )
 
 
-def table(found: Known) -> str:
+def table(found: Iterable[Tested]) -> str:
     """Return the errors as the table of the page."""
     rows = []
-    for one in found.errors:
-        worst = f"{one.worst.target} from {one.worst.source} ({one.worst.mode}, {one.worst.error * 100:+.1f} %)"
-        words = ", ".join(word for word in (one.gpu, one.scale) if word not in ("same GPU", "as many GPUs"))
-        rows.append((words, one.left_out, f"{math.expm1(one.worst.log_error) * 100:.1f} %", one.cases, worst))
+    for one in found:
+        (case,) = one.worst
+        worst = f"{case.target} from {case.source} ({case.mode}, {case.error * 100:+.1f} %)"
+        rows.append((one.basis, one.left_out, f"{one.share * 100:.1f} %", one.cases, worst))
     return tabulate(rows, ("change of", "left out", "at most", "cases", "worst case"), "github")
 
 
@@ -247,12 +281,19 @@ def committed(results_dir: Path = Path("results")) -> tuple[list[Record], Catalo
     return results.read_on_demand(there, tell_broken, lambda records, whole: list(map(whole, records))), catalog
 
 
+def found_in(records: Sequence[Record], catalog: Catalog) -> tuple[Known, str]:
+    """Return what predictions use, and the table of the page. records: whole, of all instances, oldest first."""
+    sources = sources_of(records, catalog)
+    figures = [one for one in records if one.source == "published" and one.provenance and not one.provenance.derivation]
+    cases = [*tested(sources, figures, catalog)]
+    return known(cases, sources), table(largest(each for each, _ in cases))
+
+
 def main(page: Path = PAGE, kept: Path = PREDICTION_ERRORS_JSON) -> None:
     """Write both. The records are those of the current folder."""
     records, catalog = committed()
-    found = known(records, catalog)
+    found, shown = found_in(records, catalog)
     kept.write_text(found.model_dump_json(indent=2) + "\n")
-    shown = table(found)
     page.write_text(BLOCK.sub(lambda block: f"{block[1]}{shown}{block[2]}", page.read_text()))
     print(f"{shown}\n\n{limits_table(found, catalog)}\n\nwritten: {kept}, {page}")
 

@@ -27,7 +27,6 @@ def document(found: Predictions) -> doc.Document:
     column = doc.Rows(rows).column
     columns = (
         column("predicted mode", lambda row: row.variant_label, "word"),
-        column("workload", lambda row: row.workload, "word"),
         column("from", lambda row: f"{row.measured.world_size} x {row.measured.instance}", "word"),
         column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}"),
         column("step, ms (range)", lambda row: row.status if row.reason else _in_ms(row), "interval"),
@@ -37,7 +36,7 @@ def document(found: Predictions) -> doc.Document:
     )
     faint: tuple[doc.Emphasis, ...] = tuple("faint" if row.reason else "" for row in rows)
     table = doc.Table(
-        tuple(one for one in columns if one.heading not in ("workload", "from") or len({*one.cells}) > 1),
+        tuple(one for one in columns if one.heading != "from" or len({*one.cells}) > 1),
         naming=1,
         tight=True,
         emphasis=faint,
@@ -69,10 +68,10 @@ def _in_ms(row: Prediction) -> str:
 
 
 def _per_usd(row: Prediction) -> str:
-    low_high = row.units_per_usd_range
-    ends = None if low_high is None else (float(f"{low_high[0]:.3g}"), float(f"{low_high[1]:.3g}"))
+    ends = row.units_per_usd_range
+    rounded = ends and (_rounded(ends[0]) or 0.0, _rounded(ends[1]) or 0.0)
     form = ",.0f" if (row.units_per_usd or 0.0) >= 100 else ".3g"
-    return with_interval(_rounded(row.units_per_usd), ends, form)
+    return with_interval(_rounded(row.units_per_usd), rounded, form)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -44,29 +44,7 @@ class Case(Frozen):
     @property
     def log_error(self) -> float:
         """The error as a logarithm without sign, so that twice and half are equally far off."""
-        return abs(math.log(self.predicted / self.measured))
-
-
-class Tested(Frozen):
-    """The largest error for one kind of change. left_out: what the limits of kernels were fitted without."""
-
-    gpu: GpuChange
-    scale: Scale
-    left_out: LeftOut
-    cases: int = Field(gt=0)
-    worst: Case
-
-
-class Known(Frozen):
-    """What travels with the program. gpus: the types that the limits were fitted to. workloads: those of the cases,
-    with their batch sizes. most_gpus: of any case of another number of GPUs.
-    """
-
-    limits: Limits
-    gpus: tuple[str, ...]
-    workloads: dict[str, tuple[int, ...]]
-    most_gpus: int
-    errors: tuple[Tested, ...]
+        return abs(math.log1p(self.error))
 
 
 class ModelError(Frozen):
@@ -83,6 +61,26 @@ class ModelError(Frozen):
     def share(self) -> float:
         """The error as a share, e.g. 0.12: up to 12 % too fast or too slow."""
         return math.exp(self.value) - 1
+
+
+class Tested(ModelError):
+    """The error for one kind of change. left_out: what the limits of kernels were fitted without to find it."""
+
+    gpu: GpuChange
+    scale: Scale
+    left_out: LeftOut
+
+
+class Known(Frozen):
+    """What travels with the program. gpus: the types that the limits were fitted to. workloads: those of the cases,
+    with their batch sizes. most_gpus: of any case of another number of GPUs.
+    """
+
+    limits: Limits
+    gpus: tuple[str, ...]
+    workloads: dict[str, tuple[int, ...]]
+    most_gpus: int
+    errors: tuple[Tested, ...]
 
 
 def known(path: Path = PREDICTION_ERRORS_JSON) -> Known:
@@ -111,25 +109,9 @@ def model_error(found: Known, workload: str, source: Machine, target: Machine) -
     if workload not in found.workloads:
         return None
     unknown = sorted({source.gpu.name, target.gpu.name} - {*found.gpus})
-    tested = {(one.gpu, one.scale): one for one in found.errors if one.left_out == ("GPU type" if unknown else "mode")}
-    words = ", ".join(word for word in (gpu, scale) if word not in ("same GPU", "as many GPUs"))
-    rows = [tested.get((gpu, scale))]
-    if rows[0] is None or gpu == "another architecture":
-        rows = [tested.get((gpu, "as many GPUs"))] if gpu != "same GPU" else []
-        rows += [tested.get(("same GPU", scale))] if scale != "as many GPUs" else []
-    easier = tested.get(("same architecture", "as many GPUs"))
-    if gpu == "another architecture" and rows[0] and easier and easier.worst.log_error > rows[0].worst.log_error:
-        # A harder change never gets a smaller error than an easier one: few machines test it.
-        words += f", which one ratio alone tests ({rows[0].worst.error * 100:+.1f} %)"
-        rows[0] = easier
-    if unknown:
-        words += f"; with a whole GPU type left out, since {' and '.join(unknown)} has no records here"
-    if None in rows:
-        return None
-    found_rows = [row for row in rows if row is not None]
-    return ModelError(
-        value=sum(row.worst.log_error for row in found_rows),
-        cases=sum(row.cases for row in found_rows),
-        worst=tuple(row.worst for row in found_rows),
-        basis=words,
-    )
+    left_out: LeftOut = "GPU type" if unknown else "mode"
+    why = f"; with a whole GPU type left out, since {' and '.join(unknown)} has no records here" if unknown else ""
+    for one in found.errors:
+        if (one.gpu, one.scale, one.left_out) == (gpu, scale, left_out):
+            return ModelError(value=one.value, cases=one.cases, worst=one.worst, basis=one.basis + why)
+    return None

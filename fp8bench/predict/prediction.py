@@ -133,7 +133,7 @@ class Prediction(Labelled, Frozen):
 
 
 class Predictions(NamedTuple):
-    """Predictions, sorted by workload and by what a dollar is predicted to buy; those that cannot run are last.
+    """Predictions, sorted by what a dollar is predicted to buy; those that cannot run are last.
     omitted: measurements from which nothing can be predicted, with the reason.
     """
 
@@ -155,13 +155,13 @@ def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog
         raise UsageError(measured, f"See it with `fp8bench compare {key}`")
     rows = sorted(
         (_prediction(source, target, known, catalog, query) for source in there),
-        key=lambda row: (row.status != "predicted", row.workload, -(row.units_per_usd or row.throughput_per_s or 0.0)),
+        key=lambda row: (row.status != "predicted", -(row.units_per_usd or row.throughput_per_s or 0.0)),
     )
-    fewer = sorted({row.measured.world_size for row in rows if row.status == "predicted"} - {*range(gpus, 10**6)})
+    sizes = sorted({row.measured.world_size for row in rows if row.status == "predicted"})
+    fewer = " and ".join(str(size) for size in sizes if size < gpus)
     said = []
     if fewer and gpus > known.most_gpus:
-        had = " and ".join(map(str, fewer))
-        said.append(f"{gpus} GPUs are predicted from {had}: the model was tested on up to {known.most_gpus}")
+        said.append(f"{gpus} GPUs are predicted from {fewer}: the model was tested on up to {known.most_gpus}")
     if target.about_price:
         said.append(target.about_price)
     return Predictions(tuple(rows), sources.omitted, tuple(said))
@@ -199,8 +199,9 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
         "parts": step.parts,
         "assumed": step.assumed,
         "warnings": tuple(_warnings(row, source, target, error, known)),
+        **_numbers(row, source, step, error),
     }
-    return row.model_copy(update={**found, **_numbers(row, source, step, error)})
+    return row.model_copy(update=found)
 
 
 def unsupported(source: Source, target: Target) -> str | None:
@@ -244,7 +245,7 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
 def _share_of_peak(source: Source) -> float | None:
     """Return the model's FLOPs over what its GEMMs' time allows at the dense peaks; None if either is unknown."""
     work, gpu = source.work, source.machine.gpu
-    in_16_bits, in_fp8 = (work.by_category.get(category, 0.0) for category in ("gemm_bf16", "gemm_fp8"))
+    in_16_bits, in_fp8 = work.by_category.get("gemm_bf16", 0.0), work.by_category.get("gemm_fp8", 0.0)
     if (in_16_bits and gpu.dense_bf16_tflops is None) or (in_fp8 and gpu.dense_fp8_tflops is None):
         return None
     capacity = (in_16_bits * (gpu.dense_bf16_tflops or 0.0) + in_fp8 * (gpu.dense_fp8_tflops or 0.0)) * 1e12
@@ -267,13 +268,9 @@ def _numbers(row: Prediction, source: Source, step: Step, error: ModelError | No
             found[name] = formula(found["throughput_per_s"], by)
             found[of_range] = ends and (formula(ends[0], by), formula(ends[1], by))
 
+    even, reference = "break_even_usd_per_hour", row.measured.units_per_usd
     priced("units_per_usd", "units_per_usd_range", cost.units_per_usd, row.usd_per_hour)
-    priced(
-        "break_even_usd_per_hour",
-        "break_even_range_usd_per_hour",
-        cost.break_even_usd_per_hour,
-        row.measured.units_per_usd,
-    )
+    priced(even, "break_even_range_usd_per_hour", cost.break_even_usd_per_hour, reference)
     if "units_per_usd" in found:
         found["usd_per_million_units"] = cost.usd_per_million_units(found["units_per_usd"])
     return found

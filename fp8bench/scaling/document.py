@@ -137,13 +137,11 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
             for point in points:
                 if point.share_of_smallest_ci:
                     left.plot([point.world_size] * 2, [end * 100 for end in point.share_of_smallest_ci], color=shade)
-            base = next((one for one in reversed(points) if one.nodes == 1), None)
-            ahead = [row for row in projected if base and row.from_run_ids == base.run_ids]
-            if base and ahead:
-                start = (base.share_of_smallest or 1.0) * 100
-                where = [base.world_size, *(row.world_size for row in ahead)]
-                for end in (0, 1):
-                    shares = [start, *(start * row.share_of_one_node[end] for row in ahead)]
+            for base in (one for one in points if one.nodes == 1):
+                ahead = [row for row in projected if row.from_run_ids == base.run_ids]
+                where, start = [base.world_size, *(row.world_size for row in ahead)], base.share_of_smallest or 1.0
+                for end in (0, 1) if ahead else ():
+                    shares = [start * 100, *(start * row.share_of_one_node[end] * 100 for row in ahead)]
                     left.plot(where, shares, **{**looks, "linestyle": (0, (4, 2)), "markerfacecolor": "white"})
             for axes in right:
                 known = [one for one in points if one.final_loss is not None]

@@ -1,8 +1,8 @@
 """What limits kernels, from pairs of records whose answer is known; and what travels is of the committed records."""
 
 import pytest
-from predict.known import GPUS, gpu, one_source, records
-from prediction_errors import PAGE, committed, differ_in_memory, fitted, known, table, without
+from predict.known import GPUS, case_of, gpu, one_source, records
+from prediction_errors import PAGE, committed, completed, differ_in_memory, fitted, found_in, largest, without
 
 from fp8bench.predict.error import known as shipped
 from fp8bench.predict.step import Machine, seconds
@@ -61,9 +61,32 @@ def test_what_kernels_take_longer_is_told_a_second_of_what_they_hide(longer_ms, 
     assert fitted([(alone, together)]).beside_s == pytest.approx(beside_s)
 
 
+def shares(*errors):
+    return {(one.gpu, one.scale, one.left_out): one.share for one in completed(errors)}
+
+
+def test_two_changes_that_nothing_tests_together_add_up():
+    both = ("same architecture", "another number of GPUs", "mode")
+    alone = (case_of(error=0.2), case_of("same GPU", "another number of GPUs", error=0.05))
+    assert shares(*alone)[both] == pytest.approx(1.2 * 1.05 - 1)
+    assert shares(*alone, case_of(*both[:2], error=0.01))[both] == pytest.approx(0.01)
+
+
+def test_another_architecture_is_no_better_known_than_the_same():
+    ratio = case_of("another architecture", error=0.1, left_out="GPU type")
+    key = ("another architecture", "as many GPUs", "GPU type")
+    assert shares(ratio)[key] == pytest.approx(0.1)
+    assert shares(ratio, case_of(error=0.3, left_out="GPU type"))[key] == pytest.approx(0.3)
+    assert shares(ratio, case_of(error=0.3))[key] == pytest.approx(0.1)
+
+
+def test_the_largest_error_of_a_kind_counts_whichever_way_it_is():
+    (found,) = largest([case_of(error=0.1), case_of(error=-0.2)])
+    assert found.share == pytest.approx(0.25)
+
+
 @pytest.mark.slow
 def test_what_travels_and_what_the_page_shows_is_what_the_committed_records_give():
-    found, catalog = committed(ROOT / "results")
-    made = known(found, catalog)
+    made, shown = found_in(*committed(ROOT / "results"))
     assert made == shipped(), "run `make prediction-errors`"
-    assert table(made) in PAGE.read_text(), "run `make prediction-errors`"
+    assert shown in PAGE.read_text(), "run `make prediction-errors`"

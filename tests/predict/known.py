@@ -99,7 +99,8 @@ def case_of(gpu: GpuChange = "same architecture", scale: Scale = "as many GPUs",
         source="here", target="there", mode="baseline-bf16", execution="eager", workload="vit-huge", batch_size=64,
         predicted=1 + changes.pop("error", 0.1), measured=1.0,
     )  # fmt: skip
-    return Tested(**{"gpu": gpu, "scale": scale, "left_out": "mode", "cases": 1, "worst": case, **changes})
+    values = {"gpu": gpu, "scale": scale, "left_out": "mode", "value": case.log_error, "cases": 1, "worst": (case,)}
+    return Tested(**{**values, "basis": gpu, **changes})
 
 
 def what_is_known(*errors: Tested, **changes: Any) -> Known:

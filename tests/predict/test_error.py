@@ -31,27 +31,11 @@ def test_no_change_has_no_error_and_what_nothing_tests_has_none_that_is_known():
     assert error(what_is_known(case_of()), FAST, NARROW, "llm-1b") is None
 
 
-def test_two_changes_that_nothing_tests_together_add_up():
-    alone = (case_of(error=0.2), case_of(*SCALE, error=0.05))
-    found = error(what_is_known(*alone), FAST, machine("Narrow", gpus=2))
-    assert found.share == pytest.approx(1.2 * 1.05 - 1)
-    both = case_of("same architecture", "another number of GPUs", error=0.01)
-    assert error(what_is_known(*alone, both), FAST, machine("Narrow", gpus=2)).share == pytest.approx(0.01)
-
-
 def test_a_type_without_records_never_gets_the_error_of_types_that_have_some():
     found = what_is_known(case_of(error=0.04))
     assert error(found, FAST, NARROW).share == pytest.approx(0.04)
     assert error(found, FAST, OTHER) is None
     assert error(found, OTHER, FAST) is None
-
-
-def test_another_architecture_is_no_better_known_than_the_same():
-    ratio, easier = case_of(*ARCHITECTURE, error=0.1, left_out="GPU type"), case_of(error=0.3, left_out="GPU type")
-    assert error(what_is_known(ratio), FAST, OLD).share == pytest.approx(0.1)
-    found = error(what_is_known(ratio, easier), FAST, OLD)
-    assert found.share == pytest.approx(0.3)
-    assert "one ratio alone tests (+10.0 %)" in found.basis
 
 
 @pytest.mark.parametrize(
