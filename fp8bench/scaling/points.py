@@ -21,6 +21,7 @@ from fp8bench.pricing.choose import PriceQuery, choose, require_region, why_no_p
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, select
+from fp8bench.registry import workloads
 from fp8bench.report.written import workers
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
@@ -150,11 +151,12 @@ def scaled(
             there[one.latest.what.workload].add((one.latest.instance, one.latest.what.world_size))
     for figure in figures if plain else ():
         there[figure.workload].update((figure.instance, point.world_size) for point in figure.points)
-    if workload is not None and workload not in there and there:
-        raise unknown_name("workload", workload, sorted(there), "fp8bench list workloads")
-    if not there:
+    if workload is not None and workload.partition(",")[0] not in {*there, *workloads()}:
+        raise unknown_name("workload", workload, sorted({*there, *workloads()}), "fp8bench list workloads")
+    if not there or workload not in (None, *there):
+        of = f" of {workload}" if workload else ""
         remedy = "Run `fp8bench run` there, or name another instance or workload"
-        raise nothing_found(f"for {', '.join(options.instances)}{wanted.words}", results_dir, remedy, RUN)
+        raise nothing_found(f"for {', '.join(options.instances)}{of}{wanted.words}", results_dir, remedy, RUN)
     by_breadth = sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
     chosen = workload or by_breadth[0]
     others = ", ".join(sorted(there.keys() - {chosen}))

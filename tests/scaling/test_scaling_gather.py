@@ -21,6 +21,11 @@ def test_an_unknown_workload_has_its_nearest_even_among_names_that_only_records_
     assert "'llm-1b'" in refused.value.remedy
 
 
+def test_a_workload_of_the_registry_without_a_record_is_no_unknown_one():
+    with pytest.raises(UsageError, match="no record for p5 of vit-micro"):
+        gathered(figures=[series()], workload="vit-micro")
+
+
 @pytest.mark.parametrize(
     ("figures", "options"),
     [((), {}), ([series()], {"batch_size": 64}), ([series()], {"grad_accumulation": 4})],
