@@ -34,16 +34,18 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
         return " ".join(one if " " not in one else f"[{letters.of(one)}]" for one in point.marks if one not in common)
 
     unit, column = points[0].unit, doc.Rows(points).column
+    # Short enough for 80 columns; the heading says what is meant.
+    heading = f"Throughput of {found.workload} on nodes x {kinds}: {unit}/s a {kind}; faster than {REFERENCE}"
     columns = (
-        column(f"nodes x {kinds}", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word"),
+        column("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word"),
         column("instance", lambda p: p.instance, "word"),
         column("batch", lambda p: number(p.batch_size, "d")),
         column("micro-batches", lambda p: number(p.grad_accumulation, "d")),
         column("mode", lambda p: p.variant_label, "word"),
-        column(f"{unit}/s/{kind}", _rate, "interval"),
-        column("left of smallest", _share, "interval"),
-        column(f"vs {REFERENCE}", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), "interval"),
-        column(f"USD/billion {unit}", _usd, "interval"),
+        column(f"per {kind}", _rate, "interval"),
+        column("left", _share, "interval"),
+        column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), "interval"),
+        column("USD/billion", _usd, "interval"),
         column("final loss", _loss),
         column("notes", marks, "note"),
     )
@@ -53,7 +55,7 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     ]
     table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(
-        [doc.Heading(f"Throughput of {found.workload} by number of {kinds}"), table],
+        [doc.Heading(heading), table],
         [*([doc.Note(f"Every row: {', '.join(common)}.")] if common else []), *map(doc.Note, letters.lines())],
         [*map(doc.Note, notes)],
         *(_projected(ahead) if ahead.rows else ()),
@@ -89,7 +91,7 @@ def _usd(point: Point) -> str:
 
 def _loss(point: Point) -> str:
     beyond = point.final_loss_vs_reference
-    return number(point.final_loss, ".3f") + ("" if beyond is None else f" ({beyond:+z.3f})")
+    return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
 
 
 def _projected(found: Projections) -> list[list[doc.Part]]:
