@@ -8,7 +8,6 @@
 # make overhead  what measuring costs: the tool's loop against a bare loop (a benchmark: needs an idle machine)
 # make simulate  coverage, false verdicts and power of the intervals on simulated hosts (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
-# make published  write the records of results/published/ from the figures in configs/published-throughput.yaml
 # make records  measure on this machine's GPUs what the README, the docs and the claims show (benchmarks/remeasure.yaml)
 # make tables  make the tables of the README and the docs, and docs/claims.md, again from the records
 # make all     check and test-all, as in CI
@@ -22,7 +21,7 @@ SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
 # The tests start hundreds of processes, and each would compile the package and pytest's asserts again.
 test test-quick test-all faults: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench install test test-quick test-all faults check overhead simulate prediction-errors published records tables all clean
+.PHONY: bench install test test-quick test-all faults check overhead simulate prediction-errors records tables all clean
 
 bench: install
 	$(BIN)/fp8bench run
@@ -63,9 +62,6 @@ simulate: $(INSTALLED)
 
 prediction-errors: $(INSTALLED)
 	$(BIN)/python benchmarks/prediction_errors.py
-
-published: $(INSTALLED)
-	$(BIN)/python benchmarks/published_throughput.py
 
 records: install
 	$(BIN)/python benchmarks/remeasure.py

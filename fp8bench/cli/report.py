@@ -10,18 +10,15 @@ from fp8bench.cli import names
 from fp8bench.cli.options import ResultsDir, Strict, choice, option, switch
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection, of_one_workload
-from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run import Gathered, gather
 from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import MILLION, PLOTS, by_run, charts
+from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.records.select import Measurement
 from fp8bench.report.page import picture
-from fp8bench.report.page.page import Section, render
+from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
-from fp8bench.schema.instance import Catalog
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
@@ -44,10 +41,6 @@ def report(
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
     ] = None,
-    predict: Annotated[
-        list[str] | None,
-        option("INSTANCE", "Also predict this instance from the rows, apart from them. Repeatable.", names.instances),
-    ] = None,
     selection: Selection = Selection(),
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
@@ -55,8 +48,6 @@ def report(
     units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
     _require_free(path, force)
-    if predict and plot is not None:
-        raise UsageError("--predict applies to the page; a plot draws measurements only", "Omit --predict, or --plot")
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
@@ -71,9 +62,8 @@ def report(
     if all(row.status != "ok" for row in found.comparison.rows):
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
-        sections = _predicted(predict, found, options, catalog) if predict else ()
         bought = options.purchase.replace("_", " ")
-        made = page(found.comparison, found.rounds, date.today(), bought, units, sections)
+        made = page(found.comparison, found.rounds, date.today(), bought, units)
         _write(path, render(made), force)
     else:
         _draw(found, plot, path, force, units)
@@ -120,14 +110,6 @@ def _write(path: Path, text: str, force: bool) -> None:
         raise UsageError(f"{path} exists", REPLACE) from error
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
-
-
-def _predicted(instances: list[str], found: Gathered, options: CompareOptions, catalog: Catalog) -> tuple[Section, ...]:
-    from fp8bench.cli.report_predicted import predicted
-
-    rows = [row for row in found.comparison.rows if (row.status, row.source) == ("ok", "measured")]
-    measured = [Measurement(by_run(found.rounds, row)) for row in rows]
-    return (predicted(instances, measured, options, catalog),)
 
 
 def _draw(found: Gathered, plot: str | None, path: Path, force: bool, units: float | None) -> None:

@@ -2,30 +2,76 @@
 shows them.
 
 A prediction is not a record: it is not kept, and no comparison takes it. Its range is the interval of the measurement
-widened by the model's error (`model_error`) on the logarithmic scale. If no communication was measured, the lower end
-also assumes that all communication may be hidden.
+widened by the model's error (`error`) on the logarithmic scale. If no communication was measured, the lower end also
+assumes that all communication may be hidden.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from fp8bench.predict.limits import Limits
-from fp8bench.predict.model_error import Case, ModelError, change, model_error, speaking_for
+from fp8bench.kinds.kind import Labelled
+from fp8bench.launch.forecast import too_old
+from fp8bench.predict.error import Known, ModelError, model_error
 from fp8bench.predict.source import Source, Sources
-from fp8bench.predict.step import Part, Step, predict, share_of_peak
-from fp8bench.predict.target import Target, memory_warning, unsupported
+from fp8bench.predict.step import Machine, Part, Step, predict
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, of_used
-from fp8bench.schema.config import mode_label
+from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
+from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.instance import Catalog, Instance
+from fp8bench.schema.machine import GIB, gib
 
 Range = tuple[float, float]
+
+FP8_UNITS = (8, 9)
+RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
+"""The first and the last compute capability on which a recipe runs as it is measured: on Blackwell, Transformer Engine
+computes block scaling by mxfp8.
+"""
+
+NEARLY_FULL = 0.95
+"""The share of the GPU's memory from which a prediction warns: the measured peak counts only torch's allocator."""
+
+
+class Target(NamedTuple):
+    """The machine that a prediction is for. paid: the price of the GPUs that are used; None if no price is known.
+    about_price: why no price is known, or whose price it is; empty if it is the instance's own.
+    """
+
+    instance: Instance
+    machine: Machine
+    paid: Share | None
+    about_price: str = ""
+
+
+def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQuery) -> Target:
+    """Return the target. gpus: how many of the instance's GPUs train; None means all. Raises UsageError if the
+    instance's GPU is unknown, or if it has fewer GPUs than requested.
+    """
+    key = instance.key
+    gpu = catalog.gpus.get(instance.gpu or "")
+    if gpu is None or instance.gpu_count < 1:
+        what = f"{key} has {instance.gpu!r}, of which" if instance.gpu else f"{key} has no known GPU, so"
+        raise UsageError(
+            f"{what} neither dense_bf16_tflops nor memory_bandwidth_gb_s is known",
+            "Name an instance of `configs/instances.yaml` whose GPU is listed",
+        )
+    if gpus is not None and gpus > instance.gpu_count:
+        raise UsageError(
+            f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted",
+            f"Give --gpus {instance.gpu_count} or less",
+        )
+    used = gpus or instance.gpu_count
+    paid = of_used(instance, gpu.name, used, catalog, query)
+    about = why_no_price(key, instance, query) if paid is None else ""
+    if paid is not None and paid.instance != key:
+        about = f"no price of {key} is known: {paid} stand in for it"
+    return Target(instance, Machine(gpu, used), paid, about)
 
 
 class Measured(Frozen):
@@ -43,7 +89,7 @@ class Measured(Frozen):
     run_ids: tuple[str, ...]
 
 
-class Prediction(Frozen):
+class Prediction(Labelled, Frozen):
     """A prediction in SI units; the names are the keys of `predict --format json`. Null means unknown. A range is not a
     95 % interval: see `ModelError`. usd_per_hour: the price of the GPUs that are used, which is price_share of the
     price of the instance price_share_of (null: the complete target instance). break_even_usd_per_hour: the price at
@@ -85,14 +131,9 @@ class Prediction(Frozen):
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @property
-    def mode_label(self) -> str:
-        """The mode with its recipe, e.g. `te-fp8:delayed`."""
-        return mode_label(self.mode, self.recipe)
 
-
-class Predictions(Frozen):
-    """Predictions, sorted by workload and by what a dollar is predicted to buy; those that cannot run are last.
+class Predictions(NamedTuple):
+    """Predictions, sorted by what a dollar is predicted to buy; those that cannot run are last.
     omitted: measurements from which nothing can be predicted, with the reason.
     """
 
@@ -101,10 +142,8 @@ class Predictions(Frozen):
     warnings: tuple[str, ...] = ()
 
 
-def predictions(
-    sources: Sources, target: Target, cases: Sequence[Case], limits: Limits, catalog: Catalog, query: PriceQuery
-) -> Predictions:
-    """Return the predictions of each source. limits: of kinds of kernels. query: for the measured machine's own price.
+def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Predictions:
+    """Return the predictions of each source. query: for the measured machine's own price.
 
     Raises UsageError if the target is the machine that was measured, or if the catalogue lacks a figure that a
     prediction needs.
@@ -114,64 +153,85 @@ def predictions(
     if not there:
         measured = f"{key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
         raise UsageError(measured, f"See it with `fp8bench compare {key}`")
-    rows = [_prediction(source, target, cases, limits, catalog, query) for source in there]
-    ranked = sorted(
-        rows,
-        key=lambda row: (row.status != "predicted", row.workload, -(row.units_per_usd or row.throughput_per_s or 0.0)),
+    rows = sorted(
+        (_prediction(source, target, known, catalog, query) for source in there),
+        key=lambda row: (row.status != "predicted", -(row.units_per_usd or row.throughput_per_s or 0.0)),
     )
-    warnings = tuple(_about_all(ranked, target, cases))
-    return Predictions(rows=tuple(ranked), omitted=sources.omitted, warnings=warnings)
+    sizes = sorted({row.measured.world_size for row in rows if row.status == "predicted"})
+    fewer = " and ".join(str(size) for size in sizes if size < gpus)
+    said = []
+    if fewer and gpus > known.most_gpus:
+        said.append(f"{gpus} GPUs are predicted from {fewer}: the model was tested on up to {known.most_gpus}")
+    if target.about_price:
+        said.append(target.about_price)
+    return Predictions(tuple(rows), sources.omitted, tuple(said))
 
 
-def _prediction(
-    source: Source, target: Target, cases: Sequence[Case], limits: Limits, catalog: Catalog, query: PriceQuery
-) -> Prediction:
-    record, what, paid = source.record, source.record.what, target.paid
+def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Prediction:
+    record, machine, paid = source.record, target.machine, target.paid
+    shared = paid is not None and (paid.share < 1 or paid.instance != target.instance.key)
     row = made_of(
         Prediction,
-        what,
+        record.what,
         status="predicted",
         instance=target.instance.key,
-        gpu=target.gpu.name,
-        world_size=target.machine.gpus,
+        gpu=machine.gpu.name,
+        world_size=machine.gpus,
         execution=record.execution,
         attention=record.attention,
-        unit=record.summary.unit if record.summary else "units",
+        unit=source.summary.unit,
         usd_per_hour=paid.usd_per_hour if paid else None,
         price_as_of=paid.price.as_of if paid else None,
         price_source=paid.price.source if paid else None,
-        price_share=target.share,
-        price_share_of=paid.instance if paid and (paid.share < 1 or paid.instance != target.instance.key) else None,
+        price_share=paid.share if paid else machine.gpus / target.instance.gpu_count,
+        price_share_of=paid.instance if paid and shared else None,
         measured=_measured(source, catalog, query),
     )
     why = unsupported(source, target)
     if why is not None:
         return row.model_copy(update={"status": "unsupported", "reason": why})
-    step = predict(source.work, source.machine, target.machine, limits)
+    step = predict(source.work, source.machine, machine, known.limits)
     # No record of a GPU tells how fast another host is.
-    tests = speaking_for(cases, source.machine, target.machine)
-    error = None if source.host_bound else model_error(tests, change(source.machine, target.machine))
+    error = None if source.host_bound else model_error(known, row.workload, source.machine, machine)
     found = {
-        "gemm_share_of_peak": share_of_peak(source.work, source.machine),
+        "gemm_share_of_peak": _share_of_peak(source),
         "model_error": error,
         "parts": step.parts,
         "assumed": step.assumed,
-        "warnings": tuple(_row_warnings(source, target, error)),
+        "warnings": tuple(_warnings(row, source, target, error, known)),
+        **_numbers(row, source, step, error),
     }
-    return row.model_copy(update={**found, **_numbers(row, source, step, error)})
+    return row.model_copy(update=found)
+
+
+def unsupported(source: Source, target: Target) -> str | None:
+    """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
+    gpu, evidence = target.machine.gpu, source.record.evidence
+    if ((evidence and evidence.fp8) or source.profile.has_fp8_gemm) and gpu.capability < FP8_UNITS:
+        return f"{gpu.name} has no fp8 units, which take {too_old(gpu, FP8_UNITS)}"
+    entry = modes().get(source.record.what.mode)
+    first, last = RECIPES.get(source.label, (None, None))
+    for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
+        if least is not None and gpu.capability < least:
+            return f"{source.label} needs {too_old(gpu, least)}"
+    if last is not None and gpu.capability > last:
+        return f"{source.label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
+    peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
+    if peak is not None and there is not None and peak > there * GIB:
+        return f"it needs {gib(peak)} of each GPU, and {gpu.name} has {there:g}: predict a smaller batch"
+    return None
 
 
 def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
-    record = source.record
-    instance = catalog.instances.get(record.instance)
-    machine = record.machine.id if record.machine else None
-    paid = of_used(instance, source.machine.gpu, source.machine.gpus, catalog, replace(query, machine=machine))
-    throughput = source.units_per_step / source.step_s
+    record, machine = source.record, source.machine
+    query = replace(query, machine=record.machine.id if record.machine else None)
+    paid = of_used(catalog.instances.get(record.instance), machine.gpu.name, machine.gpus, catalog, query)
+    throughput = source.summary.units_per_step / source.step_s
     usd = paid.usd_per_hour if paid else None
     return Measured(
         instance=record.instance,
-        gpu=source.machine.gpu,
-        world_size=source.machine.gpus,
+        gpu=machine.gpu.name,
+        world_size=machine.gpus,
         step_time_s=source.step_s,
         step_time_ci_s=source.interval_s,
         throughput_per_s=throughput,
@@ -182,77 +242,63 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
     )
 
 
+def _share_of_peak(source: Source) -> float | None:
+    """Return the model's FLOPs over what its GEMMs' time allows at the dense peaks; None if either is unknown."""
+    work, gpu = source.work, source.machine.gpu
+    in_16_bits, in_fp8 = work.by_category.get("gemm_bf16", 0.0), work.by_category.get("gemm_fp8", 0.0)
+    if (in_16_bits and gpu.dense_bf16_tflops is None) or (in_fp8 and gpu.dense_fp8_tflops is None):
+        return None
+    capacity = (in_16_bits * (gpu.dense_bf16_tflops or 0.0) + in_fp8 * (gpu.dense_fp8_tflops or 0.0)) * 1e12
+    return work.flops / capacity if work.flops and capacity else None
+
+
 def _numbers(row: Prediction, source: Source, step: Step, error: ModelError | None) -> dict[str, Any]:
-    units = source.units_per_step / source.machine.gpus * row.world_size
-    step_range = _range_s(source, step, error)
-    throughput = units / step.step_s
-    found: dict[str, Any] = {
-        "step_time_s": step.step_s,
-        "step_time_range_s": step_range,
-        "throughput_per_s": throughput,
-    }
-    ends = (units / step_range[1], units / step_range[0]) if step_range else None
-    found["throughput_range_per_s"] = ends
-    if row.usd_per_hour:
-        usd = row.usd_per_hour
-        found["units_per_usd"] = cost.units_per_usd(throughput, usd)
+    units = source.summary.units_per_step / source.machine.gpus * row.world_size
+    found: dict[str, Any] = {"step_time_s": step.step_s, "throughput_per_s": units / step.step_s}
+    ends: Range | None = None
+    if error is not None:
+        low, high = source.interval_s or (source.step_s, source.step_s)
+        off = math.exp(error.value)
+        least_s, most_s = step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
+        ends = units / most_s, units / least_s
+        found |= {"step_time_range_s": (least_s, most_s), "throughput_range_per_s": ends}
+
+    def priced(name: str, of_range: str, formula: Any, by: float | None) -> None:
+        if by:
+            found[name] = formula(found["throughput_per_s"], by)
+            found[of_range] = ends and (formula(ends[0], by), formula(ends[1], by))
+
+    even, reference = "break_even_usd_per_hour", row.measured.units_per_usd
+    priced("units_per_usd", "units_per_usd_range", cost.units_per_usd, row.usd_per_hour)
+    priced(even, "break_even_range_usd_per_hour", cost.break_even_usd_per_hour, reference)
+    if "units_per_usd" in found:
         found["usd_per_million_units"] = cost.usd_per_million_units(found["units_per_usd"])
-        found["units_per_usd_range"] = _both(ends, lambda one: cost.units_per_usd(one, usd))
-    reference = row.measured.units_per_usd
-    if reference:
-        found["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(throughput, reference)
-        found["break_even_range_usd_per_hour"] = _both(ends, lambda one: cost.break_even_usd_per_hour(one, reference))
     return found
 
 
-def _both(ends: Range | None, of: Any) -> Range | None:
-    return None if ends is None else (of(ends[0]), of(ends[1]))
-
-
-def _range_s(source: Source, step: Step, error: ModelError | None) -> Range | None:
-    """Return the range of the step; None if nothing tests the model for such a change: its error is then unknown."""
-    if error is None:
-        return None
-    low, high = source.interval_s or (source.step_s, source.step_s)
-    off = math.exp(error.value)
-    return step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
-
-
-def _row_warnings(source: Source, target: Target, error: ModelError | None) -> list[str]:
-    said = [*filter(None, [memory_warning(source, target)])]
+def _warnings(row: Prediction, source: Source, target: Target, error: ModelError | None, known: Known) -> Sequence[str]:
+    said, gpu = [], target.machine.gpu
+    peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
+    if peak is None or there is None:
+        said.append("whether it fits into memory is unknown")
+    elif peak > NEARLY_FULL * there * GIB:
+        said.append(f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit")
     if source.interval_s is None:
         said.append("too few steps were measured for an interval of their own")
     elif len(source.measurement.rounds) == 1:
         said.append("one process was measured, and its interval does not apply to the next one")
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}
-    doubted = sorted(used.intersection(target.gpu.doubtful)) if source.machine.gpu != target.gpu.name else []
+    doubted = sorted(used.intersection(gpu.doubtful)) if source.machine.gpu.name != gpu.name else []
     if doubted:
-        said.append(f"doubtful in the catalogue: {', '.join(doubted)} of {target.gpu.name}")
+        said.append(f"doubtful in the catalogue: {', '.join(doubted)} of {gpu.name}")
+    batches = known.workloads.get(row.workload, ())
     if source.host_bound:
         said.append("no range: its GPU waited for its host, and the speed of another host is not known")
-    elif error is None:
+    if not batches and error is None:
+        cases = ", ".join(f"{name} at batch {' and '.join(map(str, of))}" for name, of in known.workloads.items())
+        said.append(f"no range: untested for {row.workload}, since all cases of the model's error are {cases}")
+    elif error is None and not source.host_bound:
         said.append("no range: no record of a second machine tests such a change")
+    elif error is not None and error.cases and row.batch_size not in batches:
+        said.append(f"untested at batch {row.batch_size}: the cases are at {' and '.join(map(str, batches))}")
     return said
-
-
-def _about_all(rows: Sequence[Prediction], target: Target, cases: Sequence[Case]) -> list[str]:
-    predicted = [row for row in rows if row.status == "predicted"]
-    more = [row for row in predicted if row.world_size > row.measured.world_size]
-    most = max((max(case.gpus) for case in cases if case.counted and case.change.scale != "as many GPUs"), default=1)
-    said = []
-    if more and target.machine.gpus > most:
-        had = " and ".join(map(str, sorted({row.measured.world_size for row in more})))
-        tested = f"the model was tested on up to {most}" if most > 1 else "no record tests more than one"
-        said.append(f"{target.machine.gpus} GPUs are predicted from {had}: {tested}")
-    untested = sorted({row.gpu for row in predicted if row.model_error and not _tested(row, cases)})
-    if untested:
-        said.append(f"no prediction of a {' or '.join(untested)} was ever compared with a measurement")
-    if target.about_price:
-        said.append(target.about_price)
-    return said
-
-
-def _tested(row: Prediction, cases: Sequence[Case]) -> bool:
-    if row.gpu == row.measured.gpu:
-        return True
-    return any(row.gpu in case.machines for case in cases if case.counted)

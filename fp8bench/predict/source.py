@@ -4,20 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from fp8bench.kinds.run.unit_cost import unit_time
-from fp8bench.predict.machine import Machine, machine
-from fp8bench.predict.work import Work
+from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
+from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import split_variant, suffix
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.rank import starved
-from fp8bench.schema.record import Record
+from fp8bench.schema.rank import Profile, starved
+from fp8bench.schema.record import Record, Summary
 
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
+Whole = Callable[[Record], Record]
 
 
 @dataclass(frozen=True)
@@ -26,6 +23,8 @@ class Source:
 
     measurement: Measurement
     record: Record
+    profile: Profile
+    summary: Summary
     machine: Machine
 
     @property
@@ -34,47 +33,35 @@ class Source:
         return self.record.what.mode_label
 
     @cached_property
-    def estimate(self) -> "Estimate | None":
-        """Seconds per unit, with the interval over rounds; None without samples."""
-        found = unit_time(self.measurement)
-        return found.by_elapsed if found else None
-
-    @cached_property
-    def step_s(self) -> float:
-        """Elapsed time over steps, the mean over rounds: the middle of `estimate`, without a bootstrap."""
+    def time(self) -> UnitTime:
         found = unit_time(self.measurement)
         if found is None:
             raise ValueError("a source has samples")
-        return fmean(map(fmean, found.processes)) * self.units_per_step
+        return found
 
-    @property
-    def host_bound(self) -> bool:
-        """Whether the GPU waited for its host."""
-        profile = self.record.profile
-        return profile is not None and bool(starved(profile.idle_share(self.step_s)))
-
-    @property
-    def units_per_step(self) -> int:
-        """Units that a step processes on all GPUs together."""
-        return self.record.summary.units_per_step if self.record.summary else 0
+    @cached_property
+    def step_s(self) -> float:
+        """Elapsed time over steps, the mean over rounds."""
+        return fmean(map(fmean, self.time.processes)) * self.summary.units_per_step
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """The 95 % interval of the measured step, in seconds."""
-        found = self.estimate and self.estimate.interval
-        return (found[0] * self.units_per_step, found[1] * self.units_per_step) if found else None
+        return self.time.step_time_s(self.summary.units_per_step)[1]
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the GPU waited for its host."""
+        return bool(starved(self.profile.idle_share(self.step_s)))
 
     @property
     def work(self) -> Work:
         """What one GPU does in a step."""
-        record, profile, summary = self.record, self.record.profile, self.record.summary
-        if profile is None or summary is None:
-            raise ValueError("a source was profiled")
-        flops = summary.flops_per_step
+        record, flops = self.record, self.summary.flops_per_step
         return Work(
             step_s=self.step_s,
-            by_category=profile.by_category,
-            nccl_s=profile.nccl_s,
+            by_category=self.profile.by_category,
+            nccl_s=self.profile.nccl_s,
             host_bound=self.host_bound,
             tokens=tokens_of(record.fingerprint.get("sizes") or {}),
             sequences=record.what.batch_size,
@@ -102,29 +89,25 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
     return (image // patch) ** 2 + bool(sizes.get("class_token", True))
 
 
-def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record], Record]) -> Source:
+def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
     """Return the source that a measurement gives, with the profile of the round nearest to the measurement's step time.
 
     Raises UsageError, which says what is missing, if nothing can be predicted from it. whole: returns a record with its
     sections.
     """
     latest = measurement.latest
-    name = f"{latest.instance}:{latest.what.mode}"
+    config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
     if latest.status != "ok":
         raise UsageError(f"{name} is {latest.status}", f"See why with `fp8bench compare {latest.instance}`")
-    if latest.config is None or latest.environment is None:
+    if config is None or latest.environment is None:
         raise UsageError(f"{name} is a {latest.source} figure, which has no profile", "Name a measured record")
-    if latest.config.device == "cpu":
+    if config.device == "cpu":
         raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
-    if latest.config.nodes > 1:
-        raise UsageError(f"{name} ran on {latest.config.nodes} nodes, whose network no figure here covers", _ONE_HOST)
-    rounds = tuple(map(whole, measurement.rounds))
-    profiled = [record for record in rounds if record.profile is not None and record.summary is not None]
-    if not profiled:
+    if config.nodes > 1:
         raise UsageError(
-            f"{name} was recorded without a profile",
-            f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`",
+            f"{name} ran on {config.nodes} nodes, whose network no figure here covers", "Name a record of one host"
         )
+    rounds = tuple(map(whole, measurement.rounds))
     gpu = catalog.gpu_by_product(latest.environment.device_name)
     if gpu is None:
         raise UsageError(
@@ -132,13 +115,14 @@ def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record],
             "bandwidth are unknown",
             "Name a record of a GPU that `fp8bench list instances` lists",
         )
-    together = Measurement(rounds, measurement.stopped)
-    any_round = Source(together, profiled[-1], machine(gpu, latest.config.world_size))
-    nearest = min(profiled, key=lambda record: abs(_step_s(record) - any_round.step_s))
-    return Source(together, nearest, any_round.machine)
-
-
-_ONE_HOST = "Name a record of one host"
+    machine, together = Machine(gpu, config.world_size), Measurement(rounds, measurement.stopped)
+    found = [Source(together, one, one.profile, one.summary, machine) for one in rounds if one.profile and one.summary]
+    if not found:
+        raise UsageError(
+            f"{name} was recorded without a profile",
+            f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`",
+        )
+    return min(found, key=lambda one: abs(one.summary.step_time_s - one.step_s))
 
 
 @dataclass(frozen=True)
@@ -168,7 +152,7 @@ def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
     return chosen
 
 
-def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Callable[[Record], Record]) -> Sources:
+def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Whole) -> Sources:
     """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
     found, refused = [], []
     for measurement in measurements:
@@ -180,7 +164,3 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Callab
         # The error of a measurement that ran without a profile says more than the error of one that did not run.
         raise next((one for one in refused if "profile" in one.what), refused[0])
     return Sources(tuple(found), tuple(f"omitted: {error.what}" for error in refused))
-
-
-def _step_s(record: Record) -> float:
-    return record.summary.step_time_s if record.summary else 0.0

@@ -3,43 +3,31 @@
 Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, Communications of
 the ACM 2009), with the figures that datasheets give for both GPUs:
 
-- GEMMs scale with the dense peak of their type. So they keep the share of the peak that was measured.
-- Norms, activations, casts, copies and the optimizer scale partly with memory bandwidth and partly with the SMs, their
-  number and clock; attention scales also with the dense peak. The parts were measured on GPUs that differ only in
-  memory (`limits`, `pairs`).
+- GEMMs scale with the dense peak of their type: they keep the share of the peak that was measured.
+- Other kernels need time for DRAM and time for the SMs (their L2, launches, arithmetic), which add up:
+  gigabytes / bandwidth + SM cycles / (SMs x clock). How much of each a kind needs was fitted to an H100 and an H200,
+  which differ only in memory (`Limits`). Attention also has tensor-core operations, which scale with the dense peak.
 - Communication scales with the links. A ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each link
-  (Patarasuk & Yuan, 2009). The share that was hidden behind other kernels stays hidden, as far as there is work to hide
-  it. Those kernels take longer for each second that they hide, as one GPU compared with several shows (`pairs`).
-- What no rule covers is carried over: idle time, which is the host's and the gaps between kernels, and other kernels.
+  (Patarasuk & Yuan, 2009). What was hidden behind other kernels stays hidden, as far as there is work to hide it. Those
+  kernels take longer for each second that they hide.
+- What no rule covers is carried over: idle time, and other kernels.
 
-No rule covers what a machine's clocks do under its power limit, how well a library's kernels suit another GPU, and how
-caches serve it. These are the model's error, which is found by predicting machines that were measured
-(`predict.model_error`).
+What clocks do under a power limit, which kernels a library chooses and what caches hold is the model's error (`error`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from fp8bench.predict.assumed import assumed, per_cent
-from fp8bench.predict.limits import Limits
-from fp8bench.predict.machine import Machine
-from fp8bench.predict.work import Work, shares_of
+from pydantic import Field
+
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import Gpu
 from fp8bench.schema.rank import Category
 
-Rule = Literal[
-    "dense bf16 peak",
-    "dense fp8 peak",
-    "memory and SMs",
-    "memory, SMs and peak",
-    "links",
-    "carried over",
-]
-
 PartName = Category | Literal["idle"]
-
-RULES: dict[Category, Rule] = {
+RULES: dict[Category, str] = {
     "gemm_fp8": "dense fp8 peak",
     "gemm_bf16": "dense bf16 peak",
     "gemm_fp32": "carried over",
@@ -61,12 +49,112 @@ AFTER: tuple[PartName, ...] = ("optimizer", "nccl")
 BOTH_DIRECTIONS = 2
 """The NVLink bandwidth in datasheets is the sum of its directions."""
 
+BYTES_A_GRADIENT = 4
+"""The gradients of float32 weights, which every mode keeps: NCCL's kernels in the records add up float32."""
+
+FLOPS_A_WEIGHT_AND_TOKEN = 6
+"""Operations of forward and backward (Kaplan et al., Scaling laws for neural language models, 2020)."""
+
+ATTENTION_FLOPS_A_BYTE = 14 / 24
+"""Operations per byte and token; half of it for causal attention. Over n tokens a flash kernel makes 14 n^2 d
+operations a head, forward and backward (Dao, FlashAttention-2, 2023), and moves at least 24 n d bytes in 16 bits.
+"""
+
+
+class Machine(NamedTuple):
+    """GPUs of one host that train together, with the catalogue's figures of one of them."""
+
+    gpu: Gpu
+    gpus: int
+
+    def figure(self, field: str) -> float:
+        """Return a figure of the catalogue. Raises UsageError if the catalogue has none."""
+        value: float | None = getattr(self.gpu, field)
+        if value is None:
+            only_alone = field == "nvlink_gb_s"
+            raise UsageError(
+                f"{field} of {self.gpu.name} is not known, and a prediction needs it",
+                f"{'Give --gpus 1' if only_alone else 'Name another instance'}, or give the figure in the catalogue "
+                "with its source",
+            )
+        return value
+
+
+class Amounts(Frozen):
+    """What all kernels of a kind need; only the ratio of the two matters. sm_gcycles: billions of cycles of an SM."""
+
+    dram_gb: float = Field(ge=0)
+    sm_gcycles: float = Field(ge=0)
+
+
+class Limits(Frozen):
+    """kinds: what each kind of kernel needs; DRAM alone if nothing is known. beside_s: by how many seconds kernels take
+    longer for each second of communication that they hide.
+    """
+
+    kinds: Mapping[Category, Amounts] = Field(default_factory=dict)
+    beside_s: float = Field(default=0.0, ge=0)
+
+
+def seconds(amounts: Amounts, machine: Machine, flops_a_byte: float = 0.0) -> float:
+    """Return the seconds for these amounts. flops_a_byte: of the tensor cores. Raises UsageError as `figure`."""
+    needed_s = amounts.dram_gb / machine.figure("memory_bandwidth_gb_s")
+    if amounts.sm_gcycles:
+        needed_s += amounts.sm_gcycles * 1e3 / (machine.figure("sm_count") * machine.figure("sm_clock_mhz"))
+    if flops_a_byte:
+        needed_s += amounts.dram_gb * flops_a_byte / (machine.figure("dense_bf16_tflops") * 1e3)
+    return needed_s
+
+
+@dataclass(frozen=True)
+class Work:
+    """One GPU's step as measured, in seconds. by_category: from the profile; its `nccl` is exposed communication only.
+    nccl_s: all communication. host_bound: whether the GPU waits for its host. tokens: of a sequence. causal: whether no
+    token sees a later one. flops: operations of one GPU's step. None means unknown.
+    """
+
+    step_s: float
+    by_category: Mapping[Category, float]
+    nccl_s: float = 0.0
+    host_bound: bool = False
+    tokens: int | None = None
+    sequences: int | None = None
+    flops: float | None = None
+    causal: bool = False
+
+    @property
+    def busy_s(self) -> float:
+        """Time in which at least one kernel ran."""
+        return sum(self.by_category.values())
+
+    @property
+    def idle_s(self) -> float:
+        """Time in which nothing ran; 0 if profiled steps were busier than timed ones."""
+        return max(0.0, self.step_s - self.busy_s)
+
+    @property
+    def hidden_s(self) -> float:
+        """Communication that other kernels hid."""
+        return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
+
+    @property
+    def attention_flops_a_byte(self) -> float:
+        """Attention's tensor-core operations per byte; 0 if the number of tokens is unknown."""
+        return ATTENTION_FLOPS_A_BYTE * (self.tokens or 0) / (2 if self.causal else 1)
+
+    @property
+    def gradient_bytes(self) -> float | None:
+        """Bytes of all weights' gradients, estimated from the operations of a step: 6 for each weight and token."""
+        if self.flops is None or self.tokens is None or self.sequences is None:
+            return None
+        return BYTES_A_GRADIENT * self.flops / (FLOPS_A_WEIGHT_AND_TOKEN * self.tokens * self.sequences)
+
 
 class Part(Frozen):
     """One kind of work of a step. ratio: predicted over measured seconds; None if no rule applies."""
 
     name: PartName
-    rule: Rule
+    rule: str
     measured_s: float
     predicted_s: float
     ratio: float | None = None
@@ -84,18 +172,27 @@ class Step(Frozen):
 
 
 def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -> Step:
-    """Predict the step on the target. limits: what limits kinds of kernels. Raises UsageError, with the name of the
-    field, if the catalogue lacks a figure that the prediction needs.
+    """Predict the step on the target. Raises UsageError, with the name of the field, if the catalogue lacks a figure
+    that the prediction needs.
     """
-    alone = _without_communication(work, limits)
-    parts = [
-        _scaled(category, seconds, alone[category], _ratio(category, seconds, work, measured_on, target, limits))
-        for category, seconds in sorted(work.by_category.items(), key=lambda item: -item[1])
-        if category != "nccl"
-    ]
-    shared = _communication(work, measured_on, target, sum(part.predicted_s for part in parts))
-    parts = _beside(parts, shared.hidden_s * limits.beside_s)
-    parts += [shared.part] if shared.part.measured_s or shared.part.predicted_s else []
+    beside_s = sum(measured_s for category, measured_s in work.by_category.items() if category not in AFTER)
+    # Without the communication that they hid, kernels are shorter.
+    alone = max(0.0, 1 - work.hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
+    ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in work.by_category if kind != "nccl"}
+    kernels = {
+        kind: work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
+        for kind, ratio in sorted(ratios.items(), key=lambda item: -work.by_category[item[0]])
+    }
+    shared, hidden_s, may_be_hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
+    beside_s = sum(predicted_s for kind, predicted_s in kernels.items() if kind not in AFTER)
+    longer = 1 + hidden_s * limits.beside_s / beside_s if beside_s else 1.0
+    parts = []
+    for kind, predicted_s in kernels.items():
+        measured_s, there_s = work.by_category[kind], predicted_s * (1.0 if kind in AFTER else longer)
+        shown = None if ratios[kind] is None or not measured_s else there_s / measured_s
+        parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured_s, predicted_s=there_s, ratio=shown))
+    if shared.measured_s or shared.predicted_s:
+        parts.append(shared)
     # Profiled steps that were busier than the timed step is long are scaled to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
     busy_s = sum(part.predicted_s for part in parts)
@@ -104,151 +201,89 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
         return max(0.0, work.step_s - kernels_s) if work.host_bound else work.idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=work.idle_s, predicted_s=idle_beside(busy_s)))
-    least_busy_s = busy_s - shared.may_be_hidden_s
+    least_busy_s = busy_s - may_be_hidden_s
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=(*shared.assumed, *assumed(work, measured_on, target, limits)),
+        assumed=(*said, *_assumed(work, measured_on.gpu.name == target.gpu.name, limits)),
     )
 
 
-def share_of_peak(work: Work, machine: Machine) -> float | None:
-    """Return the model's FLOPs over what its GEMMs' time allows at the dense peaks; None if either is unknown."""
-    in_16_bits, in_fp8 = (work.by_category.get(category, 0.0) for category in ("gemm_bf16", "gemm_fp8"))
-    peak, fp8_peak = machine.dense_bf16_tflops, machine.dense_fp8_tflops
-    if (in_16_bits and peak is None) or (in_fp8 and fp8_peak is None):
+def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, limits: Limits) -> float | None:
+    """Return the seconds on the target over the seconds measured; None if the part is carried over."""
+    same, share = measured_on.gpu.name == target.gpu.name, work.by_category[kind] / work.step_s
+    if kind == "gemm_fp32" and not same and share > NEGLIGIBLE:
+        raise UsageError(
+            f"{share * 100:.0f} % of this step is float32 GEMMs, and no float32 peak of {target.gpu.name} is known",
+            "Predict a mode of 16 or 8 bits",
+        )
+    rule = RULES[kind]
+    if rule == "carried over":
         return None
-    capacity = (in_16_bits * (peak or 0.0) + in_fp8 * (fp8_peak or 0.0)) * 1e12
-    return work.flops / capacity if work.flops and capacity else None
+    if same:
+        return 1.0
+    peak = {"dense bf16 peak": "dense_bf16_tflops", "dense fp8 peak": "dense_fp8_tflops"}.get(rule)
+    if peak is not None:
+        return measured_on.figure(peak) / target.figure(peak)
+    amounts = limits.kinds.get(kind, Amounts(dram_gb=1.0, sm_gcycles=0.0))
+    flops_a_byte = work.attention_flops_a_byte if kind == "attention" else 0.0
+    return seconds(amounts, target, flops_a_byte) / seconds(amounts, measured_on, flops_a_byte)
+
+
+def _assumed(work: Work, same_gpu: bool, limits: Limits) -> list[str]:
+    said = []
+    if not same_gpu:
+        said.append(
+            "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the "
+            "SMs as they did on the GPUs that this was fitted to"
+        )
+    if "attention" in work.by_category and work.tokens is None:
+        said.append("attention goes by no dense peak: the record does not say how long a sequence is")
+    if work.nccl_s and limits.beside_s:
+        said.append(f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide")
+    if work.host_bound:
+        said.append("the GPU waited for its host, which is taken to be as fast there: no step is shorter than measured")
+    else:
+        said.append("gaps between kernels, the host's launches and the loader take as long as measured")
+    return said
+
+
+def _communication(
+    work: Work, measured_on: Machine, target: Machine, kernels_s: float
+) -> tuple[Part, float, float, tuple[str, ...]]:
+    """Predict communication: return its exposed part, the seconds that are predicted to be hidden, those that are
+    predicted to be exposed and may be hidden, and what is assumed. kernels_s: all other work, which can hide it.
+    """
+    measured_s = work.by_category.get("nccl", 0.0)
+    part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
+    if target.gpus == 1:
+        return part, 0.0, 0.0, ()
+    if measured_on.gpus == 1:
+        gradients = work.gradient_bytes
+        if gradients is None:
+            raise UsageError(
+                f"{target.gpus} GPUs share gradients whose size this record does not say",
+                "Name a record of several GPUs, or give --gpus 1",
+            )
+        link_gb_s = target.figure("nvlink_gb_s") / BOTH_DIRECTIONS
+        all_s = ring_share(target.gpus) * gradients / (link_gb_s * 1e9)
+        said = (
+            f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are "
+            f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
+            "it is hidden"
+        )
+        return part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, (said,)
+    ratio = ring_share(target.gpus) / ring_share(measured_on.gpus)
+    if measured_on.gpu.name != target.gpu.name:
+        ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
+    all_s = work.nccl_s * ratio
+    hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
+    exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
+    said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
+    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, 0.0, (said,)
 
 
 def ring_share(gpus: int) -> float:
     """Return the bytes that a ring of this many GPUs sends over each link, over the gradients' bytes."""
     return 2 * (gpus - 1) / gpus
-
-
-@dataclass(frozen=True)
-class _Communication:
-    """Predicted communication. hidden_s: the part that is predicted to be hidden behind other kernels. may_be_hidden_s:
-    by how much shorter the step is if kernels hide the communication that is predicted to be exposed.
-    """
-
-    part: Part
-    hidden_s: float = 0.0
-    may_be_hidden_s: float = 0.0
-    assumed: tuple[str, ...] = ()
-
-
-def _without_communication(work: Work, limits: Limits) -> dict[Category, float]:
-    """Return the seconds of kernels if they hid no communication. The optimizer runs after all communication."""
-    hidden_s = max(0.0, work.nccl_s - work.by_category.get("nccl", 0.0))
-    beside_s = sum(seconds for category, seconds in work.by_category.items() if category not in AFTER)
-    left = max(0.0, 1 - hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
-    return {
-        category: seconds if category in AFTER else seconds * left for category, seconds in work.by_category.items()
-    }
-
-
-def _beside(parts: list[Part], longer_s: float) -> list[Part]:
-    """Return the parts with the time that hiding communication costs, distributed in proportion to their length."""
-    beside_s = sum(part.predicted_s for part in parts if part.name not in AFTER)
-    if not longer_s or not beside_s:
-        return parts
-    more = 1 + longer_s / beside_s
-    return [
-        part
-        if part.name in AFTER
-        else part.model_copy(
-            update={"predicted_s": part.predicted_s * more, "ratio": None if part.ratio is None else part.ratio * more}
-        )
-        for part in parts
-    ]
-
-
-def _scaled(category: Category, measured_s: float, alone_s: float, ratio: float | None) -> Part:
-    """Return the predicted part. alone_s: the measured time that scales with the ratio."""
-    predicted_s = alone_s if ratio is None else alone_s * ratio
-    shown = None if ratio is None or not measured_s else predicted_s / measured_s
-    return Part(name=category, rule=RULES[category], measured_s=measured_s, predicted_s=predicted_s, ratio=shown)
-
-
-def _ratio(
-    category: Category, seconds: float, work: Work, measured_on: Machine, target: Machine, limits: Limits
-) -> float | None:
-    """Return the seconds on the target over the seconds measured; None if the part is carried over."""
-    if category == "gemm_fp32" and measured_on.gpu != target.gpu and seconds > NEGLIGIBLE * work.step_s:
-        raise UsageError(
-            f"{per_cent(seconds / work.step_s)} of this step is float32 GEMMs, and no float32 peak of {target.gpu} is "
-            "known",
-            "Predict a mode of 16 or 8 bits",
-        )
-    rule = RULES[category]
-    if rule == "carried over":
-        return None
-    if measured_on.gpu == target.gpu:
-        return 1.0
-    peak = {"dense bf16 peak": "dense_bf16_tflops", "dense fp8 peak": "dense_fp8_tflops"}.get(rule)
-    if peak is not None:
-        return measured_on.figure(peak) / target.figure(peak)
-    return shares_of(category, work, measured_on, limits).slower(measured_on, target)
-
-
-def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s: float) -> _Communication:
-    """Predict communication. kernels_s: predicted time of all other work of the GPU, which is what can hide it."""
-    measured_s = work.by_category.get("nccl", 0.0)
-    if target.gpus == 1:
-        return _Communication(_nccl(measured_s, 0.0))
-    if measured_on.gpus == 1:
-        return _all_reduce(work, target)
-    ratio = ring_share(target.gpus) / ring_share(measured_on.gpus) * _slower_links(measured_on, target)
-    all_s = work.nccl_s * ratio
-    hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
-    exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
-    return _Communication(
-        _nccl(measured_s, exposed_s, ratio),
-        hidden_s=all_s - exposed_s,
-        assumed=(
-            f"communication takes {ratio:.2f} times as long, by links; {per_cent(hidden)} of it is hidden behind "
-            "other kernels, as measured",
-        ),
-    )
-
-
-def _all_reduce(work: Work, target: Machine) -> _Communication:
-    """Predict the communication of GPUs that were measured one by one: at full link speed, hidden behind nothing."""
-    gradients = work.gradient_bytes
-    if gradients is None:
-        raise UsageError(
-            f"{target.gpus} GPUs share gradients whose size this record does not say",
-            "Name a record of several GPUs, or give --gpus 1",
-        )
-    link_gb_s = _link(target) / BOTH_DIRECTIONS
-    all_s = ring_share(target.gpus) * gradients / (link_gb_s * 1e9)
-    return _Communication(
-        _nccl(0.0, all_s),
-        may_be_hidden_s=all_s,
-        assumed=(
-            f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are "
-            f"all-reduced at a link's full {link_gb_s:.0f} GB/s, and no kernel hides that; at a range's lower end "
-            "kernels hide all of it",
-        ),
-    )
-
-
-def _nccl(measured_s: float, predicted_s: float, ratio: float | None = None) -> Part:
-    return Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=predicted_s, ratio=ratio)
-
-
-def _slower_links(measured_on: Machine, target: Machine) -> float:
-    return 1.0 if measured_on.gpu == target.gpu else _link(measured_on) / _link(target)
-
-
-def _link(machine: Machine) -> float:
-    """Return GB/s, both directions together. Raises UsageError if unknown, e.g. for GPUs that have only PCIe."""
-    if machine.nvlink_gb_s is None:
-        raise UsageError(
-            f"nvlink_gb_s of {machine.gpu} is not known, so neither is how long several of them communicate",
-            "Give --gpus 1, or give the figure in the catalogue with its source",
-        )
-    return machine.nvlink_gb_s

@@ -1,182 +1,167 @@
-"""Scaling as a document: one table of what was measured or published, and what follows from it. Projections are marked
-and kept separate, never in the same table.
+"""Scaling as a document: one table of what was measured or published, projections apart from it and marked, and one
+figure: the share of a GPU's rate that is left by nodes and, where a source gives it, the final loss.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 from fp8bench.report import document as doc
-from fp8bench.report.written import Interval, number, with_interval
-from fp8bench.scaling import figure
-from fp8bench.scaling.answers import about_prices, answers, disagreements, faster, share, usd, usd_form
-from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Point, size_of, words_for
-
-if TYPE_CHECKING:
-    from fp8bench.scaling.projected import Projection, Projections
+from fp8bench.report import paper
+from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.report.written import change, number, with_interval
+from fp8bench.scaling.points import REFERENCE, Point, Scaled
+from fp8bench.scaling.projected import Projection, Projections
 
 PICTURE = "scaling"
+COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+CAUTION = (
+    "projections are what links allow, without stragglers and congestion: up to 8 nodes a published cluster was within "
+    "3 points of one node's rate of such a range (docs/scaling.md)"
+)
 
 
-def document(found: Scaled, projected: "Projections | None" = None) -> doc.Document:
+def document(found: Scaled, ahead: Projections) -> doc.Document:
     """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
-    points, letters = found.points, doc.Letters()
-    common = _common(points)
-    table = doc.Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
-    shown = doc.blocks(
-        [doc.Heading(f"Throughput of {found.workload} by number of {_workers(points)[1]}"), table],
+    points, letters = [one.point for one in found.found], doc.Letters()
+    common = tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
+    warnings = (CAUTION,) if ahead.rows else ()
+    notes = (*found.notes, *ahead.omitted)
+    kind, kinds = ("process", "processes") if {one.device for one in points} == {"cpu"} else ("GPU", "GPUs")
+
+    def marks(point: Point) -> str:
+        return " ".join(one if " " not in one else f"[{letters.of(one)}]" for one in point.marks if one not in common)
+
+    unit, column = points[0].unit, doc.Rows(points).column
+    # Short enough for 80 columns; the heading says what is meant.
+    heading = f"Throughput of {found.workload} on nodes x {kinds}: {unit}/s a {kind}; faster than {REFERENCE}"
+    columns = (
+        column("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word"),
+        column("instance", lambda p: p.instance, "word"),
+        column("batch", lambda p: number(p.batch_size, "d")),
+        column("micro-batches", lambda p: number(p.grad_accumulation, "d")),
+        column("mode", lambda p: p.variant_label, "word"),
+        column(f"per {kind}", _rate, "interval"),
+        column("left", _share, "interval"),
+        column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), "interval"),
+        column("USD/billion", _usd, "interval"),
+        column("final loss", _loss),
+        column("notes", marks, "note"),
+    )
+    same = ("instance", "batch", "micro-batches")
+    shown = [
+        one for one in columns if (len({*one.cells} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
+    ]
+    table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
+    blocks = doc.blocks(
+        [doc.Heading(heading), table],
         [*([doc.Note(f"Every row: {', '.join(common)}.")] if common else []), *map(doc.Note, letters.lines())],
-        [*map(doc.Sentence, answers(found))],
-        [*map(doc.Note, [*about_prices(points), *disagreements(points), *found.notes, *found.omitted])],
-        *(() if projected is None else _projected(projected)),
+        [*map(doc.Note, notes)],
+        *(_projected(ahead) if ahead.rows else ()),
+        [*map(doc.Warned, warnings)],
     )
     data = {
         "workload": found.workload,
-        "reference": found.reference,
+        "reference": REFERENCE,
         "points": points,
-        "projected": projected.rows if projected else (),
-        "assumed": projected.assumed if projected else (),
-        "warnings": projected.warnings if projected else (),
-        "notes": (*disagreements(points), *found.notes, *found.omitted),
+        "projected": ahead.rows,
+        "assumed": ahead.assumed,
+        "warnings": warnings,
+        "notes": notes,
     }
-    picture = doc.Figure(PICTURE, partial(figure.draw, found, projected.rows if projected else ()))
-    return doc.Document(shown, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
-
-
-def _emphasis(points: Sequence[Point]) -> tuple[doc.Emphasis, ...]:
-    return tuple("strong" if one.is_reference else "" for one in points)
-
-
-def _common(points: Sequence[Point]) -> tuple[str, ...]:
-    """Return the marks that every point has, which are shown once."""
-    return tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
-
-
-def _columns(found: Scaled, common: Sequence[str], letters: doc.Letters) -> list[doc.Column]:
-    points = found.points
-    unit = _unit(points)
-
-    column = doc.Rows(points).column
-
-    def several(name: str) -> bool:
-        return len({getattr(one, name) for one in points}) > 1
-
-    worker, workers = _workers(points)
-    every = (
-        (
-            True,
-            column(
-                f"nodes x {workers}",
-                lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}",
-                "word",
-                once=True,
-            ),
-        ),
-        (several("instance"), column("instance", lambda p: p.instance, "word", once=True)),
-        (several("batch_size"), column("batch", lambda p: number(p.batch_size, "d"), once=True)),
-        (
-            len({one.grad_accumulation for one in points if one.grad_accumulation}) > 1,
-            column("micro-batches", lambda p: number(p.grad_accumulation, "d"), once=True),
-        ),
-        (True, column("mode", lambda p: p.mode_label, "word")),
-        (True, column(f"{unit}/s/{worker}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
-        (True, column(f"of {_smallest(points)}", share, "interval")),
-        (True, column(f"vs {found.reference}", faster, "interval", tone=_tone)),
-        (True, column(f"USD/billion {unit}", usd, "interval")),
-        (any(one.final_loss is not None for one in points), column("final loss", _loss)),
-    )
-    notes = column("notes", lambda p: _notes(p, common, letters), "note")
-    return [*(one for shown, one in every if shown), *doc.telling(notes)]
-
-
-def _workers(rows: "Sequence[Point] | Sequence[Projection]") -> tuple[str, str]:
-    return words_for(one.device for one in rows)
-
-
-def _unit(points: Sequence[Point]) -> str:
-    units = {one.unit for one in points}
-    return units.pop() if len(units) == 1 else "units"
-
-
-def _with(points: Sequence[Point], name: str) -> str:
-    return " (95 %)" if any(getattr(one, name) is not None for one in points) else ""
-
-
-def _smallest(points: Sequence[Point]) -> str:
-    """Return the size that every share refers to, if it is the same for all points; else `smallest`."""
-    sizes = {(one.smallest_nodes, one.smallest_world_size) for one in points}
-    first = next((one for one in points if one.size == (one.smallest_nodes, one.smallest_world_size)), None)
-    return size_of(first) if len(sizes) == 1 and first is not None else "smallest"
+    picture = doc.Figure(PICTURE, partial(draw, found, ahead.rows))
+    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
 
 
 def _rate(point: Point) -> str:
-    return with_interval(point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci, _rate_form(point.units_per_s_per_gpu))
+    form = ",.0f" if point.units_per_s_per_gpu >= 1000 else ",.1f"
+    return with_interval(point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci, form)
 
 
-def _rate_form(value: float) -> str:
-    return ",.0f" if value >= 1000 else ",.1f"
+def _share(point: Point) -> str:
+    return with_interval(point.share_of_smallest, point.share_of_smallest_ci, ".1f", 100, " %")
 
 
-def _tone(point: Point) -> doc.Tone:
-    value, interval = point.faster_vs_reference, point.faster_vs_reference_ci
-    if value is None or (interval is not None and interval[0] <= 0 <= interval[1]):
-        return ""
-    return "good" if value > 0 else "bad"
+def _usd(point: Point) -> str:
+    value = point.usd_per_billion_units
+    form = ",.0f" if value and value >= 1000 else ",.1f"
+    return with_interval(value, point.usd_per_billion_units_ci, form)
 
 
 def _loss(point: Point) -> str:
-    if point.final_loss is None:
-        return doc.NOTHING
     beyond = point.final_loss_vs_reference
-    return f"{point.final_loss:.3f}" if beyond is None else f"{point.final_loss:.3f} ({beyond:+z.3f})"
+    return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
 
 
-def _notes(point: Point, common: Sequence[str], letters: doc.Letters) -> str:
-    """Write a mark of one word as it is, and a sentence as its letter."""
-    own = [one for one in point.marks if one not in common]
-    said = [one if " " not in one else f"[{letters.of(one)}]" for one in own]
-    return " ".join(said)
-
-
-def _projected(found: "Projections") -> list[list[doc.Part]]:
+def _projected(found: Projections) -> list[list[doc.Part]]:
     """Return the table of projections under a heading that says they are not measured, with their assumptions."""
-    if not found.rows:
-        return [[*map(doc.Warned, found.warnings), *map(doc.Note, found.omitted)]]
-    rows = found.rows
-    unit, (worker, workers) = rows[0].unit, _workers(rows)
+    column = doc.Rows(found.rows).column
 
-    column = doc.Rows(rows).column
+    def ends(of: tuple[float, float] | None, form: str, scale: float = 1, after: str = "") -> str:
+        low, high = (number(end, form, scale) for end in of or (None, None))
+        return f"{low}{after}" if low == high else f"{low}-{high}{after}"
+
     table = doc.Table(
         (
-            column(
-                f"projected nodes x {workers}", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word", once=True
-            ),
-            column("mode", lambda r: r.mode_label, "word"),
-            column(f"{unit}/s/{worker}", _projected_rate, "interval"),
-            column("of 1 node", lambda r: _range(r.share_of_one_node, ".1f", 100, " %"), "interval"),
+            column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word"),
+            column("mode", lambda r: ":".join(filter(None, (r.mode, r.recipe))), "word"),
+            column(f"{found.rows[0].unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), "interval"),
+            column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), "interval"),
             column("communication, ms", lambda r: number(r.ring_s, ".1f", 1e3)),
-            column(f"USD/billion {unit}", _usd_range, "interval"),
+            column(f"USD/billion {found.rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), "interval"),
         ),
         naming=2,
-        emphasis=tuple("faint" for _ in rows),
+        emphasis=tuple("faint" for _ in found.rows),
     )
-    return [
-        [doc.Heading("Projected, and not measured: nothing below ran on so many nodes"), table],
-        [*map(doc.Note, found.assumed), *map(doc.Note, found.omitted)],
-        [*map(doc.Warned, found.warnings)],
-    ]
+    heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
+    return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 
-def _range(ends: Interval, form: str, scale: float = 1, after: str = "") -> str:
-    low, high = (f"{end * scale:{form}}" for end in ends)
-    return f"{low}{after}" if low == high else f"{low}-{high}{after}"
-
-
-def _projected_rate(row: "Projection") -> str:
-    return _range(row.units_per_s_per_gpu, _rate_form(row.units_per_s_per_gpu[0]))
-
-
-def _usd_range(row: "Projection") -> str:
-    ends = row.usd_per_billion_units
-    return doc.NOTHING if ends is None else _range(ends, usd_form(ends[0]))
+def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
+    """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
+    series: dict[object, list[Point]] = {}
+    for one in found.found:
+        series.setdefault(one.series, []).append(one.point)
+    losses = any(one.point.final_loss is not None for one in found.found)
+    with paper.figure(4.4, path) as figure:
+        left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
+        for place, points in enumerate(series.values()):
+            shade, first = COLOURS[place % len(COLOURS)], points[0]
+            batch = f", batch {first.batch_size}" if first.batch_size else ""
+            looks: dict[str, Any] = {"color": shade, "marker": "o", "markersize": 4, "linewidth": 1.8}
+            left.plot(
+                [one.world_size for one in points],
+                [(one.share_of_smallest or 1.0) * 100 for one in points],
+                label=f"{first.variant_label}{batch}",
+                **looks,
+            )
+            for point in points:
+                if point.share_of_smallest_ci:
+                    left.plot([point.world_size] * 2, [end * 100 for end in point.share_of_smallest_ci], color=shade)
+            for base in (one for one in points if one.nodes == 1):
+                ahead = [row for row in projected if row.from_run_ids == base.run_ids]
+                where, start = [base.world_size, *(row.world_size for row in ahead)], base.share_of_smallest or 1.0
+                for end in (0, 1) if ahead else ():
+                    shares = [start * 100, *(start * row.share_of_one_node[end] * 100 for row in ahead)]
+                    left.plot(where, shares, **{**looks, "linestyle": (0, (4, 2)), "markerfacecolor": "white"})
+            for axes in right:
+                known = [one for one in points if one.final_loss is not None]
+                axes.plot([one.world_size for one in known], [one.final_loss for one in known], **looks)
+        if projected:
+            left.plot([], [], color=FAINT, linestyle=(0, (4, 2)), label="projected")
+        sizes = {one.point.world_size for one in found.found} | {row.world_size for row in projected}
+        for axes, y in zip((left, *right), ("% of a GPU's rate that is left", "final loss"), strict=False):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sorted(sizes), list(map(str, sorted(sizes))), fontsize=9)
+            axes.minorticks_off()
+            axes.set_xlabel("GPUs or processes", fontsize=9, color=FAINT)
+            axes.set_ylabel(y, fontsize=9, color=FAINT)
+            axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
+            axes.grid(True, color=GRID, linewidth=0.6)
+            paper.frame(axes, "left", "bottom")
+        left.set_ylim(0, None)
+        left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
+        whose = ", ".join(sorted({one.point.source for one in found.found}))
+        title = f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}"
+        figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")

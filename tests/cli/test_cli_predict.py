@@ -119,32 +119,11 @@ def test_a_prediction_is_neither_kept_nor_compared(predict, folder):
     assert {row["source"] for row in rows} == {"measured", "published"}
 
 
-def test_a_second_machine_here_makes_the_error_known_and_goes_before_what_is_kept(predict, folder):
-    changes = {"instance": "h100-1x", "environment": environment("NVIDIA H100 80GB HBM3"), "minutes": 30}
-    for record in measured(parts={**PARTS, "elementwise": 0.026}, **changes):
-        keep(record, folder / "results")
-    cases = json.loads(predict("--check", "--format", "json"))["cases"]
-    assert {(one["source"], one["target"]) for one in cases if one["what"] == "step" and one["counted"]} == {
-        ("h100-1x", "h200-1x"),
-        ("h200-1x", "h100-1x"),
-    }
-    (row,) = json.loads(predict("p5", "--from", "h200-1x:baseline-bf16", "--gpus", "1", "--format", "json"))
-    assert row["model_error"]["basis"] == "same architecture"
-
-
-def test_check_prints_the_errors(predict, folder):
-    assert "predicted from another machine's record" in predict("--check")
-    lines = predict("--check", "--format", "csv").splitlines()
-    assert lines[0].endswith(",error")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "no instance was named"),
         (["p5"], "--from is missing"),
-        (["p5", "--check"], "INSTANCE does not apply to --check"),
-        (["--check", "--region", "us-east-1"], "--region does not apply to --check"),
         (["p5", "--from", "a.json", "--workload", "vit-huge"], "--workload does not apply to a record's file"),
         (["p55", "--from", "h200-1x"], "unknown instance 'p55'"),
         (["p5", "--from", "h100-1x"], "no record for instance 'h100-1x': results has records of h200-1x"),

@@ -20,7 +20,7 @@ from fp8bench import registry
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
 from fp8bench.kinds.converge.kept import Unfinished
-from fp8bench.predict.held_out import kept
+from fp8bench.predict.error import known as predictions_known
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import layout, results
@@ -113,7 +113,7 @@ READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "configuration": ("c.yaml", [CONFIG], of_config),
     "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], of_trace),
     "trainings": (".c.jsonl", [b"\n{}\n", b'\n{"trained": {"mode": "a"}}\n'], of_trainings),
-    "predictions": ("p.json", [PREDICTION_ERRORS_JSON.read_bytes()[:5000]], kept),
+    "predictions": ("p.json", [PREDICTION_ERRORS_JSON.read_bytes()[:5000]], predictions_known),
 }
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
 
+from fp8bench.predict.error import Case, GpuChange, Known, Scale, Tested
 from fp8bench.predict.source import Source, Sources, source
+from fp8bench.predict.step import Limits
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select
 from fp8bench.schema.instance import Catalog, Gpu
@@ -89,6 +91,22 @@ def one_source(*of: Record, known: Catalog | None = None) -> Source:
     """Of the records of one measurement."""
     (measurement,) = select(of or records(), every=False)
     return source(measurement, known or catalog(), lambda record: record)
+
+
+def case_of(gpu: GpuChange = "same architecture", scale: Scale = "as many GPUs", **changes: Any) -> Tested:
+    """One case of a kind of change, 10 % too slow. error, left_out, cases: others."""
+    case = Case(
+        source="here", target="there", mode="baseline-bf16", execution="eager", workload="vit-huge", batch_size=64,
+        predicted=1 + changes.pop("error", 0.1), measured=1.0,
+    )  # fmt: skip
+    values = {"gpu": gpu, "scale": scale, "left_out": "mode", "value": case.log_error, "cases": 1, "worst": (case,)}
+    return Tested(**{**values, "basis": gpu, **changes})
+
+
+def what_is_known(*errors: Tested, **changes: Any) -> Known:
+    """Limits of two of the GPUs, from cases of ViT-Huge at batch 64 on up to two."""
+    values = {"limits": Limits(), "gpus": ("Fast", "Narrow"), "workloads": {"vit-huge": (64,)}, "most_gpus": 2}
+    return Known(**{**values, "errors": errors, **changes})
 
 
 def some(*of: Record) -> Sources:

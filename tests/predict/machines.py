@@ -2,23 +2,14 @@
 
 from typing import Any
 
-from fp8bench.predict.machine import Machine
-from fp8bench.predict.work import Work
+from known import gpu as gpu_called
 
-FIGURES: dict[str, Any] = {
-    "compute_capability": "9.0",
-    "dense_bf16_tflops": 1000.0,
-    "dense_fp8_tflops": 2000.0,
-    "memory_bandwidth_gb_s": 4000.0,
-    "nvlink_gb_s": 900.0,
-    "sm_count": 100,
-    "sm_clock_mhz": 1000.0,
-}
+from fp8bench.predict.step import Machine, Work
 
 
 def machine(gpu: str = "fast", gpus: int = 1, **changes: Any) -> Machine:
     """A GPU of 250 operations a byte."""
-    return Machine(gpu=gpu, gpus=gpus, **{**FIGURES, **changes})
+    return Machine(gpu_called(gpu, **changes), gpus)
 
 
 def work(**changes: Any) -> Work:

@@ -5,28 +5,18 @@ import re
 
 import pytest
 from builders import evidence
-from known import FP8_STEP, QUERY, catalog, one_source, records
-from test_prediction import case
+from known import FP8_STEP, QUERY, case_of, catalog, one_source, records, what_is_known
 
-from fp8bench.predict.document import document, document_of_errors
-from fp8bench.predict.held_out import HeldOut
-from fp8bench.predict.limits import Limits
-from fp8bench.predict.model_error import PartCase
-from fp8bench.predict.prediction import predictions
+from fp8bench.predict.document import document
+from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import Sources
-from fp8bench.predict.target import target
 from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
-from fp8bench.schema.files import PREDICTION_ERRORS_JSON, ROOT
 
 
-def shown(key="narrow-1x", gpus=None, sources=None, cases=None):
-    known = catalog()
-    found = sources or (one_source(), _fp8())
-    there = target(known.instances[key], known, gpus, QUERY)
-    tested = [case(one_source(), key, 0.1)] if cases is None else cases
-    return document(
-        predictions(Sources(found, ("omitted: fast-1x:te-bf16 is invalid",)), there, tested, Limits(), known, QUERY)
-    )
+def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
+    found = Sources(sources or (one_source(), _fp8()), ("omitted: fast-1x:te-bf16 is invalid",))
+    there = target(catalog().instances[key], catalog(), gpus, QUERY)
+    return document(predictions(found, there, what_is_known(*(errors or [case_of()])), catalog(), QUERY))
 
 
 def _fp8():
@@ -65,8 +55,8 @@ def test_json_is_a_list_of_predictions_with_every_number():
 
 
 def test_a_machine_reads_the_warnings_of_all_predictions_in_each():
-    rows = json.loads(render(shown(cases=[case(one_source(), "old-1x")]), "json"))
-    assert all("no prediction of a Narrow was ever compared with a measurement" in row["warnings"] for row in rows)
+    rows = json.loads(render(shown("fast-8x"), "json"))
+    assert all(any("8 GPUs are predicted from 1" in text for text in row["warnings"]) for row in rows)
 
 
 def test_csv_has_a_line_for_each_prediction():
@@ -76,12 +66,13 @@ def test_csv_has_a_line_for_each_prediction():
 
 
 def test_what_cannot_run_says_so_and_has_its_reason_below():
-    text = render(shown("old-1x"), PIPE)
+    elsewhere = (case_of("another architecture", left_out="GPU type"),)
+    text = render(shown("old-1x", errors=elsewhere), PIPE)
     assert re.search(r"te-fp8:delayed/eager +64 x 1 +unsupported +- +- +\[a\]", text)
     assert "[a] Old has no fp8 units" in text
     alone = render(shown("old-1x", sources=(_fp8(),)), PIPE)
     assert "Assumed" not in alone
-    assert "predicted to buy most" not in alone
+    assert "predicted to buy" not in alone
 
 
 def test_a_share_of_an_instance_costs_its_share():
@@ -89,59 +80,9 @@ def test_a_share_of_an_instance_costs_its_share():
     assert "at 10.00 USD/h (price of 2026-11-01, 0.125 of the whole instance's)" in text
 
 
-def test_the_page_about_predictions_shows_the_errors_that_the_program_keeps():
-    kept = HeldOut.model_validate_json(PREDICTION_ERRORS_JSON.read_text())
-    page = (ROOT / "docs" / "prediction.md").read_text()
-    shown = re.search(r"<!-- made by: fp8bench predict --check -->\n(.+?)\n<!-- end -->", page, re.DOTALL)
-    assert shown[1] == render(document_of_errors(kept), "markdown").strip(), "run `make prediction-errors`"
-
-
-def test_without_a_pair_of_machines_there_is_nothing_to_check():
-    text = render(document_of_errors(HeldOut(cases=())), PIPE)
-    assert text.endswith("No two instances have records of the same work.")
-
-
-def test_where_the_errors_come_from_is_told_part_by_part_without_sign():
-    parts = (
-        PartCase(name="gemm_bf16", predicted_s=0.06, measured_s=0.06),
-        PartCase(name="idle", predicted_s=0.02, measured_s=0.04),
-    )
-    back = (parts[0], PartCase(name="idle", predicted_s=0.04, measured_s=0.02))
-    both = (
-        case(one_source(), "narrow-1x", parts=parts),
-        case(one_source(), "narrow-1x", source="b", target="a", parts=back),
-    )
-    text = render(document_of_errors(HeldOut(cases=both)), PIPE)
-    assert re.search(r"^same architecture +GEMMs, 16 bit +66.7 % +0.0 %$", text, re.MULTILINE)
-    assert re.search(r"^ +idle +33.3 % +22.2 %$", text, re.MULTILINE)
-
-
-def test_an_error_that_nothing_tests_is_unknown():
-    text = render(document_of_errors(HeldOut(cases=(case(one_source(), "narrow-1x", 0.1),))), PIPE)
-    assert re.search(r"^another architecture +unknown +- +-$", text, re.MULTILINE)
-    assert re.search(r"^same architecture +10.0 % +1 +b from a \(baseline-bf16, \+10.0 %\)$", text, re.MULTILINE)
-
-
-def test_of_several_machines_each_row_and_each_range_names_its_own():
-    two = one_source(*records("fast-2x"))
-    cases = [case(one_source(), "narrow-8x", 0.1), case(two, "narrow-8x", 0.2)]
-    text = render(shown("narrow-8x", sources=(one_source(), two), cases=cases), PIPE)
+def test_of_several_machines_each_row_names_its_own():
+    text = render(shown("narrow-8x", sources=(one_source(), one_source(*records("fast-2x")))), PIPE)
     assert "from what was measured on 2 Fast of fast-2x and 1 Fast of fast-1x." in text
-    assert re.search(r"^predicted mode +from +batch x GPUs", text, re.MULTILINE)
-    assert re.search(r"^baseline-bf16/eager +fast-1x +64 x 8 ", text, re.MULTILINE)
-    assert re.search(r"^baseline-bf16/eager +fast-2x +64 x 8 ", text, re.MULTILINE)
-    assert "batch 64 a GPU, from fast-2x" in text
-    assert re.search(r"^Ranges from .*fast-1x.*: the measured", text, re.MULTILINE)
-
-
-def test_of_one_machine_no_row_names_it():
-    text = render(shown(), PIPE)
-    assert not re.search(r"^predicted mode +from", text, re.MULTILINE)
-    assert "\nRanges: the measured" in text
-
-
-def test_numbers_of_gpus_of_one_instance_are_told_apart():
-    alone = one_source(*(one.model_copy(update={"instance": "fast-2x"}) for one in records("fast-1x")))
-    text = render(shown(sources=(alone, one_source(*records("fast-2x")))), PIPE)
-    assert re.search(r" fast-2x \(1 GPU\) ", text)
-    assert re.search(r" fast-2x \(2 GPUs\) ", text)
+    assert re.search(r"^baseline-bf16/eager +1 x fast-1x +64 x 8 ", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16/eager +2 x fast-2x +64 x 8 ", text, re.MULTILINE)
+    assert not re.search(r"^predicted mode +from", render(shown(), PIPE), re.MULTILINE)

@@ -2,12 +2,10 @@
 
 import pytest
 from builders import evidence, fingerprint, invalid, measured_on_cpu, parity, profile, published, rounds, summary
-from known import QUERY, STEP, catalog, one_source, records
+from known import QUERY, STEP, catalog, one_source, records, what_is_known
 
-from fp8bench.predict.limits import Limits
-from fp8bench.predict.prediction import predictions
+from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
-from fp8bench.predict.target import target
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 
@@ -22,7 +20,7 @@ def test_the_work_is_that_of_one_gpu():
     assert found.work.step_s == pytest.approx(0.1)
     assert found.work.flops == 6 * 10**9 * 197 * 64
     assert found.work.gradient_bytes == pytest.approx(4e9)
-    assert found.units_per_step == 512
+    assert found.summary.units_per_step == 512
     assert found.label == "baseline-bf16"
 
 
@@ -30,7 +28,7 @@ def test_a_step_is_timed_as_compare_times_it():
     found = one_source(*records())
     low, high = found.interval_s
     assert low < found.step_s < high
-    assert found.step_s == pytest.approx(found.estimate.value * 64)
+    assert found.step_s == pytest.approx(found.time.by_elapsed.value * 64)
 
 
 def test_the_profile_is_of_the_round_nearest_the_measurement():
@@ -72,20 +70,14 @@ def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees
     assert not one_source(*records()).work.causal
 
 
-def test_a_language_model_is_predicted_in_tokens_and_says_what_its_attention_is_limited_by():
-    found = Sources((of_a_language_model(),), ())
-    predicted = predictions(
-        found, target(catalog().instances["narrow-1x"], catalog(), None, QUERY), [], Limits(), catalog(), QUERY
-    )
-    (row,) = predicted.rows
+def test_a_language_model_is_predicted_in_tokens_and_is_untested():
+    there = target(catalog().instances["narrow-1x"], catalog(), None, QUERY)
+    (row,) = predictions(Sources((of_a_language_model(),), ()), there, what_is_known(), catalog(), QUERY).rows
 
     assert (row.unit, row.status) == ("tokens", "predicted")
     assert row.throughput_per_s == pytest.approx(TOKENS / row.step_time_s)
-    # 7 / 12 operations a byte and token, of which a causal mask skips half; the GPU can do 250.
-    assert any(
-        "over 2048 tokens, none of which sees a later one, it makes 597 operations a byte" in a for a in row.assumed
-    )
-    assert not any("does not say how long" in one for one in row.assumed)
+    assert (row.model_error, row.step_time_range_s) == (None, None)
+    assert any("untested for llm-1b" in text for text in row.warnings)
 
 
 @pytest.mark.parametrize(

@@ -1,51 +1,37 @@
 """Predictions: their numbers, their ranges, and what they warn of."""
 
-from datetime import date
-
 import pytest
 from builders import evidence, instance, price
-from known import FP8_STEP, QUERY, catalog, gpu, one_source, records, some
+from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, some, what_is_known
 
-from fp8bench.predict.limits import Limits
-from fp8bench.predict.model_error import Case, change
-from fp8bench.predict.prediction import predictions
+from fp8bench.predict.prediction import predictions, target, unsupported
 from fp8bench.predict.source import Sources
-from fp8bench.predict.target import target
+from fp8bench.predict.step import Machine
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.rank import RankMemory
 
-CATALOG = catalog()
-
-
-def case(one, key, error=0.1, **changes):
-    """A prediction of what was measured that was so far off, for the change from `one` to `key`."""
-    there = of(key)
-    values = {
-        "source": "a",
-        "target": "b",
-        "mode": "baseline-bf16",
-        "execution": "eager",
-        "workload": "vit-huge",
-        "batch_size": 64,
-        "machines": (one.machine.gpu, there.gpu.name),
-        "gpus": (one.machine.gpus, there.machine.gpus),
-        "change": change(one.machine, there.machine),
-        "predicted": 1 + error,
-        "measured": 1.0,
-        "as_of": date(2026, 5, 1),
-    }
-    return Case(**{**values, **changes})
+CATALOG = catalog(
+    instance("small", gpu="Fast", gpu_count=1, gpu_memory_gib=20, provider="a cloud"),
+    instance("mine", gpu="Old", gpu_count=2),
+    instance("rented", gpu="Old", gpu_count=8, provider="a cloud", prices=(price(80.0, region=None),)),
+)
 
 
 def of(key, gpus=None, known=CATALOG):
     return target(known.instances[key], known, gpus, QUERY)
 
 
-def predicted(sources, key="narrow-1x", cases=None, gpus=None, known=CATALOG):
-    return predictions(sources, of(key, gpus, known), [] if cases is None else cases, Limits(), known, QUERY)
+def predicted(sources, key="narrow-1x", errors=(), gpus=None, known=CATALOG):
+    return predictions(sources, of(key, gpus, known), what_is_known(*errors), known, QUERY)
+
+
+def fp8(recipe="delayed"):
+    found = evidence(fp8=True, recipe=recipe)
+    return one_source(*records(mode="te-fp8", recipe=recipe, by_category=FP8_STEP, evidence=found))
 
 
 def test_a_prediction_is_called_one_and_is_priced():
-    (row,) = predicted(some(), cases=[case(one_source(), "narrow-1x")]).rows
+    (row,) = predicted(some(), errors=[case_of()]).rows
     assert (row.source, row.status) == ("predicted", "predicted")
     assert row.step_time_s == pytest.approx(0.135)
     assert row.throughput_per_s == pytest.approx(64 / 0.135)
@@ -59,7 +45,7 @@ def test_a_prediction_is_called_one_and_is_priced():
 
 def test_its_range_is_the_measured_interval_widened_by_the_error():
     source = one_source()
-    (row,) = predicted(some(), cases=[case(source, "narrow-1x", error=0.25)]).rows
+    (row,) = predicted(some(), errors=[case_of(error=0.25)]).rows
     low, high = source.interval_s
     assert row.step_time_range_s == pytest.approx((1.35 * low / 1.25, 1.35 * high * 1.25))
     slowest, fastest = row.throughput_range_per_s
@@ -77,13 +63,13 @@ def test_no_second_machine_no_range():
 
 def test_a_host_that_the_gpu_waits_for_has_no_range_either():
     waiting = some(*records(by_category={"gemm_bf16": 0.05}))
-    (row,) = predicted(waiting, cases=[case(one_source(), "narrow-1x")]).rows
+    (row,) = predicted(waiting, errors=[case_of()]).rows
     assert row.step_time_range_s is None
     assert "the speed of another host is not known" in row.warnings[0]
 
 
 def test_one_process_is_not_a_measurement():
-    (row,) = predicted(some(records()[0]), cases=[case(one_source(), "narrow-1x")]).rows
+    (row,) = predicted(some(records()[0]), errors=[case_of()]).rows
     assert row.warnings == ("one process was measured, and its interval does not apply to the next one",)
 
 
@@ -95,8 +81,7 @@ def test_the_same_gpu_in_another_instance_has_the_measured_interval():
 
 
 def test_more_gpus_than_were_measured_are_warned_of():
-    one = one_source()
-    found = predicted(some(), "fast-8x", cases=[case(one, "fast-2x", 0.05)])
+    found = predicted(some(), "fast-8x", [case_of("same GPU", "another number of GPUs")])
     (row,) = found.rows
     assert row.world_size == 8
     assert row.throughput_per_s == pytest.approx(512 / row.step_time_s)
@@ -104,18 +89,26 @@ def test_more_gpus_than_were_measured_are_warned_of():
     assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
 
 
-def test_a_gpu_that_was_never_compared_with_a_measurement_is_warned_of():
-    tested = predicted(some(), cases=[case(one_source(), "narrow-1x")])
-    assert tested.warnings == ()
-    untested = predicted(some(), cases=[case(one_source(), "old-1x")])
-    assert untested.warnings == ("no prediction of a Narrow was ever compared with a measurement",)
+def test_a_gpu_type_without_records_has_the_error_with_a_type_left_out():
+    errors = [case_of(error=0.04), case_of(error=0.2, left_out="GPU type")]
+    other = gpu("Other", memory_bandwidth_gb_s=3000)
+    known = catalog(instance("other-1x", gpu="Other", gpu_count=1, gpu_memory_gib=80))
+    known = known.model_copy(update={"gpus": {**known.gpus, "Other": other}})
+    ((near,), (far,)) = (predicted(some(), key, errors, known=known).rows for key in ("narrow-1x", "other-1x"))
+    assert (near.model_error.share, far.model_error.share) == (pytest.approx(0.04), pytest.approx(0.2))
+    assert "Other has no records" in far.model_error.basis
+
+
+def test_a_workload_without_cases_is_untested_and_a_batch_size_is_said():
+    (row,) = predicted(some(*records(settings={"workload": "vit-huge-256"})), errors=[case_of()]).rows
+    assert (row.step_time_range_s, row.model_error) == (None, None)
+    assert any("untested for vit-huge-256" in text for text in row.warnings)
+    found = predictions(some(), of("narrow-1x"), what_is_known(case_of(), workloads={"vit-huge": (8,)}), CATALOG, QUERY)
+    assert found.rows[0].warnings == ("untested at batch 64: the cases are at 8",)
 
 
 def test_what_a_target_cannot_run_comes_last_and_has_no_numbers():
-    fp8 = one_source(
-        *records(mode="te-fp8", recipe="delayed", by_category=FP8_STEP, evidence=evidence(fp8=True, recipe="delayed"))
-    )
-    rows = predicted(Sources((fp8, one_source()), ("omitted: x",)), "old-1x").rows
+    rows = predicted(Sources((fp8(), one_source()), ("omitted: x",)), "old-1x").rows
     assert [(row.mode, row.status) for row in rows] == [("baseline-bf16", "predicted"), ("te-fp8", "unsupported")]
     assert "no fp8 units" in rows[1].reason
     assert (rows[1].step_time_s, rows[1].units_per_usd, rows[1].parts) == (None, None, ())
@@ -167,3 +160,72 @@ def test_a_record_that_ran_on_another_gpu_than_its_instance_has_no_price_of_it()
     known = known.model_copy(update={"instances": {**known.instances, "fast-1x": fast}})
     (row,) = predicted(some(), known=known).rows
     assert row.measured.usd_per_hour is None
+
+
+def test_all_gpus_of_an_instance_train_unless_fewer_are_asked_for():
+    assert (of("narrow-8x").machine.gpus, of("narrow-8x").paid.usd_per_hour) == (8, 80.0)
+    two = of("narrow-8x", 2)
+    assert (two.machine.gpus, two.paid.share, two.paid.usd_per_hour) == (2, 0.25, 20.0)
+
+
+def test_an_instance_without_a_price_says_why():
+    assert of("small").paid is None
+    assert "no price: none is known of 'small'" in of("small").about_price
+
+
+def test_an_instance_of_ones_own_without_a_price_costs_a_share_of_a_listed_one():
+    found = of("mine")
+
+    assert (found.paid.instance, found.paid.gpus, found.paid.of) == ("rented", 2, 8)
+    assert (found.paid.share, found.paid.usd_per_hour) == (0.25, 20.0)
+    assert found.about_price == "no price of mine is known: 2 of 8 GPUs of rented stand in for it"
+
+
+def test_more_gpus_than_an_instance_has_are_refused():
+    with pytest.raises(UsageError, match=r"narrow-8x has 8 GPUs, not 9, and several hosts are not predicted"):
+        of("narrow-8x", 9)
+
+
+def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
+    with pytest.raises(UsageError, match="neither dense_bf16_tflops nor memory_bandwidth_gb_s is known"):
+        of("bare")
+
+
+def test_fp8_needs_its_units():
+    assert unsupported(fp8(), of("old-1x")) == (
+        "Old has no fp8 units, which take compute capability 8.9 or more, and Old has 8.0"
+    )
+    assert unsupported(fp8(), of("narrow-1x")) is None
+    assert unsupported(one_source(), of("old-1x")) is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "capability", "said"),
+    [
+        ("mxfp8", "9.0", "te-fp8:mxfp8 needs compute capability 10.0 or more, and Odd has 9.0"),
+        ("block", "8.9", "te-fp8:block needs compute capability 9.0 or more, and Odd has 8.9"),
+        ("block", "10.0", "te-fp8:block is computed by mxfp8 on Odd, and not as it was measured"),
+        ("mxfp8", "10.0", None),
+        ("block", "9.0", None),
+    ],
+)
+def test_recipes_run_where_their_units_are(recipe, capability, said):
+    there = of("fast-1x")
+    odd = there.machine.gpu.model_copy(update={"name": "Odd", "compute_capability": capability})
+    assert unsupported(fp8(recipe), there._replace(machine=Machine(odd, 1))) == said
+
+
+def test_what_does_not_fit_into_memory_cannot_run():
+    assert unsupported(one_source(), of("small")) == (
+        "it needs 26.0 GiB of each GPU, and Fast has 20: predict a smaller batch"
+    )
+
+
+def test_what_nearly_fills_the_memory_is_warned_of_and_so_is_what_is_unknown():
+    full = RankMemory(rank=0, peak_allocated_bytes=79 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1)
+    for memory, said in (
+        ((full,), "needs 79.0 of 80 GiB: it may not fit"),
+        ((), "whether it fits into memory is unknown"),
+    ):
+        (row,) = predicted(some(*records(memory=memory)), errors=[case_of()]).rows
+        assert row.warnings == (said,)

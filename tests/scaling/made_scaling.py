@@ -8,7 +8,7 @@ from builders import START
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import ALL, Filter
-from fp8bench.scaling.gather import Question, scaled
+from fp8bench.scaling.points import scaled
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import SCHEMA_VERSION, Provenance
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
@@ -82,12 +82,13 @@ def in_pieces(number, *nodes):
     ]
 
 
-def gathered(*records, figures=(), workload=None, reference="baseline-bf16", catalog=CATALOG, **options):
+def gathered(*records, figures=(), workload=None, catalog=CATALOG, **options):
     """What is shown of them. options: of the comparison, and what its filter has."""
     wanted = Filter(**{name: options.pop(name) for name in vars(ALL) if name in options})
-    ask = {name: options.pop(name) for name in ("named", "one_size_will_do") if name in options}
     keys = options.pop("instances", ("p5",))
     asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)
-    return scaled(
-        list(records), list(figures), Question(workload, reference, **ask), asked, catalog, (), lambda record: record
-    )
+    return scaled(list(records), list(figures), workload, asked, catalog, (), lambda record: record)
+
+
+def points_of(found):
+    return [one.point for one in found.found]

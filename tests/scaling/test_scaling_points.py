@@ -1,8 +1,10 @@
 """One mode on one number of nodes: rates a GPU, what is left of the smallest's, what fp8 gives, and what it costs."""
 
+from datetime import date
+
 import pytest
 from builders import emulated, environment, machine_called, measured_on_cpu, rounds
-from scaling.made_scaling import CATALOG, gathered, nodes_of, series
+from scaling.made_scaling import CATALOG, gathered, nodes_of, points_of, series
 
 STUDY = (
     series("baseline-bf16", {1: 9350, 2: 9400, 32: 7900}, {1: 6.595, 32: 6.523}),
@@ -11,7 +13,7 @@ STUDY = (
 
 
 def point_of(found, mode, nodes):
-    (point,) = (one for one in found.points if (one.mode, one.nodes) == (mode, nodes))
+    (point,) = (one for one in points_of(found) if (one.mode, one.nodes) == (mode, nodes))
     return point
 
 
@@ -20,9 +22,12 @@ def test_a_published_series_is_computed_by_our_formulas():
     most = point_of(found, "te-fp8", 32)
     assert most.share_of_smallest == pytest.approx(9700 / 11000)
     assert most.faster_vs_reference == pytest.approx(9700 / 7900 - 1)
-    # Of the newest price that was known when it was published: 100 USD an hour and node.
-    assert most.usd_per_hour == pytest.approx(3200.0)
-    assert most.usd_per_billion_units == pytest.approx(3200 / 3600 / (9700 * 256) * 1e9)
+    # Today's price: 50 USD an hour and node. The source's day is named.
+    assert most.usd_per_hour == pytest.approx(1600.0)
+    assert most.usd_per_billion_units == pytest.approx(1600 / 3600 / (9700 * 256) * 1e9)
+    assert "at the prices of the source's day: --price-as-of 2024-11-20" in found.notes
+    then = gathered(figures=STUDY, as_of=date(2024, 11, 20))
+    assert point_of(then, "te-fp8", 32).usd_per_hour == pytest.approx(3200.0)
     assert most.final_loss_vs_reference == pytest.approx(0.126)
     assert (most.units_per_s_per_gpu_ci, most.share_of_smallest_ci, most.faster_vs_reference_ci) == (None, None, None)
 
@@ -67,7 +72,7 @@ def test_batch_sizes_are_series_of_their_own():
         *nodes_of(1, 0.02, 0.02, session_id="small-1", minutes=60, **small),
         *nodes_of(2, 0.03, 0.03, session_id="small-2", minutes=70, **small),
     )
-    shares = {(one.batch_size, one.nodes): one.share_of_smallest for one in found.points}
+    shares = {(one.batch_size, one.nodes): one.share_of_smallest for one in points_of(found)}
     assert shares[64, 2] == pytest.approx(10 / 11)
     assert shares[8, 2] == pytest.approx(2 / 3)
 
@@ -75,7 +80,7 @@ def test_batch_sizes_are_series_of_their_own():
 def test_published_and_measured_are_held_against_their_own():
     measured = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.2, 0.2)]
     found = gathered(*measured, figures=[series(workload="vit-huge", rates={1: 10, 2: 9})])
-    shares = {(one.source, one.nodes): one.share_of_smallest for one in found.points}
+    shares = {(one.source, one.nodes): one.share_of_smallest for one in points_of(found)}
     assert shares["measured", 2] == pytest.approx(0.5)
     assert shares["published", 2] == pytest.approx(0.9)
 
@@ -83,7 +88,7 @@ def test_published_and_measured_are_held_against_their_own():
 def test_other_software_than_the_smallests_is_marked():
     other = environment(versions={"torch": "2.15.0"})
     found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11, environment=other))
-    marks = {one.nodes: one.marks for one in found.points}
+    marks = {one.nodes: one.marks for one in points_of(found)}
     assert "unlike 8 GPUs in torch" in marks[2]
     assert not any(mark.startswith("unlike") for mark in marks[1])
 
@@ -94,7 +99,7 @@ def test_an_emulation_is_neither_faster_nor_priced():
                       settings={"world_size": size})  # fmt: skip
 
     found = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10))
-    assert {one.device for one in found.points} == {"cpu"}
+    assert {one.device for one in points_of(found)} == {"cpu"}
     both = [
         one.model_copy(update={"config": one.config.model_copy(update={"mode": "torchao-float8"})})
         for size, minutes in ((1, 20), (2, 30))
@@ -102,7 +107,7 @@ def test_an_emulation_is_neither_faster_nor_priced():
                           session_id=f"e{size}", settings={"world_size": size})
     ]  # fmt: skip
     shown = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10), *both)
-    made_up = [one for one in shown.points if one.emulated]
+    made_up = [one for one in points_of(shown) if one.emulated]
     assert len(made_up) == 2
     assert all(one.faster_vs_reference is None and one.usd_per_billion_units is None for one in made_up)
 
@@ -110,8 +115,8 @@ def test_an_emulation_is_neither_faster_nor_priced():
 def test_an_instance_without_a_price_says_why():
     bare = CATALOG.model_copy(update={"instances": {"p5": CATALOG.instances["p5"].model_copy(update={"prices": ()})}})
     found = gathered(figures=STUDY, catalog=bare)
-    assert all(one.usd_per_billion_units is None for one in found.points)
-    assert any("no price" in mark for mark in found.points[0].marks)
+    assert all(one.usd_per_billion_units is None for one in points_of(found))
+    assert any("no price" in mark for mark in points_of(found)[0].marks)
 
 
 def test_a_price_may_be_assumed():
@@ -131,7 +136,7 @@ def test_what_was_measured_on_another_machine_is_marked():
         *on("a", 2, 0.110, 0.111),
         *on("b", 2, 0.090, 0.091, mode="te-bf16"),
     )
-    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in found.points}
+    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in points_of(found)}
     differ = "machines of one type differ by up to 4 %"
     assert marks == {
         ("baseline-bf16", 1): [],

@@ -31,11 +31,9 @@ def page(
     today: date,
     bought: str = "",
     job: float | None = None,
-    beside: tuple[Section, ...] = (),
 ) -> Page:
     """Build the page. records: the complete records of the rows, by their ids. bought: how, e.g. `on demand`. job:
-    units to train on; None: time against cost is of a million. beside: sections of what is not a row, and so is in
-    neither the answer nor a chart.
+    units to train on; None: time against cost is of a million.
     """
     shown = shown_rows(comparison, records)
     drawn = charts(shown, job or MILLION)
@@ -51,7 +49,6 @@ def page(
             "The rows of fp8bench compare --wide. A heading sorts them.",
         ),
         Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
-        *beside,
         Section(
             "steps",
             "How steady, and where the step goes",
