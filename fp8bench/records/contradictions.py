@@ -99,7 +99,10 @@ def _of_work(record: Record, config: RunConfig) -> Iterator[str]:
     if record.status == "ok" and not fingerprint:
         yield "field fingerprint is empty"
     yield from _of_workload(record)
-    sizes = fingerprint.get("sizes") or {}
+    sizes: Any = fingerprint.get("sizes") or {}
+    if not isinstance(sizes, dict):
+        yield f"field fingerprint.sizes is {sizes!r}, and not sizes by their names"
+        sizes = {}
     optimizer = str(fingerprint.get("optimizer") or config.optimizer).partition("(")[0].lower()
     for name, claimed, real in (
         ("accumulation", fingerprint.get("accumulation"), config.grad_accumulation),
