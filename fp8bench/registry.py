@@ -252,6 +252,11 @@ def workloads() -> dict[str, WorkloadEntry]:
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 
+def is_built_in(entry: ModeEntry | WorkloadEntry | KindEntry) -> bool:
+    """Return whether it is one of this package."""
+    return entry.target.startswith(_BUILT_IN)
+
+
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     """Split a label such as `te-fp8:current` into the mode's entry and the recipe. Without a recipe, the mode's first
     one is the default. Fields stay in the recipe, as in `te-fp8:delayed,history=16`. Raises UsageError for an unknown
@@ -326,7 +331,7 @@ def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
         member = getattr(entry, "member", None)
         return found if member is None else found.of(member)
     except (ImportError, AttributeError, OSError) as error:
-        refusal = refusal_of(error) if entry.target.startswith(_BUILT_IN) else None
+        refusal = refusal_of(error) if is_built_in(entry) else None
         raise refusal or UsageError(
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
             "Fix or uninstall the package that registers it",

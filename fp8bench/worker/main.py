@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
@@ -40,6 +41,7 @@ from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import Aside, reported
 from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
+from fp8bench.worker.unchanged import INSTEAD, Bindings
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 
@@ -80,11 +82,13 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
     """Fill `found` with the report's fields, stage by stage."""
     progress = ProgressFile(aside.progress)
-    mode = make_mode(config)
-    workload = make_workload(config)
     # The gate needs one batch, so no loader has to start its processes; the images are the same.
     of_gate = make_workload(config.model_copy(update={"data": "device"}))
-    proof, choice = proved(config, mode, of_gate, rank, device, found, progress)
+    with agreement():
+        before = before_the_mode(config, of_gate, device)
+    mode = make_mode(config)
+    workload = make_workload(config)
+    proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before)
 
     aside.keep(RankReport(**found))
     reset_peaks(device)
@@ -113,6 +117,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         after = require_still(parts, decided[0].launch, config, of_gate, gate, begun)
         with agreement():
             require_changing(timed.losses[-len(timed.samples.step_s) :], config.optimizer)
+            if before is not None and (replaced := before.replaced()):
+                raise MeasurementInvalid(f"{config.mode_label} failed after its gate: {replaced}", INSTEAD, "parity")
         decided[0] = decided[0].with_afterwards(after)
         found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
         aside.keep(RankReport(**found))
@@ -136,9 +142,10 @@ def proved(
     device: torch.device,
     found: dict[str, Any],
     progress: ProgressFile,
+    before: Bindings | None = None,
 ) -> tuple[Proof, Choice]:
     """Return the model as the parity gate proved it, and how it will be executed. workload: gives the gate its batch.
-    Fills in the report's environment, facts, parity and evidence.
+    before: see `parity.prove`. Fills in the report's environment, facts, parity and evidence.
 
     Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
@@ -152,7 +159,7 @@ def proved(
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
     progress.stage("building")
-    proof = proof_of(config, mode, workload, rank, device, choice, lambda: progress.stage("proving"))
+    proof = proof_of(config, mode, workload, rank, device, choice, lambda: progress.stage("proving"), before)
     found["parity"] = proof.parity
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
@@ -163,6 +170,14 @@ def proved(
                 "parity",
             )
     return proof, choice
+
+
+def before_the_mode(config: RunConfig, workload: Workload, device: torch.device) -> Bindings | None:
+    """Return what the plain model is made of, before a mode of another package is imported; None for a mode of ours,
+    which replaces nothing.
+    """
+    entry = registry.modes().get(config.mode)
+    return None if entry is None or registry.is_built_in(entry) else Bindings.of(workload.build(device), workload)
 
 
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
@@ -178,10 +193,11 @@ def proof_of(
     device: torch.device,
     choice: Choice,
     built: Callable[[], None] = lambda: None,
+    before: Bindings | None = None,
 ) -> Proof:
-    """Run the parity gate. Ranks that already share layers then see the same batch. built: see `parity.prove`."""
+    """Run the parity gate. Ranks that share layers already see the same batch. built, before: see `parity.prove`."""
     if not choice.strategy.divides_early:
-        return parity.prove(mode, workload, rank, device, choice.strategy, built)
+        return parity.prove(mode, workload, rank, device, choice.strategy, built, before)
     _, group = samples_of(config, rank)
     return parity.prove(mode, workload, group, device, choice.strategy, built)
 

@@ -62,6 +62,7 @@ from fp8bench.worker.plugin import wrong
 from fp8bench.worker.recorded import Call, Recording
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.worker.rounding import MOST, explained, grids, of_steps, rounded
+from fp8bench.worker.unchanged import Bindings
 from fp8bench.worker.view import Leaks, View, apart, leakage, look, look_scaled, passed
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -100,10 +101,12 @@ def prove(
     device: torch.device,
     strategy: Strategy | None = None,
     built: Callable[[], None] = lambda: None,
+    before: Bindings | None = None,
 ) -> Proof:
     """Build the plain model, look at it, convert another, and look again. Every rank does so, on its own GPU. strategy:
     how ranks will be joined; one that divides layers early does so after the blocks were examined, and before the model
-    is looked at as a whole. built: called once the plain model is there.
+    is looked at as a whole. built: called once the plain model is there. before: what the plain model was made of when
+    the mode was not yet there; None if it is one of ours.
 
     Raises what `mode.convert` and `strategy.divide` raise, on every rank (see worker.parallel.agreement).
     """
@@ -144,6 +147,8 @@ def prove(
     _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     tolerance: Tolerance = modes.stated(mode, "tolerance")
+    if before is not None and (replaced := before.replaced()):
+        faults.insert(0, replaced)
     parity = compare(
         plain.view, converted, leaked, tolerance, plain.alone, [*faults, *by_blocks], by_block, plain.of_bf16
     )

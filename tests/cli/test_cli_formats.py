@@ -120,9 +120,13 @@ def test_what_is_refused_in_one_line(fp8bench_in, arguments, said):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new"), [("dtypes", "numerics formats"), ("switches", "compare INSTANCE --columns mode,switches")]
+    ("old", "new"),
+    [
+        ("switches", "fp8bench compare INSTANCE --columns mode,switches"),
+        ("claims", "python benchmarks/claims.py --results-dir DIR"),
+    ],
 )
-def test_an_old_name_answers_with_the_new_one(old, new, tmp_path):
+def test_a_command_that_is_gone_names_what_answers_its_question(old, new, tmp_path):
     refused = call(tmp_path, old, "--cast", "1")
     assert refused.code == 2
-    assert f"Use `fp8bench {new}" in one_line(refused)
+    assert f"Use `{new}" in one_line(refused)

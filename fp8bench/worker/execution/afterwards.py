@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
-from fp8bench.schema.rank import WorkloadFacts
+from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.optimizers import SETTINGS
@@ -131,7 +131,7 @@ def require_still(
     without a loader. begun: sketches of the weights before the timed steps. Raises MeasurementInvalid on every rank if
     the step no longer does what was proved.
     """
-    tolerance, fresh_loss = gate.tolerance, gate.fresh_loss
+    tolerance = gate.tolerance
     size, group = samples_of(config, dist.get_rank())
     batch = next(Batches(unseen, size, group + config.world_size, parts.device))
     plain = _on_host(unseen, parts) if parts.strategy.sharded else unseen.build(parts.device)
@@ -141,31 +141,20 @@ def require_still(
     timed = sketches(parts)
     found = _step_taken(parts, launch, batch)
     now = sketches(parts)
-    still = {name for name, then in timed.items() if now[name] == then}
-    stood = {name for name, then in timed.items() if begun[name] == then}
-    loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), abs(fresh_loss)))
     faults = []
     apart = spread(parts, begun, timed)
     if apart is not None and not apart <= MAX_SPREAD:
         faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {MAX_SPREAD:g})")
+    loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), abs(gate.fresh_loss)))
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
-    gradient_error = None
+    gradient_error, taught = None, None
     if expected.gradients is not None:
-        gradient_error, missing, taught, of_samples = _compared(parts, expected)
-        still &= taught
-        stood &= taught
-        bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
-        if not gradient_error <= bound:
-            faults.append(f"its gradients differ by {gradient_error:.3g} (at most {bound:.3g})")
-        if missing:
-            faults.append(f"{len(missing)} weights get no gradient: {', '.join(missing[:SHOWN])}")
-        if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
-            told = ", ".join(f"{share:.2f}" for share in of_samples)
-            faults.append(f"its gradients are not those of all samples: parts of the batch count {told} times")
-    for names, when in ((still, "do not move"), (stood, "did not move while steps were timed")):
-        if config.optimizer != "none" and names and (expected.gradients is not None or len(names) == len(timed)):
-            faults.append(f"{len(names)} of {len(timed)} weights {when}: {', '.join(sorted(names)[:SHOWN])}")
+        gradient_error, taught, more = _of_gradients(parts, expected, tolerance)
+        faults += more
+    if config.optimizer != "none":
+        faults += _standing(now, timed, taught, "do not move")
+        faults += _standing(timed, begun, taught, "did not move while steps were timed")
     with agreement():
         if faults:
             raise MeasurementInvalid(
@@ -174,6 +163,29 @@ def require_still(
                 "execution",
             )
     return Afterwards(loss_error, gradient_error, apart)
+
+
+def _of_gradients(parts: Parts, expected: "_Plain", tolerance: Tolerance) -> tuple[float, set[str], list[str]]:
+    """Return the error of all gradients, the names of weights that must move, and what is wrong, in words."""
+    error, missing, taught, of_samples = _compared(parts, expected)
+    bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
+    faults = []
+    if not error <= bound:
+        faults.append(f"its gradients differ by {error:.3g} (at most {bound:.3g})")
+    if missing:
+        faults.append(f"{len(missing)} weights get no gradient: {', '.join(missing[:SHOWN])}")
+    if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
+        told = ", ".join(f"{share:.2f}" for share in of_samples)
+        faults.append(f"its gradients are not those of all samples: parts of the batch count {told} times")
+    return error, taught, faults
+
+
+def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[str] | None, words: str) -> list[str]:
+    """Return which weights stand where they stood, in words. taught: those that must move; None if one must, any."""
+    still = sorted(name for name, one in now.items() if then[name] == one and (taught is None or name in taught))
+    if not still or (taught is None and len(still) < len(now)):
+        return []
+    return [f"{len(still)} of {len(now)} weights {words}: {', '.join(still[:SHOWN])}"]
 
 
 def _on_host(workload: Workload, parts: Parts) -> nn.Module:
