@@ -23,14 +23,15 @@ A mode whose layers hold weights under other names than the plain model's, fused
 the plain names of each trained weight (see `worker.plain_weights`). Both proofs compare weights by the plain names.
 
 A mode that scales its loss has `loss_scaling` after it has converted the model: an object with `scaled(loss)`, whose
-result backward starts from, and `step(optimizer)`, which replaces the optimizer's own. The gate then multiplies its
+result backward starts from, and `step(optimizer)`, which replaces the optimizer's own and divides gradients in place,
+as torch's GradScaler does, or skips a step whose gradients are not finite. The gate then multiplies its
 loss by the first of `gate_scales` for which the gradient at the input is finite.
 
 A mode whose layers do something once per step has a method `micro_batch(first)`, called before each forward pass with
-whether it is the first of a step. A mode that states `reuses` computes later passes with what the first has stored: the
-gate then checks such a later pass. `clear_gradients(model)` clears what zero_grad does not. `divide(model, group)`
-shares the layers of a model among ranks by the library's own arguments (see `modes.te_parallel`), instead of DTensor
-plans. `joined_alone`: whether DDP also wraps a single rank.
+whether it is the first of a step; the gate then checks a first pass and a later one. A mode that states `reuses`
+computes later passes with what the first has stored. `clear_gradients(model)` clears what zero_grad does not.
+`divide(model, group)` shares the layers of a model among ranks by the library's own arguments (see
+`modes.te_parallel`), instead of DTensor plans. `joined_alone`: whether DDP also wraps a single rank.
 
 An fp8 mode has `rounds(model)`, called with the plain model: it returns what of it will be rounded to fp8. From that
 the gate derives how far the mode may be off (see `worker.rounding`); without it the mode's tolerance applies.

@@ -50,6 +50,10 @@ class Beat:
 
     first: bool = True
 
+    def begin(self, first: bool) -> None:
+        """Begin a forward pass; first: of its step."""
+        self.first = first
+
 
 @dataclass(frozen=True)
 class Options:

@@ -2,6 +2,7 @@
 te_gpt.py), and share the layer among ranks (see te_parallel.py).
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -53,9 +54,10 @@ class Switched:
             return None
         return "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
 
-    def micro_batch(self, first: bool) -> None:
-        """Set whether the next forward pass is the first of its step."""
-        self._beat.first = first
+    @property
+    def micro_batch(self) -> Callable[[bool], None] | None:
+        """Sets whether the next forward pass is the first of its step; None if no switch makes a difference of it."""
+        return self._beat.begin if self.te_switches else None
 
     def clear_gradients(self, model: nn.Module) -> None:
         """Clear the gradients that are stored separately from their weights."""

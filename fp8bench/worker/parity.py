@@ -56,6 +56,7 @@ from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
 from fp8bench.worker.glue import Glue, between, of_glue
+from fp8bench.worker.judged import Judged
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import wrong
@@ -238,7 +239,7 @@ def _restore(buffers: Mapping[str, Tensor], model: nn.Module) -> None:
 def _by_block(
     mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, plain: _Plain, found: Sequence[Tie]
 ) -> tuple[BlockParity, list[str]]:
-    """Examine the model block by block, as a later pass of a step if the mode reuses what the first stored."""
+    """Examine the model block by block; for a mode that tells them apart, in a step's first pass and in a later one."""
     own: Tolerance = modes.stated(mode, "tolerance")
     says_rounding = plain.rounding is not None or own.logits <= modes.BF16_TOLERANCE.logits
     stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
@@ -254,8 +255,7 @@ def _by_block(
         _begin(mode, model, first=True)
         blocks.examine(pair, plain.calls, look=False)
     for scale in modes.stated(mode, "gate_scales"):
-        _begin(mode, model, first=not reuses)
-        compared, faults = blocks.examine(pair, plain.calls, scale)
+        compared, faults = _examined(mode, model, pair, plain.calls, scale)
         if all(math.isfinite(one.error) for one in compared):
             break
     _begin(mode, model, first=True)
@@ -270,6 +270,19 @@ def _by_block(
         more, faults = of_glue(*plain.glue, glue, pair.more)
         compared += more
     return judged.measured(compared, len({call.block for call in plain.calls})), [*faults, *judged.faults_of(compared)]
+
+
+def _examined(
+    mode: modes.Mode, model: nn.Module, pair: blocks.Pair, calls: Sequence[Call], scale: float
+) -> tuple[list[Judged], list[str]]:
+    compared: list[Judged] = []
+    faults: list[str] = []
+    tells_apart = bool(modes.stated(mode, "reuses")) or getattr(mode, "micro_batch", None) is not None
+    for first in (True, False) if tells_apart else (True,):
+        _begin(mode, model, first)
+        more, others = blocks.examine(pair, calls, scale)
+        compared, faults = [*compared, *more], list(dict.fromkeys((*faults, *others)))
+    return compared, faults
 
 
 def _loss(

@@ -13,6 +13,7 @@ from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
 from torch import multiprocessing
 
 from fp8bench.modes.transformer_engine import TEFP8
+from fp8bench.worker.execution.step import announce
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 
@@ -75,7 +76,7 @@ def test_cached_weights_are_cast_once_a_step():
     weight = model.layer.layer.layernorm_mlp.fc1_weight
     found = []
     for first in (True, False, True):
-        mode.micro_batch(first)
+        announce(mode, first)
         with torch.no_grad():
             if len(found) == 1:
                 weight.mul_(3)

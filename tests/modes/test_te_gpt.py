@@ -11,6 +11,7 @@ from modes import te_stand_in
 from fp8bench.modes.te_gpt import TEGPTLayer
 from fp8bench.modes.transformer_engine import TEBF16, TEFP8
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.execution.step import announce
 from fp8bench.worker.parity import prove
 from fp8bench.worker.plain_weights import by_plain_names, gradient_of, ties, trained_weights
 from fp8bench.worker.view import look
@@ -168,7 +169,7 @@ class TestMicroBatches:
         mode, model = converted(switches)
         workload, batch = Micro(), next(Micro().batches(4, 0, CPU))
         for number, (x, target) in enumerate(zip(*(t.chunk(pieces) for t in batch), strict=True)):
-            mode.micro_batch(first=number == 0)
+            announce(mode, number == 0)
             (workload.loss(model, batch._replace(inputs=x, targets=target)) / pieces).backward()
         return plain_gradients(mode, model)
 
@@ -185,7 +186,7 @@ class TestMicroBatches:
         found = []
         for _ in range(2):
             model.zero_grad(set_to_none=True)
-            mode.micro_batch(first=True)
+            announce(mode, True)
             workload.loss(model, batch).backward()
             found.append({name: one.clone() for name, one in plain_gradients(mode, model).items()})
         for name, gradient in found[0].items():
@@ -201,7 +202,7 @@ class TestMicroBatches:
                 with_kwargs=True,
             )
             for first in (True, False):
-                mode.micro_batch(first)
+                announce(mode, first)
                 look(model, Micro(), next(Micro().batches(2, 0, CPU)))
             handle.remove()
             told.append(seen)

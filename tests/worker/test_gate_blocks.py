@@ -139,3 +139,21 @@ class TestFaults:
         found = verdict(TorchAOFloat8, plant, GPTLayerMicro)
         assert not found.passed
         assert named in found.reason
+
+    @pytest.mark.parametrize("cheats_first", [True, False])
+    @pytest.mark.parametrize("reuses", [True, False])
+    def test_in_one_of_the_passes_that_a_mode_tells_apart(self, reuses, cheats_first):
+        class Planted(BaselineBF16):
+            def convert(self, model):
+                for block in model.blocks:
+                    forward = block.mlp.forward
+                    block.mlp.forward = lambda x, forward=forward: x if self.first == cheats_first else forward(x)
+                return model
+
+            def micro_batch(self, first):
+                self.first = first
+
+        Planted.reuses = reuses
+        found = parity.prove(Planted(), ViTMicro(data="device"), 0, CPU).parity
+        assert not found.passed
+        assert "blocks." in found.reason

@@ -90,7 +90,7 @@ def _plain_steps(
         weights = trained_weights(model)
         rules = {name: UpdateRule(optimizer) for name in weights}
         size = piece_size(parts, batches[0])
-        scaling = getattr(mode, "loss_scaling", None)
+        scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
         losses, own = [], {}
         for batch in batches:
             samples, total = len(batch.inputs), torch.zeros((), device=device)
@@ -101,8 +101,8 @@ def _plain_steps(
                     weight.main_grad.zero_()
             for first in range(0, samples, size):
                 piece = Batch(*(tensor[first : first + size] for tensor in batch))
-                if hasattr(mode, "micro_batch"):
-                    mode.micro_batch(first == 0)
+                if listens is not None:
+                    listens(first == 0)
                 with _or_not_proved():
                     with torch.autocast(device.type, torch.bfloat16), mode.forward_context():
                         loss = workload.loss(model, piece) * (len(piece.inputs) / samples)
