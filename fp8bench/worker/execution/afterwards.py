@@ -60,8 +60,8 @@ FEW = 65_536
 OF_SAMPLES, HELD = 0.2, 0.1
 """How far from 1 a share may be, and below which share of the gradient a part's own is too small to tell."""
 
-DIMENSIONS = {"images": 1, "tokens": 2}
-"""How many of the first dimensions of a batch's inputs count units."""
+DIMENSIONS = {"images": 1, "samples": 1, "tokens": 2}
+"""How many of the first dimensions of a batch's inputs count units; of other units one or two."""
 
 
 def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, config: RunConfig) -> None:
@@ -84,7 +84,7 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
             "Give batches of one shape",
             "execution",
         )
-    counts = [math.prod(shape[: number + 1]) // config.tensor_parallel for number in range(len(shape))]
+    counts = [math.prod(shape[: number + 1]) // config.tensor_parallel for number in range(len(shape))][:2]
     expected = counts if known is None else counts[known - 1 : known]
     if facts.units_per_step not in expected:
         raise MeasurementInvalid(
