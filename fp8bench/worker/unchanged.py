@@ -10,9 +10,11 @@ is its own business.
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules import module as hooks
 
@@ -43,10 +45,16 @@ class Bindings:
         """Return in words the first that is another one now; None if none is."""
         for (_, name), (holder, held) in self.noted.items():
             now = vars(holder).get(name)
-            if now is not held or (isinstance(held, dict) and held):
+            if (now is not held and not _of_torch(now)) or (isinstance(held, dict) and held):
                 where = holder.__name__ if isinstance(holder, ModuleType) else f"{holder.__module__}.{holder.__name__}"
                 return f"it replaces {where}.{name}, of which the plain model is made too"
         return None
+
+
+def _of_torch(held: Any) -> bool:
+    """Return whether it is a function of torch, which replaces some of its own when its compiler is imported."""
+    code = getattr(held, "__code__", None)
+    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def _held(one: ModuleType | type) -> Iterator[tuple[str, Any]]:

@@ -88,6 +88,12 @@ def test_a_hook_of_all_modules_is_named():
     assert before.replaced() is None
 
 
+def test_what_torch_replaces_of_its_own_is_no_fault(monkeypatch):
+    before = Bindings.of(nn.Linear(2, 2), ViTMicro(data="device"))
+    monkeypatch.setattr(torch, "manual_seed", torch._disable_dynamo(torch.manual_seed))
+    assert before.replaced() is None
+
+
 def test_what_is_replaced_within_a_context_alone_is_none_of_it(monkeypatch):
     class Within(Polite):
         @contextmanager
