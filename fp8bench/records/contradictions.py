@@ -99,10 +99,9 @@ def _of_work(record: Record, config: RunConfig) -> Iterator[str]:
     if record.status == "ok" and not fingerprint:
         yield "field fingerprint is empty"
     yield from _of_workload(record)
-    sizes: Any = fingerprint.get("sizes") or {}
-    if not isinstance(sizes, dict):
-        yield f"field fingerprint.sizes is {sizes!r}, and not sizes by their names"
-        sizes = {}
+    if not isinstance(fingerprint.get("sizes") or {}, dict):
+        yield f"field fingerprint.sizes is {fingerprint['sizes']!r}, and not sizes by their names"
+    sizes = _sizes(record)
     optimizer = str(fingerprint.get("optimizer") or config.optimizer).partition("(")[0].lower()
     for name, claimed, real in (
         ("accumulation", fingerprint.get("accumulation"), config.grad_accumulation),
@@ -226,9 +225,13 @@ def _of_rate(record: Record) -> Iterator[str]:
 
 
 def _tokens_a_sample(record: Record) -> int | None:
-    sizes = record.fingerprint.get("sizes") or {}
     configured = record.config.sequence_length if record.config is not None else None
-    return configured if configured is not None else sizes.get("sequence_length")
+    return configured if configured is not None else _sizes(record).get("sequence_length")
+
+
+def _sizes(record: Record) -> dict[str, Any]:
+    sizes = record.fingerprint.get("sizes")
+    return sizes if isinstance(sizes, dict) else {}
 
 
 def _of_telemetry(record: Record) -> Iterator[str]:
