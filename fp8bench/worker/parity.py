@@ -59,10 +59,11 @@ from fp8bench.worker.glue import Glue, between, of_glue
 from fp8bench.worker.judged import Judged
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
-from fp8bench.worker.plugin import wrong
+from fp8bench.worker.plugin import require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.worker.rounding import MOST, explained, grids, of_steps, rounded
+from fp8bench.worker.suitable import require_suitable
 from fp8bench.worker.unchanged import Bindings
 from fp8bench.worker.view import Leaks, View, apart, leakage, look, look_scaled, passed
 from fp8bench.workloads.protocol import Batch, Workload, stated
@@ -129,6 +130,7 @@ def prove(
         # It is converted with yet other weights, and then gets the plain model's as an optimizer would write them.
         perturb(other, seed + 1)
         model = mode.convert(other)
+        require_scaling(mode)
         kept = {name: one for name, one in buffers_of(model).items() if name in initial}
         found = ties(mode, model)
         faults = faults_of(found, shapes_of(plain.model), shapes_of(model))
@@ -185,6 +187,8 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
     place = _place(model)
     record = Recording(place)
     view = look(model, workload, batch, record=record)
+    with agreement():
+        require_suitable(model, workload, batch, view)
     calls = record.calls
     glue = between(model, lambda: _loss(model, workload, batch), calls)
     bf16, of_bf16, fp8, alone = [], (0.0, 0.0), [], None
@@ -346,7 +350,14 @@ def compare(
     }
     if leaked.later is not None:
         measured["later_leakage"] = leaked.later
-    faults = [*judge(measured, tolerance, gradient_is_zero=not converted.input_gradient.any().item()), *found]
+    nothing = not plain.input_gradient.any()
+    if nothing and not converted.input_gradient.any():
+        # What comes first is frozen, and gives no gradient to compare.
+        to_judge = {**measured, "input_gradient_error": 0.0, "leakage": 0.0, "later_leakage": 0.0}
+    else:
+        to_judge = measured
+    zero = not nothing and not converted.input_gradient.any()
+    faults = [*judge(to_judge, tolerance, gradient_is_zero=bool(zero)), *found]
     reason = f"it does not compute what the plain model does: {'; '.join(faults)}" if faults else None
     return Parity(
         passed=reason is None,

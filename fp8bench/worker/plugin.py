@@ -5,14 +5,18 @@ Of each method the first call is checked, which is long before a step is timed.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import wraps
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Mode, Rounding, stated
 from fp8bench.schema.errors import RunFailed, in_words
+from fp8bench.schema.rank import Tolerance
 
 Plugin = TypeVar("Plugin")
 SHOWN = 2
@@ -32,6 +36,17 @@ OF_MODE: Returns = {
     "forward_context": ("a context manager", AbstractContextManager),
     "evidence": ("a dict", dict),
 }
+FP8_FORMATS = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+IF_THERE: Returns = {
+    "plain_weights": ("a dict of a weight's name to plain names", lambda value: _is_mapping_of_names(value)),
+    "rounds": (
+        "a Rounding whose gradient is in e4m3 or e5m2",
+        lambda value: isinstance(value, Rounding) and value.gradient in FP8_FORMATS,
+    ),
+}
+"""The same of methods of a mode that it may have."""
+
 OF_WORKLOAD: Returns = {
     "build": ("a torch.nn.Module", nn.Module),
     "batches": ("an iterator", Iterator),
@@ -40,6 +55,46 @@ OF_WORKLOAD: Returns = {
     "flops_per_step": ("a number", object),
     "sizes": ("a dict", dict),
 }
+
+
+def _is_mapping_of_names(value: object) -> bool:
+    names = [
+        one
+        for key, given in (value.items() if isinstance(value, Mapping) else ((None, None),))
+        for one in (key, *((given,) if isinstance(given, str) or not isinstance(given, Sequence) else given))
+    ]
+    return all(isinstance(one, str) for one in names)
+
+
+def require_stated(mode: Mode) -> None:
+    """Raise RunFailed if a mode states bounds wider than those of its kind, or what is no bound; if it says what it
+    rounds, and is no fp8 mode; or if its scales for the gate are none.
+    """
+    tolerance, fp8 = stated(mode, "tolerance"), bool(stated(mode, "fp8"))
+    widest = FP8_TOLERANCE if fp8 else BF16_TOLERANCE
+    if not isinstance(tolerance, Tolerance):
+        raise wrong(mode, "tolerance", f"is {_shown(tolerance)}, and not a Tolerance")
+    for name in ("logits", "loss", "input_gradient", "max_leakage"):
+        own, limit = getattr(tolerance, name), getattr(widest, name)
+        if own > limit:
+            says = (
+                f"has {name}={own:g}, and {'an fp8 mode' if fp8 else 'a mode without fp8'} may have {limit:g} at most"
+            )
+            raise wrong(mode, "tolerance", says, "State no wider bound: what rounding explains is added to it")
+    if tolerance.min_separation < widest.min_separation:
+        raise wrong(mode, "tolerance", f"allows a separation below {widest.min_separation:g}")
+    if not fp8 and callable(getattr(mode, "rounds", None)):
+        raise wrong(mode, "rounds", "says what is rounded to fp8, and its fp8 is False")
+    scales = stated(mode, "gate_scales")
+    if not scales or not all(isinstance(one, int | float) and 0 < one < math.inf for one in scales):
+        raise wrong(mode, "gate_scales", f"is {scales!r}, and not a tuple of positive numbers")
+
+
+def require_scaling(mode: Mode) -> None:
+    """Raise RunFailed if a mode has, once it has converted a model, a loss scale that cannot scale or step."""
+    scaling = getattr(mode, "loss_scaling", None)
+    if scaling is not None and not all(callable(getattr(scaling, name, None)) for name in ("scaled", "step")):
+        raise wrong(mode, "loss_scaling", f"is {_shown(scaling)}, without methods scaled(loss) and step(optimizer)")
 
 
 def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: Any, **options: Any) -> Plugin:
@@ -58,7 +113,12 @@ def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: A
     missing = next((method for method in returns if not callable(getattr(found, method, None))), None)
     if missing is not None:
         raise _wrong(f"{what} has no method {missing}", found)
-    checks = {method: _checked(found, method, *of) for method, of in returns.items() if of[1] is not object}
+    known = {**returns, **(IF_THERE if kind == "mode" else {})}
+    checks = {
+        method: _checked(found, method, *of)
+        for method, of in known.items()
+        if of[1] is not object and callable(getattr(found, method, None))
+    }
     # A class of its own, and no attributes of the object: a copy of that must call its own methods.
     own = type(found.__name__, (found,), {"__module__": found.__module__, "__doc__": found.__doc__, **checks})
     plugin: Plugin = own(*values, **options)

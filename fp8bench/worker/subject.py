@@ -24,6 +24,7 @@ def make_mode(config: RunConfig) -> Mode:
     mode_class = registry.load(entry)
     options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
     mode: Mode = plugin.made("mode", entry.name, mode_class, plugin.OF_MODE, recipe, **options)
+    plugin.require_stated(mode)
     return mode
 
 

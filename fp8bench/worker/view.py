@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution.step import bf16_autocast
+from fp8bench.worker.plugin import wrong
 from fp8bench.worker.recorded import Recording, recording
 from fp8bench.worker.relative import logits_error, norm, ratio, relative_error
 from fp8bench.worker.sdpa import sdpa_kernels
@@ -149,6 +150,11 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
         loss = workload.loss(model, batch)
     finally:
         handle.remove()
+    if not outputs or not isinstance(outputs[-1], Tensor):
+        given = type(outputs[-1]).__name__ if outputs else "nothing"
+        raise wrong(
+            workload, "build", f"gives a model whose output is a {given}", "Define logits(model, batch) beside it"
+        )
     return outputs[-1], loss
 
 

@@ -7,9 +7,11 @@ import torch
 from outside.outside_plugins import Polite
 from torch import nn
 
+from fp8bench import registry
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding
 from fp8bench.schema.errors import RunFailed
 from fp8bench.worker.batches import Batches
-from fp8bench.worker.plugin import OF_MODE, OF_WORKLOAD, made
+from fp8bench.worker.plugin import OF_MODE, OF_WORKLOAD, made, require_scaling, require_stated
 from fp8bench.workloads.protocol import Batch
 
 CPU = torch.device("cpu")
@@ -113,3 +115,63 @@ def test_batches_are_counted_and_pass_on_what_is_prefetched_and_closed():
     batches.close()
     with pytest.raises(RunFailed, match=r"Workload\.batches of 'own' ended at step 1 "):
         next(batches)
+
+
+def stating(**own):
+    return type("Stating", (Mode,), own)()
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"tolerance": 0.4}, "tolerance of 'own' is 0.4, and not a Tolerance"),
+        ({"tolerance": FP8_TOLERANCE}, "has logits=0.4, and a mode without fp8 may have 0.1 at most"),
+        ({"fp8": True, "tolerance": FP8_TOLERANCE.model_copy(update={"input_gradient": 1e6})}, "input_gradient=1e"),
+        ({"tolerance": BF16_TOLERANCE.model_copy(update={"max_leakage": 1.0})}, "max_leakage=1"),
+        ({"tolerance": BF16_TOLERANCE.model_copy(update={"min_separation": 1e-9})}, "a separation below"),
+        ({"rounds": lambda self, model: None}, "says what is rounded to fp8, and its fp8 is False"),
+        ({"gate_scales": ()}, r"is \(\), and not a tuple of positive numbers"),
+        ({"gate_scales": (0.0,)}, "not a tuple of positive numbers"),
+    ],
+)
+def test_what_a_mode_states_has_limits(own, words):
+    with pytest.raises(RunFailed, match=words):
+        require_stated(stating(**own))
+
+
+@pytest.mark.parametrize("entry", [entry for entry in registry.modes().values() if registry.is_built_in(entry)])
+def test_our_own_modes_keep_them(entry):
+    for recipe in entry.recipes or (None,):
+        require_stated(registry.load(entry)(recipe))
+
+
+@pytest.mark.parametrize(
+    ("method", "value"),
+    [
+        ("plain_weights", None),
+        ("plain_weights", {"a": 3}),
+        ("plain_weights", {"a": ["b", None]}),
+        ("rounds", {"fc1"}),
+        ("rounds", Rounding(frozenset(), torch.float8_e8m0fnu)),
+    ],
+)
+def test_what_the_gate_asks_of_a_mode_is_checked(method, value):
+    wrong = type("Wrong", (Mode,), {method: lambda self, model: value})
+    mode = made("mode", "wrong", wrong, OF_MODE, None)
+    with pytest.raises(RunFailed, match=rf"Wrong.{method} of 'own' returned .*test_plugin.py"):
+        getattr(mode, method)(nn.Linear(1, 1))
+
+
+def test_names_for_one_weight_or_several_are_right():
+    right = type("Right", (Mode,), {"plain_weights": lambda self, model: {"qkv": ("q", "k", "v"), "a": "b"}})
+    assert made("mode", "right", right, OF_MODE, None).plain_weights(nn.Linear(1, 1))["a"] == "b"
+
+
+def test_a_loss_scale_without_a_step_is_told():
+    class HalfAScale:
+        def scaled(self, loss):
+            return loss
+
+    with pytest.raises(RunFailed, match="loss_scaling"):
+        require_scaling(stating(loss_scaling=HalfAScale()))
+    require_scaling(stating(loss_scaling=None))

@@ -176,7 +176,10 @@ def _of_gradients(parts: Parts, expected: "_Plain", tolerance: Tolerance) -> tup
         faults.append(f"{len(missing)} weights get no gradient: {', '.join(missing[:SHOWN])}")
     if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
         told = ", ".join(f"{share:.2f}" for share in of_samples)
-        faults.append(f"its gradients are not those of all samples: parts of the batch count {told} times")
+        faults.append(
+            f"its gradients are not those of all samples: parts of the batch count {told} times (a loss must be the "
+            "mean over samples, which that of padded ones is not)"
+        )
     return error, taught, faults
 
 

@@ -1,0 +1,89 @@
+"""A workload that cannot be proved is named, before any mode is blamed; what is frozen first is right."""
+
+import pytest
+import torch
+from outside.outside_plugins import Polite
+from torch import nn
+
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed
+from fp8bench.worker import parity
+from fp8bench.workloads.protocol import Batch
+
+pytestmark = pytest.mark.usefixtures("process_group")
+
+CPU = torch.device("cpu")
+
+
+class Vectors:
+    """A workload of one such model, with batches of vectors."""
+
+    unit = "samples"
+
+    def __init__(self, model):
+        self.name, self.model = "vectors", model
+
+    def build(self, device):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self.model()
+
+    def batches(self, batch_size, rank, device):
+        generator = torch.Generator().manual_seed(rank)
+        while True:
+            inputs = torch.randn(batch_size, 16, generator=generator)
+            yield Batch(inputs, torch.randint(4, (batch_size,), generator=generator))
+
+    def loss(self, model, batch):
+        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+
+
+class Net(nn.Module):
+    def __init__(self, *inner):
+        super().__init__()
+        self.first, self.inner, self.head = nn.Linear(16, 32), nn.Sequential(*inner), nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.head(self.inner(self.first(x)))
+
+
+class FrozenFirst(Net):
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.first(x)
+        return self.head(x)
+
+
+class InATuple(Net):
+    def forward(self, x):
+        return (super().forward(x),)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [(nn.Dropout(0.2), "other results in each pass"), (nn.BatchNorm1d(32), "samples of a batch see each other")],
+)
+def test_the_workload_is_named(inner, words):
+    with pytest.raises(MeasurementInvalid, match=words) as refusal:
+        parity.prove(Polite(), Vectors(lambda: Net(inner)), 0, CPU)
+    assert "the plain model of" in refusal.value.what
+
+
+def test_a_head_on_a_frozen_model_passes():
+    def model():
+        made = FrozenFirst()
+        made.first.requires_grad_(False)
+        return made
+
+    found = parity.prove(Polite(), Vectors(model), 0, CPU).parity
+    assert found.passed, found.reason
+    assert found.leakage is None
+
+
+def test_an_output_that_is_no_tensor_needs_logits():
+    class OfTuples(Vectors):
+        def loss(self, model, batch):
+            return nn.functional.cross_entropy(model(batch.inputs)[0], batch.targets)
+
+    with pytest.raises(RunFailed, match="whose output is a tuple") as refusal:
+        parity.prove(Polite(), OfTuples(InATuple), 0, CPU)
+    assert "logits(model, batch)" in str(refusal.value)
