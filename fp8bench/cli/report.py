@@ -9,7 +9,7 @@ import typer
 from fp8bench.cli import names
 from fp8bench.cli.options import ResultsDir, Strict, choice, option, switch
 from fp8bench.cli.output import Unread, log, warn
-from fp8bench.cli.selection import Selection, of_one_workload
+from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import Gathered, gather
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
@@ -53,8 +53,6 @@ def report(
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
     options, catalog = selection.resolved(keys, results_dir, reference=selection.reference)
     kept = results.read(results_dir, options.instances)
-    if not options.allow_mismatch:
-        options = options._replace(wanted=of_one_workload(options.wanted, [one.record for one in kept], "showing"))
     unread = Unread()
     found = gather(kept, options, catalog, results_dir, unread)
     for text in found.comparison.warnings:

@@ -166,7 +166,7 @@ def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(fp8b
     keep(measured("p5", minutes=30, settings={"workload": "vit-huge-256"}), tmp_path / "results")
     outcome = fp8bench_in("report")
 
-    said = "fp8bench: showing vit-huge, the workload of most records; --workload chooses another (vit-huge-256)\n"
+    said = "fp8bench: warning: vit-huge; also measured: vit-huge-256 (--workload)\n"
     assert (outcome.code, outcome.stderr) == (0, f"{said}fp8bench: written as report.html\n")
     named = fp8bench_in("report", "--workload", "vit-huge-256", "-o", "other.html")
     assert (named.code, named.stderr) == (0, "fp8bench: written as other.html\n")

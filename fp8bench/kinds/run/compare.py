@@ -19,7 +19,7 @@ from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
-from fp8bench.records.select import Measurement, in_micro_batches, select
+from fp8bench.records.select import Measurement, select
 from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -47,26 +47,32 @@ def compare(
     """Compare records. records: those of the instances in `options`, oldest first; `whole` returns one with its
     samples, and is called only for records that are shown.
 
-    Raises UsageError if an instance has no record, if no price is of the requested region, if the requested reference
-    is missing, or if the records are not comparable and `allow_mismatch` is not set.
+    Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
+    mismatch is allowed. What did other work than the reference is shown with the reason and no gain.
+
+    Raises UsageError if an instance has no record, if no price is of the requested region, or if the requested
+    reference is missing.
     """
     require_region(options.region, catalog, options.instances)
+    selected = select(records, options.every, options.wanted)
+    _require_some([measurement.latest for measurement in selected], options)
+    workload, others = _workload(selected, options)
     chosen = [
         Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
-        for measurement in select(records, options.every, options.wanted)
+        for measurement in selected
+        if workload is None or _work_of(measurement) == workload
     ]
     latest = [measurement.latest for measurement in chosen]
-    _require_some(latest, options)
     day = pricing_day(latest, options)
     prices = {record.run_id: priced(record, used(record, catalog), catalog, options, day) for record in latest}
     found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
     rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
     reference = _find_reference(rows, options.reference)
-    rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
+    rows = _with_unlike_work(rows, reference, latest, options.allow_mismatch)
     between = None
     if reference is not None:
         of = {record.run_id: record for record in latest}
-        like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
+        like = {row.run_id: _like(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
         rows = [
             compared_with(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
         ]
@@ -74,6 +80,7 @@ def compare(
         alike = [row for row in rows if not unlike_work(of[row.run_id].fingerprint, work)]
         between = _between(alike, reference, of, found, options.allow_mismatch)
     warnings = (
+        *_of_workloads(workload, others, options, latest),
         *_without_reference(reference, options.reference),
         *_about_prices(rows, prices, options),
     )
@@ -159,10 +166,47 @@ def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:
     ]
 
 
-def _refuse_or_mark_unlike_work(
+def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple[str | None, list[str]]:
+    """Return the workload that most of the instances have, of several the one with most rows, and the others; None if
+    all are shown.
+    """
+    asked = options.wanted.workload is not None or options.every or options.allow_mismatch
+    if asked or options.view.group_by == "workload":
+        return None, []
+    there: dict[str, list[str]] = {}
+    for measurement in selected:
+        there.setdefault(_work_of(measurement), []).append(measurement.latest.instance)
+    order = sorted(there, key=lambda name: (-len(set(there[name])), -len(there[name]), name))
+    return (order[0], order[1:]) if len(order) > 1 else (None, [])
+
+
+def _work_of(measurement: Measurement) -> str:
+    return str(measurement.latest.fingerprint.get("workload") or measurement.latest.what.workload)
+
+
+def _of_workloads(
+    shown: str | None, others: Sequence[str], options: CompareOptions, latest: Sequence[Record]
+) -> list[str]:
+    """Return which workload is shown of several, and the instances that have not measured it."""
+    if shown is None:
+        return []
+    without = [key for key in options.instances if key not in {record.instance for record in latest}]
+    missing = f"; {', '.join(without)} has no record of it" if without else ""
+    return [f"{shown}; also measured: {', '.join(others)} (--workload){missing}"]
+
+
+def _like(record: Record, reference: Record, allow_mismatch: bool) -> "Likeness":
+    """Return how a row compares. Other work is not compared, unless the user requests it."""
+    unlike = record.status == "ok" and unlike_work(record.fingerprint, reference.fingerprint)
+    if unlike and not allow_mismatch:
+        return Likeness(verdict=False)
+    return likeness(record, reference, allow_mismatch)
+
+
+def _with_unlike_work(
     rows: Sequence[Row], reference: Row | None, records: Sequence[Record], allow_mismatch: bool
 ) -> list[Row]:
-    """Compare the work with the reference's or, without a reference, with that of the first ok row."""
+    """Mark rows whose work is not the reference's or, without a reference, that of the first ok row."""
     model = reference or next((row for row in rows if row.status == "ok"), None)
     if model is None:
         return list(rows)
@@ -170,17 +214,13 @@ def _refuse_or_mark_unlike_work(
     expected = fingerprints[model.run_id]
     marked = []
     for row in rows:
-        found = fingerprints[row.run_id]
-        unlike = unlike_work(found, expected) if row.status == "ok" else []
-        if unlike and not allow_mismatch:
-            names = names_apart(*((f"{one.instance}:{one.mode_label}", one.grad_accumulation) for one in (row, model)))
-            raise UsageError(
-                f"{' and '.join(names)} are not comparable: "
-                f"{', '.join(f'{name} ({found.get(name)} and {expected.get(name)})' for name in unlike)}",
-                f"{like_with_like(unlike)}, or give --allow-mismatch to see them marked",
-            )
-        mark = (f"unlike the reference in {', '.join(unlike)}",) if unlike else ()
-        marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))
+        unlike = unlike_work(fingerprints[row.run_id], expected) if row.status == "ok" else []
+        if row.source != model.source and "published" in (row.source, model.source):
+            why = "published and measured figures are not compared with each other"
+        else:
+            why = f"other work than the reference's ({', '.join(unlike)}): {like_with_like(unlike)}"
+        mark = f"unlike the reference in {', '.join(unlike)}" if allow_mismatch else why
+        marked.append(row.model_copy(update={"marks": (*row.marks, *([mark] if unlike else []))}))
     return marked
 
 
@@ -197,18 +237,8 @@ def like_with_like(unlike: Sequence[str]) -> str:
     flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
     # What else differs between two workloads mostly follows from the workload.
     if "workload" not in unlike and len(flags) < len(unlike):
-        return "Measure both with the same settings and version of fp8bench"
-    return f"Compare like with like ({', '.join(flags)})"
-
-
-def names_apart(*named: tuple[str, int | None]) -> list[str]:
-    """Return the names of rows, with their micro-batches if the names are equal and those are not. named: each name
-    with its number of micro-batches a step, if known.
-    """
-    names, pieces = {name for name, _ in named}, {number for _, number in named}
-    if len(names) > 1 or len(pieces) == 1:
-        return [name for name, _ in named]
-    return [name if number is None else f"{name} in {in_micro_batches(number)}" for name, number in named]
+        return "measure both with the same settings and version of fp8bench"
+    return f"compare like with like ({', '.join(flags)})"
 
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
