@@ -151,7 +151,8 @@ def wrong(plugin: Any, method: str, does: str, remedy: str | None = None) -> Run
     """Return the error that a method of a mode or a workload does something wrong. does: what, after its name."""
     of = type(plugin)
     name = getattr(plugin, "name", of.__name__)
-    return _wrong(f"{of.__name__}.{method} of {name!r} {does}", getattr(of, method, of), remedy)
+    found = getattr(of, method, of)
+    return _wrong(f"{of.__name__}.{method} of {name!r} {does}", found if callable(found) else of, remedy)
 
 
 def _wrong(what: str, found: Any, remedy: str | None = None) -> RunFailed:

@@ -7,7 +7,11 @@ from torch import nn
 
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.worker import parity
+from fp8bench.worker.suitable import require_provable
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -65,7 +69,7 @@ class InATuple(Net):
 def test_the_workload_is_named(inner, words):
     with pytest.raises(MeasurementInvalid, match=words) as refusal:
         parity.prove(Polite(), Vectors(lambda: Net(inner)), 0, CPU)
-    assert "the plain model of" in refusal.value.what
+    assert "model of vectors" in refusal.value.what
 
 
 def test_a_head_on_a_frozen_model_passes():
@@ -87,3 +91,24 @@ def test_an_output_that_is_no_tensor_needs_logits():
     with pytest.raises(RunFailed, match="whose output is a tuple") as refusal:
         parity.prove(Polite(), OfTuples(InATuple), 0, CPU)
     assert "logits(model, batch)" in str(refusal.value)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "valid"])
+def test_a_loss_that_is_no_mean_over_samples_is_told(reduction):
+    class Sized(Vectors):
+        """Losses count samples: by a sum, or by a number of valid targets that differs between them."""
+
+        def loss(self, model, batch):
+            each = nn.functional.cross_entropy(model(batch.inputs), batch.targets, reduction="none")
+            weights = torch.where(batch.targets < 2, 4.0, 1.0)
+            return each.sum() if reduction == "sum" else (each * weights).sum() / weights.sum()
+
+    with pytest.raises(MeasurementInvalid, match="is not the mean of its samples' losses"):
+        parity.prove(Polite(), Sized(Net), 0, CPU)
+
+
+@pytest.mark.parametrize("workload", [ViTMicro, LLMMicro, GPTLayerMicro])
+def test_workloads_of_this_package_are_right(workload):
+    of_gate = workload(data="device")
+    batch = next(of_gate.batches(16, 0, CPU))
+    require_provable(of_gate.build(CPU), of_gate, batch, lambda: None)
