@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
@@ -60,21 +60,27 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Chart(ABC):
+class Row:
+    """What a chart draws of a row."""
+
+    item: Item
+
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+@dataclass(frozen=True)
+class Chart(ABC, Generic[RowT]):
     """A chart. name: selects it. caption: how to read it."""
 
     name: str
     title: str
     caption: str
-
-    @property
-    @abstractmethod
-    def items(self) -> Sequence[Item]:
-        """Its rows."""
+    rows: tuple[RowT, ...]
 
     @property
     def height(self) -> float:
-        return ROW * len(self.items)
+        return ROW * len(self.rows)
 
     @abstractmethod
     def paint(self, axes: "Axes") -> None:
@@ -97,7 +103,9 @@ class Chart(ABC):
         """Return the chart without title and caption, as an element of a page."""
         with paper.sheet(self.height / 72, WIDTH / 72, self.name) as figure:
             self.paint(self._axes(figure, 0.0))
-            numbers = "; ".join(" ".join(filter(None, (one.title, one.value, one.remark))) for one in self.items)
+            numbers = "; ".join(
+                " ".join(filter(None, (one.title, one.value, one.remark))) for one in (row.item for row in self.rows)
+            )
             return paper.inlined(figure, self.title, numbers)
 
     def _axes(self, figure: Any, above: float) -> "Axes":
@@ -133,35 +141,29 @@ def _line(axes: "Axes", x: Sequence[float], y: Sequence[float], colour: str, wid
 
 
 @dataclass(frozen=True)
-class Bar:
+class Bar(Row):
     """A bar. value: at least 0. interval: its ends, if any. look: its colour."""
 
-    item: Item
     value: float
     interval: tuple[float, float] | None = None
     look: str = "other"
 
 
 @dataclass(frozen=True)
-class Bars(Chart):
+class Bars(Chart[Bar]):
     """Bars from zero. broken_at: a value marked by a broken line across each bar."""
 
-    bars: tuple[Bar, ...]
     broken_at: float | None = None
 
-    @property
-    def items(self) -> Sequence[Item]:
-        return [bar.item for bar in self.bars]
-
     def paint(self, axes: "Axes") -> None:
-        most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
+        most = max(end for bar in self.rows for end in (bar.value, *(bar.interval or ())))
         # A single very wide interval does not shorten all bars.
-        most = min(most, 1.5 * max(bar.value for bar in self.bars)) or 1.0
+        most = min(most, 1.5 * max(bar.value for bar in self.rows)) or 1.0
 
         def at(value: float) -> float:
             return 2 + min(1.0, value / most) * (WIDTH - 6)
 
-        for place, bar in enumerate(self.bars):
+        for place, bar in enumerate(self.rows):
             y = _head(axes, bar.item, place * ROW)
             edge = FAINT if bar.look == "reported" else "none"
             axes.barh(y, at(bar.value) - 2, BAR, left=2, color=COLOURS[bar.look], edgecolor=edge, clip_on=False)
@@ -178,10 +180,9 @@ class Bars(Chart):
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(Row):
     """A bar of parts. parts: the name and length of each."""
 
-    item: Item
     parts: tuple[tuple[str, float], ...]
 
 
@@ -191,20 +192,15 @@ PALE = 1.2
 
 
 @dataclass(frozen=True)
-class Stacks(Chart):
+class Stacks(Chart[Stack]):
     """Bars of parts. colours: of each part, in the order of the legend. write: formats a part's number."""
 
-    stacks: tuple[Stack, ...]
     colours: tuple[tuple[str, str], ...]
     write_part: Callable[[float], str]
 
     @property
-    def items(self) -> Sequence[Item]:
-        return [stack.item for stack in self.stacks]
-
-    @property
     def shown(self) -> list[tuple[str, str]]:
-        there = {name for stack in self.stacks for name, _ in stack.parts}
+        there = {name for stack in self.rows for name, _ in stack.parts}
         return [(name, colour) for name, colour in self.colours if name in there]
 
     @property
@@ -221,8 +217,8 @@ class Stacks(Chart):
             x, y = 2 + place % LEGEND_COLUMNS * WIDTH / LEGEND_COLUMNS, 8 + 16.0 * (place // LEGEND_COLUMNS)
             axes.barh(y, 11, 11, left=x, color=colour, edgecolor=FAINT, linewidth=0.6)
             axes.text(x + 17, y + 3.8, name, fontsize=SMALL, color=INK)
-        longest = max(sum(length for _, length in stack.parts) for stack in self.stacks) or 1.0
-        for place, stack in enumerate(self.stacks):
+        longest = max(sum(length for _, length in stack.parts) for stack in self.rows) or 1.0
+        for place, stack in enumerate(self.rows):
             y, left = _head(axes, stack.item, self._legend_height + place * ROW) + 1, 2.0
             for name, length in stack.parts:
                 wide = length / longest * (WIDTH - 4)
@@ -236,10 +232,9 @@ class Stacks(Chart):
 
 
 @dataclass(frozen=True)
-class Strip:
+class Strip(Row):
     """A row of samples. rounds: the samples of each round, in order."""
 
-    item: Item
     rounds: tuple[tuple[float, ...], ...]
 
 
@@ -254,26 +249,20 @@ def _stretched(off: float) -> float:
 
 
 @dataclass(frozen=True)
-class Strips(Chart):
+class Strips(Chart[Strip]):
     """Every sample as an upright stroke, the rounds of a row one below the other, at its distance from the row's
     median, stretched (`_stretched`) so that a hundredth is visible next to a half. A longer stroke is a round's mean.
     """
-
-    strips: tuple[Strip, ...]
-
-    @property
-    def items(self) -> Sequence[Item]:
-        return [strip.item for strip in self.strips]
 
     @property
     def height(self) -> float:
         return super().height + 16
 
     def paint(self, axes: "Axes") -> None:
-        middles = [median(sample for steps in strip.rounds for sample in steps) for strip in self.strips]
+        middles = [median(sample for steps in strip.rounds for sample in steps) for strip in self.rows]
         off = [
             [[sample / middle - 1 for sample in steps] for steps in strip.rounds]
-            for strip, middle in zip(self.strips, middles, strict=True)
+            for strip, middle in zip(self.rows, middles, strict=True)
         ]
         every = [one for rounds in off for steps in rounds for one in steps]
         low, high = _stretched(min(*every, -0.02)), _stretched(max(*every, 0.02))
@@ -288,10 +277,10 @@ class Strips(Chart):
                 taken.append(x)
                 said = f"{share * 100:+z.0f} %" if share else "median"
                 axes.text(x, 10, said, ha="center", fontsize=SMALL, color=FAINT)
-                for place in range(len(self.strips)):
+                for place in range(len(self.rows)):
                     bottom = 16 + (place + 1) * ROW - 3
                     _line(axes, (x, x), (bottom - BAR - 5, bottom), GRID, 1)
-        for place, (strip, rounds) in enumerate(zip(self.strips, off, strict=True)):
+        for place, (strip, rounds) in enumerate(zip(self.rows, off, strict=True)):
             y = _head(axes, strip.item, 16 + place * ROW)
             step = (BAR + 4) / len(rounds)
             for number, steps in enumerate(rounds):
@@ -307,10 +296,9 @@ def _strokes(axes: "Axes", places: Sequence[float], y: float, half: float, colou
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Row):
     """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front."""
 
-    item: Item
     x: float
     y: float
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
@@ -321,33 +309,28 @@ AXES_HEIGHT = 215.0
 
 
 @dataclass(frozen=True)
-class Scatter(Chart):
+class Scatter(Chart[Point]):
     """Points with their numbers, each named below. Those of the front are filled, and a line of steps connects them."""
 
-    points: tuple[Point, ...]
     x_title: str
     y_title: str
 
     @property
-    def items(self) -> Sequence[Item]:
-        return [point.item for point in self.points]
-
-    @property
     def height(self) -> float:
-        return AXES_HEIGHT + 10 + 2.2 * LINE * len(self.points)
+        return AXES_HEIGHT + 10 + 2.2 * LINE * len(self.rows)
 
     def paint(self, axes: "Axes") -> None:
         high, whole = self.height, axes.get_ylim()[0] - axes.get_ylim()[1]
         place = (48 / WIDTH, (high - AXES_HEIGHT + 34) / whole, 1 - 56 / WIDTH, (AXES_HEIGHT - 56) / whole)
         plot: Axes = axes.figure.add_axes(place)
-        front = sorted((point for point in self.points if point.front), key=lambda point: point.x)
+        front = sorted((point for point in self.rows if point.front), key=lambda point: point.x)
         plot.step([p.x for p in front], [p.y for p in front], where="post", color=COLOURS["first"], linewidth=1.5)
         # The first rows are above the others.
-        for number, point in reversed([*enumerate(self.points)]):
+        for number, point in reversed([*enumerate(self.rows)]):
             if point.ends is not None:
                 plot.plot(*zip(*point.ends, strict=True), color=INK, linewidth=1.5)
             fill, edge, ink = (COLOURS["first"],) * 2 + ("white",) if point.front else ("white", INK, INK)
-            order = 3 + 0.01 * (len(self.points) - number)
+            order = 3 + 0.01 * (len(self.rows) - number)
             plot.plot(point.x, point.y, "o", markersize=16, color=fill, markeredgecolor=edge, zorder=order)
             said: Any = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink, "zorder": order}
             plot.text(point.x, point.y, str(point.item.number), **said)

@@ -114,8 +114,8 @@ def test_published_figures_are_no_ground_for_a_purchase():
     assert shown.answer.startswith("Nothing here was measured. Of published figures,")
     assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
     bars = section(shown, "value").parts[0]
-    assert {bar.look for bar in bars.bars} == {"reported"}
-    assert all("published" in item.detail for item in bars.items)
+    assert {bar.look for bar in bars.rows} == {"reported"}
+    assert all("published" in item.detail for item in (bar.item for bar in bars.rows))
 
 
 def test_a_published_figure_above_the_best_measured_row_is_marked():
@@ -160,14 +160,14 @@ def test_charts_have_the_numbers_of_the_rows():
     value, cost = drawn["price-performance"], drawn["time-cost"]
     assert isinstance(value, Bars)
     assert isinstance(cost, Scatter)
-    assert [bar.value for bar in value.bars] == [row.units_per_usd for row in rows]
-    assert [bar.interval for bar in value.bars] == [row.units_per_usd_ci for row in rows]
+    assert [bar.value for bar in value.rows] == [row.units_per_usd for row in rows]
+    assert [bar.interval for bar in value.rows] == [row.units_per_usd_ci for row in rows]
     assert value.broken_at == rows[1].units_per_usd
-    assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
-    assert [point.front for point in cost.points] == [True, False]
+    assert [point.y for point in cost.rows] == pytest.approx([row.usd_per_million_units for row in rows])
+    assert [point.front for point in cost.rows] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]
-    assert [len(strip.rounds) for strip in drawn["steps"].strips] == [4, 4]
-    assert sum(len(steps) for steps in drawn["steps"].strips[0].rounds) == 4 * 21
+    assert [len(strip.rounds) for strip in drawn["steps"].rows] == [4, 4]
+    assert sum(len(steps) for steps in drawn["steps"].rows[0].rounds) == 4 * 21
 
 
 def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
@@ -179,10 +179,12 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
 
     assert len(comparison.rows) == 30
     assert drawn["price-performance"].title == "Images for a dollar, 10 of 30 rows"
-    assert len(drawn["price-performance"].bars) == 10
-    assert len(drawn["steps"].strips) == 10
+    assert len(drawn["price-performance"].rows) == 10
+    assert len(drawn["steps"].rows) == 10
     assert drawn["steps"].title.endswith("10 of 30 rows")
-    assert all(any(item.remark == "reference" for item in drawn[name].items) for name in ("price-performance", "speed"))
+    assert all(
+        any(bar.item.remark == "reference" for bar in drawn[name].rows) for name in ("price-performance", "speed")
+    )
 
 
 def test_intervals_of_what_a_dollar_buys_are_the_step_times_turned_round():
@@ -199,7 +201,7 @@ def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
     shown, _ = made(*profiled, *FP8)
     chart = next(part for part in section(shown, "steps").parts if getattr(part, "name", "") == "breakdown")
 
-    (stack,) = chart.stacks
+    (stack,) = chart.rows
     assert sum(length for _, length in stack.parts) == pytest.approx(100 / 64)
     assert dict(stack.parts)["GEMMs, 16 bit"] == pytest.approx(60 / 64)
 

@@ -105,7 +105,7 @@ def test_the_front_is_joined_and_each_point_has_its_number():
 
     assert list(steps.get_xdata()) == [2.0, 4.0]
     assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
-        (str(point.item.number), (point.x, point.y)) for point in SCATTER.points
+        (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
     }
 
 
@@ -145,7 +145,7 @@ def test_a_chart_tells_its_numbers_to_those_who_do_not_see_it(chart):
 
     assert root.get("role") == "img"
     assert root.get("aria-label").startswith(f"{chart.title}. 1  ")
-    assert chart.items[0].value in root.get("aria-label")
+    assert chart.rows[0].item.value in root.get("aria-label")
 
 
 @NAMED

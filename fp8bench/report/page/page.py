@@ -13,12 +13,12 @@ from typing import Any
 from markupsafe import Markup
 
 from fp8bench.report.chart import Chart
-from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
+from fp8bench.report.document import Column, Emphasis, Note, Table, Tone
 from fp8bench.schema.errors import inert
 
 HERE = Path(__file__).parent
 
-Part = Sentence | Note | Warned | Table | Chart
+Part = Note | Table | Chart[Any]
 
 
 @dataclass(frozen=True)

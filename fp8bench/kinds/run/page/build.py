@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
 from fp8bench import __version__
 from fp8bench.kinds.run.document import document
@@ -83,7 +84,7 @@ def quicker(shown: Sequence[Shown], job: float) -> list[str]:
     return [f"Quicker, for more money: {listed}; instead of {instead}, for {count_said(job)} {unit_of(cheapest.row)}."]
 
 
-def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
+def _some(drawn: Mapping[str, Chart[Any]], *names: str) -> tuple[Part, ...]:
     return tuple(drawn[name] for name in names if name in drawn)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from fp8bench.kinds.run.explain.choice import profiled
 from fp8bench.kinds.run.explain.document import COLOURS
@@ -44,7 +45,7 @@ PLOTS: dict[str, str] = {
 """The charts that can be drawn, and what each shows."""
 
 
-def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
+def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]]:
     """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost."""
     ran = [one for one in shown if one.row.status == "ok"]
     if not ran:
@@ -52,14 +53,47 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
+    title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     made = (
-        _value(ran, unit),
+        _bars(
+            "price-performance",
+            f"{title} for a dollar",
+            f"More is better; on the right, also against the reference. {interval}",
+            ran,
+            lambda row: row.units_per_usd,
+            interval=lambda row: row.units_per_usd_ci,
+            remark=_gain,
+            broken=True,
+        ),
         _time_cost(ran, unit, job),
-        _speed(ran, unit),
+        _bars(
+            "speed",
+            f"{title} a second",
+            f"More is better; all GPUs of a row together. {interval}",
+            sorted(ran, key=lambda one: -(one.row.throughput_per_s or 0.0)),
+            lambda row: row.throughput_per_s,
+            interval=lambda row: row.throughput_ci_per_s,
+        ),
         _steps(ran),
         _breakdown(ran, unit),
-        _memory(ran),
-        _energy(ran, unit),
+        _bars(
+            "memory",
+            "Peak memory, GiB a GPU",
+            "Less leaves room for a larger batch. Of torch's allocator, the fullest GPU of any round.",
+            ran,
+            lambda row: None if row.peak_memory_bytes is None else row.peak_memory_bytes * 2.0**-30,
+            lambda gib: f"{gib:.1f}",
+        ),
+        _bars(
+            "energy",
+            f"Energy, joules {_a(unit)}",
+            "Less is better. What the GPUs drew, and nothing else of the host. A line over the end of a bar goes from "
+            "the least to the most of any round.",
+            ran,
+            lambda row: row.joules_per_unit,
+            lambda joules: f"{joules:.3g}",
+            lambda row: row.joules_per_unit_range,
+        ),
     )
     return {chart.name: chart for chart in made if chart is not None}
 
@@ -90,13 +124,12 @@ def _bars(
     interval: Callable[[Row], tuple[float, float] | None] = lambda _row: None,
     remark: Callable[[Row], str] = lambda row: "reference" if row.is_reference else "",
     broken: bool = False,
-    greatest_first: bool = False,
 ) -> Bars | None:
     """Return bars. value: None if a row has no bar. broken: whether a broken line marks the reference."""
     found = {one: known for one in ran if (known := value(one.row)) is not None}
     if not found:
         return None
-    drawn, rest = _drawn(sorted(found, key=lambda one: -found[one]) if greatest_first else list(found))
+    drawn, rest = _drawn(list(found))
     first = next((one for one in drawn if one.row.source == "measured"), drawn[0])
 
     def look(one: Shown) -> str:
@@ -116,64 +149,12 @@ def _bars(
     return Bars(name, f"{title}{rest}", " ".join(said), bars, line)
 
 
-INTERVAL = "A line over the end of a bar is its 95 % interval."
-
-
-def _value(ran: Sequence[Shown], unit: str) -> Chart | None:
-    return _bars(
-        "price-performance",
-        f"{unit.capitalize()} for a dollar",
-        f"More is better; on the right, also against the reference. {INTERVAL}",
-        ran,
-        lambda row: row.units_per_usd,
-        interval=lambda row: row.units_per_usd_ci,
-        remark=_gain,
-        broken=True,
-    )
-
-
 def _gain(row: Row) -> str:
     """Return e.g. `+24.9 % (+24.5 to +25.3)`, with a `?` if it is inconclusive."""
     if row.is_reference or row.gain_vs_reference is None:
         return "reference" if row.is_reference else ""
     gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
     return f"{gain}{'?' if row.verdict == 'inconclusive' else ''}"
-
-
-def _speed(ran: Sequence[Shown], unit: str) -> Chart | None:
-    return _bars(
-        "speed",
-        f"{unit.capitalize()} a second",
-        f"More is better; all GPUs of a row together. {INTERVAL}",
-        ran,
-        lambda row: row.throughput_per_s,
-        interval=lambda row: row.throughput_ci_per_s,
-        greatest_first=True,
-    )
-
-
-def _memory(ran: Sequence[Shown]) -> Chart | None:
-    return _bars(
-        "memory",
-        "Peak memory, GiB a GPU",
-        "Less leaves room for a larger batch. Of torch's allocator, the fullest GPU of any round.",
-        ran,
-        lambda row: None if row.peak_memory_bytes is None else row.peak_memory_bytes * 2.0**-30,
-        lambda gib: f"{gib:.1f}",
-    )
-
-
-def _energy(ran: Sequence[Shown], unit: str) -> Chart | None:
-    return _bars(
-        "energy",
-        f"Energy, joules {_a(unit)}",
-        "Less is better. What the GPUs drew, and nothing else of the host. A line over the end of a bar goes from the "
-        "least to the most of any round.",
-        ran,
-        lambda row: row.joules_per_unit,
-        lambda joules: f"{joules:.3g}",
-        lambda row: row.joules_per_unit_range,
-    )
 
 
 def _a(units: str) -> str:
@@ -189,7 +170,7 @@ def times_and_costs(ran: Sequence[Shown], job: float) -> list[tuple[Shown, float
     return list(zip(there, hours, usd, front_of(list(zip(hours, usd, strict=True))), strict=True))
 
 
-def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart | None:
+def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
     drawn, rest = _drawn([one for one in ran if one.row.units_per_usd and one.row.throughput_per_s])
     found = times_and_costs(drawn, job)
     if not found:
@@ -244,7 +225,7 @@ def count_said(units: float) -> str:
     return f"{units:,.6g}"
 
 
-def _steps(ran: Sequence[Shown]) -> Chart | None:
+def _steps(ran: Sequence[Shown]) -> Chart[Any] | None:
     drawn, rest = _drawn([one for one in ran if any(record.samples for record in one.rounds)])
     if not drawn:
         return None
@@ -277,7 +258,7 @@ def _step_of(one: Shown) -> StepBreakdown | None:
     return None if facts is None else explain_steps(facts, None).modes[0]
 
 
-def _breakdown(ran: Sequence[Shown], unit: str) -> Chart | None:
+def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
     steps = {one: step for one in ran if (step := _step_of(one)) is not None}
     if not steps:
         return None
