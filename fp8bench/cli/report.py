@@ -15,7 +15,6 @@ from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.report.page import picture
 from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
@@ -64,7 +63,7 @@ def report(
         made = page(found.comparison, found.rounds, date.today(), bought, units)
         _write(path, render(made), force)
     else:
-        _draw(found, plot, path, force, units)
+        _draw(found, plot, path, units)
     log(f"written as {path}")
     unread.end(strict)
 
@@ -110,12 +109,9 @@ def _write(path: Path, text: str, force: bool) -> None:
         raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
 
 
-def _draw(found: Gathered, plot: str | None, path: Path, force: bool, units: float | None) -> None:
+def _draw(found: Gathered, plot: str | None, path: Path, units: float | None) -> None:
     """Draw the plot. Raises UsageError if no row has what the plot shows."""
     chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
     if chart is None:
         raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")
-    if path.suffix.lower() == ".svg":
-        _write(path, picture.svg_text(chart), force)
-    else:
-        picture.draw(chart, path)
+    chart.write(path)

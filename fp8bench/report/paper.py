@@ -1,22 +1,25 @@
-"""What every plot has in common: its file formats, its page, and how it is written.
+"""What every plot has in common: its file formats, its page, its colours, and how it is written or put in a page.
 
 A plot must be readable in a README at 900 pixels, and changes only with its numbers: the same numbers give the same
-bytes. The colours are those of Okabe and Ito, which colour-blind readers can distinguish.
+bytes. The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Text is never read as
+mathematics: a record may hold anything.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.errors import RunFailed, UsageError, inert
 from fp8bench.schema.files import write_atomically
 
 SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH_IN = 9.0
-DPI = 200
-"""Twice the pixels that a README shows, for screens that have them."""
+PIXELS = 1800
+"""The width of a .png: twice the pixels that a README shows, for screens that have them."""
 
 OF_NOTHING: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
@@ -26,7 +29,7 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 """Metadata by suffix, without the day or the version of the software that drew the plot."""
 
 INK = "#1f2328"
-FAINT = "#6e7781"
+FAINT = "#59636e"
 GRID = "#d8dee4"
 
 
@@ -37,6 +40,10 @@ def require_drawable(path: Path) -> None:
             f"cannot draw {path}: its name ends in no known format",
             f"End it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
         )
+    _require_matplotlib()
+
+
+def _require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -44,34 +51,127 @@ def require_drawable(path: Path) -> None:
 
 
 @contextmanager
-def figure(height_in: float, path: Path, **settings: Any) -> Iterator[Any]:
-    """Yield a figure WIDTH_IN wide, and write it to `path` when the block ends. settings: more settings of matplotlib.
+def figure(height_in: float, path: Path, width_in: float = WIDTH_IN) -> Iterator[Any]:
+    """Yield a figure, and write it to `path` when the block ends.
 
     Raises UsageError as require_drawable does, and RunFailed if path cannot be written.
     """
     require_drawable(path)
+    with sheet(height_in, width_in) as made:
+        yield made
+        drawn = _drawn(made, path.suffix.lower())
+    try:
+        # If the path is a link, write the file that it points to. The complete file is written, or none.
+        write_atomically(path.resolve(), drawn, replace=True)
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error
+
+
+@contextmanager
+def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator[Any]:
+    """Yield an empty figure. salt: of the names in an SVG, which must differ within a page. Raises UsageError without
+    matplotlib.
+    """
+    _require_matplotlib()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     ours: Any = {
-        "svg.hashsalt": "fp8bench",
+        "svg.hashsalt": salt,
         "svg.fonttype": "none",
+        "text.parse_math": False,
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
-        **settings,
     }
     with rc_context(ours):
-        made = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(made)
         yield made
-        _save(made, path)
+
+
+def _drawn(made: Any, suffix: str) -> bytes:
+    drawn = BytesIO()
+    dpi = PIXELS / made.get_figwidth()
+    made.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=OF_NOTHING[suffix], facecolor="white")
+    return drawn.getvalue()
+
+
+MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
+"""The elements that an SVG in a page may have."""
+
+
+def inlined(made: Any, title: str, description: str) -> str:
+    """Return the figure as an SVG element of a page: as wide as its column, in the page's font, and without a style,
+    an address or metadata, which the page's policy forbids. description: its numbers, for those who cannot see it.
+    """
+    root = ElementTree.fromstring(_drawn(made, ".svg"))
+    _plain(root)
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "role": "img",
+        "aria-label": inert(f"{title}. {description}"),
+        "stroke-linejoin": "round",
+    }
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _plain(element: ElementTree.Element) -> None:
+    """Make styles attributes, round lengths to a hundredth, and keep no element that is not of MARKS."""
+    element.tag = element.tag.rpartition("}")[2]
+    kept = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+    if element.tag == "g":
+        kept.pop("id", None)
+    styles = dict(one.split(": ", 1) for one in kept.pop("style", "").split("; ") if one)
+    styles.pop("font-family", None)
+    element.attrib = {
+        name: value if name == "id" else re.sub(r"-?\d+\.\d{3,}", lambda length: f"{float(length[0]):.2f}", value)
+        for name, value in (kept | styles).items()
+    }
+    for child in list(element):
+        if child.tag.rpartition("}")[2] in MARKS:
+            _plain(child)
+        else:
+            element.remove(child)
+    if element.tag != "text":
+        element.text = None
+    element.tail = None
+
+
+def on(fill: str) -> str:
+    """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
+    return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
+
+
+def contrast(one: str, other: str) -> float:
+    """Return WCAG's contrast of two colours, #rrggbb each."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    dark, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def title(figure: Any, text: str) -> None:
+    figure.suptitle(inert(text), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
 
 
 def legend(figure: Any, handles: Sequence[Any], columns: int, **looks: Any) -> None:
-    """Draw the legend above everything else."""
-    shown = {"loc": "outside upper center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
+    """Draw the legend below everything else."""
+    shown = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
     figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
+
+
+def plain(axes: Any, x: str = "", y: str = "") -> None:
+    """Name the axes and draw their grid, both quieter than the plot."""
+    axes.set_xlabel(x, fontsize=9, color=FAINT)
+    axes.set_ylabel(y, fontsize=9, color=FAINT)
+    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
+    axes.grid(True, color=GRID, linewidth=0.6)
+    frame(axes, "left", "bottom")
 
 
 def frame(axes: Any, *sides: str) -> None:
@@ -80,14 +180,3 @@ def frame(axes: Any, *sides: str) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)
         spine.set_color(GRID)
-
-
-def _save(made: Any, path: Path) -> None:
-    """Write the complete file or none, without the day or the version of the software that drew it."""
-    suffix, drawn = path.suffix.lower(), BytesIO()
-    made.savefig(drawn, format=suffix[1:], dpi=DPI, metadata=OF_NOTHING[suffix], facecolor="white")
-    try:
-        # If the path is a link, write the file that it points to.
-        write_atomically(path.resolve(), drawn.getvalue(), replace=True)
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from fp8bench.report import document as doc
 from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.report.paper import FAINT, INK
 from fp8bench.report.written import change, number, with_interval
 from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
@@ -155,13 +155,9 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
             axes.set_xscale("log", base=2)
             axes.set_xticks(sorted(sizes), list(map(str, sorted(sizes))), fontsize=9)
             axes.minorticks_off()
-            axes.set_xlabel("GPUs or processes", fontsize=9, color=FAINT)
-            axes.set_ylabel(y, fontsize=9, color=FAINT)
-            axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
-            axes.grid(True, color=GRID, linewidth=0.6)
-            paper.frame(axes, "left", "bottom")
+            paper.plain(axes, "GPUs or processes", y)
         left.set_ylim(0, None)
         left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
         whose = ", ".join(sorted({one.point.source for one in found.found}))
         title = f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}"
-        figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")
+        paper.title(figure, title)

@@ -45,7 +45,7 @@ def test_the_page_has_the_cells_of_compare(fp8bench_in, tmp_path):
 @pytest.mark.usefixtures("kept")
 def test_a_job_has_its_time_and_cost(fp8bench_in, tmp_path):
     assert fp8bench_in("report", "--job", "90M").code == 0
-    assert "the job of 90 million images" in (tmp_path / "report.html").read_text()
+    assert "The job of 90 million images takes" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("kept")
@@ -53,9 +53,9 @@ def test_a_job_has_its_time_and_cost(fp8bench_in, tmp_path):
     ("words", "name", "begins"),
     [
         (["--plot", "price-performance"], "price-performance.png", b"\x89PNG"),
-        (["--plot", "steps", "--format", "svg"], "steps.svg", b"<svg"),
+        (["--plot", "steps", "--format", "svg"], "steps.svg", b"<?xml"),
         (["--plot", "time-cost", "-o", "out.pdf"], "out.pdf", b"%PDF"),
-        (["--plot", "memory", "-o", "memory", "--format", "svg"], "memory.svg", b"<svg"),
+        (["--plot", "memory", "-o", "memory", "--format", "svg"], "memory.svg", b"<?xml"),
         (["--format", "html", "-o", "here"], "here.html", b"<!doctype html>"),
     ],
 )

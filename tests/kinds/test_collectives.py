@@ -9,7 +9,7 @@ from builders import environment, machine_called
 from kinds.made_collectives import collectives_record
 
 from fp8bench.kinds.collectives import measure as measuring
-from fp8bench.kinds.collectives.document import document, size_of
+from fp8bench.kinds.collectives.document import document
 from fp8bench.kinds.collectives.measure import (
     CollectivesRequest,
     exit_code,
@@ -20,7 +20,7 @@ from fp8bench.kinds.collectives.measure import (
     several,
     timing_of,
 )
-from fp8bench.kinds.collectives.rows import collectives_report
+from fp8bench.kinds.collectives.rows import collectives_report, size_of
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load

@@ -22,10 +22,9 @@ from report.comparing import NEW, catalog, compared, instance, price
 from fp8bench.kinds.run.page.answer import answer
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
+from fp8bench.report.chart import Bars, Scatter
 from fp8bench.report.document import Table
-from fp8bench.report.page.bars import Bars
 from fp8bench.report.page.page import render
-from fp8bench.report.page.scatter import Scatter
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
@@ -115,8 +114,8 @@ def test_published_figures_are_no_ground_for_a_purchase():
     assert shown.answer.startswith("Nothing here was measured. Of published figures,")
     assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
     bars = section(shown, "value").parts[0]
-    assert {bar.look for bar in bars.bars} == {"reported"}
-    assert all("published" in bar.detail for bar in bars.bars)
+    assert {bar.look for bar in bars.rows} == {"reported"}
+    assert all("published" in item.detail for item in (bar.item for bar in bars.rows))
 
 
 def test_a_published_figure_above_the_best_measured_row_is_marked():
@@ -131,7 +130,6 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
     shown, _ = made(invalid(), unsupported(minutes=5))
 
     assert shown.answer == "No row is a valid measurement, so there is no answer."
-    assert shown.tiles == ()
     assert section(shown, "value") is None
     (stopped,) = tables(shown, "stopped")
     assert set(cells(stopped, "why")) == {"the gradient at the input is 0", "mxfp8 needs compute capability 10.0"}
@@ -162,14 +160,14 @@ def test_charts_have_the_numbers_of_the_rows():
     value, cost = drawn["price-performance"], drawn["time-cost"]
     assert isinstance(value, Bars)
     assert isinstance(cost, Scatter)
-    assert [bar.value for bar in value.bars] == [row.units_per_usd for row in rows]
-    assert [bar.interval for bar in value.bars] == [row.units_per_usd_ci for row in rows]
+    assert [bar.value for bar in value.rows] == [row.units_per_usd for row in rows]
+    assert [bar.interval for bar in value.rows] == [row.units_per_usd_ci for row in rows]
     assert value.broken_at == rows[1].units_per_usd
-    assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
-    assert [point.front for point in cost.points] == [True, False]
+    assert [point.y for point in cost.rows] == pytest.approx([row.usd_per_million_units for row in rows])
+    assert [point.front for point in cost.rows] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]
-    assert [len(strip.rounds) for strip in drawn["steps"].strips] == [4, 4]
-    assert sum(len(steps) for steps in drawn["steps"].strips[0].rounds) == 4 * 21
+    assert [len(strip.rounds) for strip in drawn["steps"].rows] == [4, 4]
+    assert sum(len(steps) for steps in drawn["steps"].rows[0].rounds) == 4 * 21
 
 
 def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
@@ -180,10 +178,13 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
     drawn = charts(shown_rows(comparison, {record.run_id: record for record in records}))
 
     assert len(comparison.rows) == 30
-    assert drawn["price-performance"].title == "Images for a dollar, the first 24 of 30 rows"
-    assert len(drawn["price-performance"].bars) == 24
-    assert len(drawn["steps"].strips) == 24
-    assert "the first 24 of 30 rows" in drawn["steps"].draw(560).title
+    assert drawn["price-performance"].title == "Images for a dollar, 10 of 30 rows"
+    assert len(drawn["price-performance"].rows) == 10
+    assert len(drawn["steps"].rows) == 10
+    assert drawn["steps"].title.endswith("10 of 30 rows")
+    assert all(
+        any(bar.item.remark == "reference" for bar in drawn[name].rows) for name in ("price-performance", "speed")
+    )
 
 
 def test_intervals_of_what_a_dollar_buys_are_the_step_times_turned_round():
@@ -200,7 +201,7 @@ def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
     shown, _ = made(*profiled, *FP8)
     chart = next(part for part in section(shown, "steps").parts if getattr(part, "name", "") == "breakdown")
 
-    (stack,) = chart.stacks
+    (stack,) = chart.rows
     assert sum(length for _, length in stack.parts) == pytest.approx(100 / 64)
     assert dict(stack.parts)["GEMMs, 16 bit"] == pytest.approx(60 / 64)
 

@@ -6,9 +6,10 @@ from xml.etree import ElementTree
 import pytest
 from report.made_gemm import config, gemm_record, sweep_record, timing
 
-from fp8bench.kinds.gemm.figure import FASTER, SLOWER, draw
+from fp8bench.kinds.gemm.figure import FASTER, SLOWER, _colour, draw
 from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
+from fp8bench.report.paper import contrast, on
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
@@ -34,17 +35,25 @@ def shapes(*timings, **changes):
 
 def test_a_heat_map_has_each_product_and_precision_with_speed_and_speed_up(tmp_path):
     said = texts(drawn(gemm_record(), tmp_path / "map.svg"))
-    assert {"vit-huge, batch 64, NVIDIA H200", "bf16", "tensorwise", "rowwise-fast"} <= set(said)
+    assert {
+        "TFLOP/s of GEMMs, and fp8's speed-up over bf16: vit-huge, batch 64, NVIDIA H200",
+        "bf16",
+        "tensorwise",
+        "rowwise-fast",
+    } <= set(said)
     assert {"blocks.*.mlp.fc1 forward", "12608 x 5120 x 1280", "head forward"} <= set(said)
     assert {"669", "1,137  1.70x", "0.94x"} <= set(said)
 
 
-def test_faster_and_slower_have_colours(tmp_path):
-    path = drawn(shapes(timing("bf16", 4e-3), timing("fp8-rowwise", 1e-3)), tmp_path / "map.svg")
-    assert FASTER.lower() in path.read_text()
-    assert SLOWER.lower() not in path.read_text()
-    path = drawn(shapes(timing("bf16", 1e-3), timing("fp8-rowwise", 4e-3)), tmp_path / "map.svg")
-    assert SLOWER.lower() in path.read_text()
+def test_faster_and_slower_have_colours_of_their_own_next_to_the_legends(tmp_path):
+    for bf16, fp8, colours in ((4e-3, 1e-3, (2, 1)), (1e-3, 4e-3, (1, 2))):
+        path = drawn(shapes(timing("bf16", bf16), timing("fp8-rowwise", fp8)), tmp_path / "map.svg")
+        assert tuple(path.read_text().count(f"fill: {colour}") for colour in (FASTER, SLOWER)) == colours
+
+
+@pytest.mark.parametrize("speedup", [None, 0.1, 0.5, 0.9, 1.0, 1.4, 2.0, 8.0])
+def test_text_can_be_read_on_the_colour_of_its_cell(speedup):
+    assert contrast(_colour(speedup), {"black": "#000000", "white": "#ffffff"}[on(_colour(speedup))]) >= 4.5
 
 
 def test_what_did_not_run_or_was_emulated_says_so(tmp_path):
@@ -53,13 +62,13 @@ def test_what_did_not_run_or_was_emulated_says_so(tmp_path):
     said = texts(drawn(shapes(timing("bf16", 1e-3), emulated, wrong, environment=None), tmp_path / "map.svg"))
     assert "invalid" in said
     assert "0.000524 (emulated)" in said
-    assert "GEMMs, CPU of custom-1x-nvidia-h200" in said
+    assert any("GEMMs, CPU of custom-1x-nvidia-h200" in one for one in said)
 
 
 def test_a_sweep_is_lines_over_the_size(tmp_path):
     said = texts(drawn(sweep_record(), tmp_path / "lines.svg"))
     assert {"512", "8192", "TFLOP/s", "fp8-tensorwise", "bf16"} <= set(said)
-    assert "M = N = K;  full: casts free, broken: with eager casts" in said
+    assert {"M = N = K", "broken: with eager casts"} <= set(said)
 
 
 def test_a_sweep_whose_every_product_failed_is_drawn_all_the_same(tmp_path):

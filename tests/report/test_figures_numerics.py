@@ -57,9 +57,10 @@ def test_the_jump_names_its_scalings_and_its_size(tmp_path):
     said = texts(tmp_path / "jump.svg")
     assert {"delayed, max of 1024", "delayed, max of 16", "delayed, most recent", "current"} <= set(said)
     assert {"values 100 times as large", "values that saturate, %", "relative error of the cast", "step"} <= set(said)
-    assert "Transformer Engine" not in said
+    assert {"the tensor", "Scaling of a tensor whose values are 100 times as large for some steps"} <= set(said)
+    assert "dots: Transformer Engine" not in said
     jump_lines(record(measured=True), tmp_path / "both.svg")
-    assert "Transformer Engine" in texts(tmp_path / "both.svg")
+    assert "dots: Transformer Engine" in texts(tmp_path / "both.svg")
 
 
 @pytest.mark.thorough

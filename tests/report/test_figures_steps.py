@@ -35,7 +35,7 @@ def texts(path):
 
 
 def test_an_svg_tells_each_large_part_and_the_whole(tmp_path):
-    step_bars(steps(), tmp_path / "steps.svg")
+    step_bars(steps()).write(tmp_path / "steps.svg")
     said = texts(tmp_path / "steps.svg")
     assert {"35.2", "11.6", "15.8", "40.1", "37.6"} <= set(said)
     assert {"60.0", "20.0", "10.0"} <= set(said)
@@ -44,7 +44,7 @@ def test_an_svg_tells_each_large_part_and_the_whole(tmp_path):
 
 
 def test_the_legend_names_what_is_drawn_and_nothing_else(tmp_path):
-    step_bars(steps(), tmp_path / "steps.svg")
+    step_bars(steps()).write(tmp_path / "steps.svg")
     drawn = {*(PARTS[category] for category in FP8), IDLE}
     assert set(texts(tmp_path / "steps.svg")) & set(COLOURS) == drawn
 
@@ -58,14 +58,14 @@ def test_every_part_has_a_colour_of_its_own():
 def test_the_same_steps_give_the_same_bytes_without_their_day_or_what_drew_them(name, tmp_path):
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
-        step_bars(steps(), tmp_path / folder / name)
+        step_bars(steps()).write(tmp_path / folder / name)
     drawn = (tmp_path / "one" / name).read_bytes()
     assert drawn == (tmp_path / "other" / name).read_bytes()
     assert not re.search(rb"<dc:date>|Matplotlib v|Software", drawn)
 
 
 def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_path):
-    step_bars(steps(), tmp_path / "STEPS.PNG")
+    step_bars(steps()).write(tmp_path / "STEPS.PNG")
     header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
     assert header.startswith(b"\x89PNG")
     assert int.from_bytes(header[16:20]) == 1800
@@ -73,7 +73,7 @@ def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_p
 
 def test_a_step_that_was_not_timed_ends_with_its_kernels(tmp_path):
     untimed = StepFacts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
-    step_bars(explain_steps(untimed, None).modes, tmp_path / "steps.svg")
+    step_bars(explain_steps(untimed, None).modes).write(tmp_path / "steps.svg")
     assert {"90.0 ms", "of kernels"} <= set(texts(tmp_path / "steps.svg"))
     assert IDLE not in texts(tmp_path / "steps.svg")
 
@@ -81,7 +81,7 @@ def test_a_step_that_was_not_timed_ends_with_its_kernels(tmp_path):
 @pytest.mark.parametrize("name", ["steps.gif", "steps", "steps.gz"])
 def test_another_suffix_is_refused(name, tmp_path):
     with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
-        step_bars(steps(), tmp_path / name)
+        step_bars(steps()).write(tmp_path / name)
     assert not (tmp_path / name).exists()
 
 
@@ -93,4 +93,4 @@ def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(RunFailed, match="cannot write"):
-        step_bars(steps(), tmp_path / "none" / "steps.svg")
+        step_bars(steps()).write(tmp_path / "none" / "steps.svg")

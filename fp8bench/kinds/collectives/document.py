@@ -5,7 +5,7 @@ from functools import partial
 
 from fp8bench.kinds.collectives import figure
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.kinds.collectives.rows import CollectiveRow, CollectivesReport, collectives_report
+from fp8bench.kinds.collectives.rows import CollectiveRow, CollectivesReport, collectives_report, size_of
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
 from fp8bench.report.side_by_side import differences, differences_line, labels
@@ -21,7 +21,6 @@ METHOD = (
     "from Python. Intervals are of one group of processes."
 )
 BY_LINK = "of link: of NVLink in one direction, by its datasheet."
-STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> doc.Document:
@@ -117,12 +116,6 @@ def _naming(rows: Sequence[CollectiveRow]) -> list[doc.Column]:
         doc.Column("type", tuple(row.dtype for row in rows), "word", once=True),
         doc.Column("size", tuple(size_of(row.size_bytes) for row in rows)),
     ]
-
-
-def size_of(size: int) -> str:
-    """Write a size, e.g. `64 KiB`, with four digits."""
-    step, unit = next(((step, unit) for step, unit in STEPS if size >= step), (1, "B"))
-    return f"{size / step:.4g} {unit}"
 
 
 def gb_s(value: float | None) -> str:

@@ -4,9 +4,9 @@ lines for bf16 and broken ones for fp32. A horizontal line shows the datasheet's
 
 from pathlib import Path
 
-from fp8bench.kinds.collectives.rows import CollectivesReport
+from fp8bench.kinds.collectives.rows import CollectivesReport, size_of
 from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.report.paper import FAINT, INK
 from fp8bench.schema.collectives import Dtype, Operation
 
 HEIGHT_IN = 4.6
@@ -34,10 +34,8 @@ def draw(report: CollectivesReport, path: Path) -> None:
             axes.axhline(report.link_gb_s, color=FAINT, linewidth=1.2, linestyle=(0, (1, 2)), label="NVLink, datasheet")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_xlabel("bytes of the whole array", fontsize=9, color=FAINT)
-        axes.set_ylabel("bus bandwidth, GB/s", fontsize=9, color=FAINT)
-        axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
-        axes.grid(True, color=GRID, linewidth=0.6)
-        paper.frame(axes, "left", "bottom")
-        axes.legend(fontsize=9, frameon=False, labelcolor=INK)
-        figure.suptitle(f"Collectives of {report.where}", fontsize=10, color=INK, x=0.01, ha="left")
+        axes.xaxis.set_major_formatter(lambda size, _place: size_of(size))
+        axes.yaxis.set_major_formatter("{x:g}")
+        paper.plain(axes, "size of the whole array", "bus bandwidth, GB/s")
+        axes.legend(fontsize=9, frameon=False, labelcolor=INK, handlelength=3.4)
+        paper.title(figure, f"Collectives of {report.where}")

@@ -99,3 +99,12 @@ def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float |
             "share_of_link": None if link_gb_s is None else bus / link_gb_s,
         }
     )
+
+
+STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def size_of(size: float) -> str:
+    """Write a size, e.g. `64 KiB`, with four digits."""
+    step, unit = next(((step, unit) for step, unit in STEPS if size >= step), (1, "B"))
+    return f"{size / step:.4g} {unit}"

@@ -26,15 +26,12 @@ ROW_IN = 0.46
 AROUND_IN = 1.35
 LINES_IN = 4.6
 EVEN = "#ffffff"
-FASTER, SLOWER = "#0072B2", "#D55E00"
+FASTER, SLOWER = "#2f8fc9", "#e8853d"
 PLAIN = "#f3f4f6"
 """The colour of cells without a speed-up: bf16's own, and GEMMs that did not run."""
 
 FULL_COLOUR = 2.0
 """The speed-up, or its reciprocal, with the full colour: fp8's peak is twice bf16's on every GPU so far."""
-
-DARK_FROM = 0.85
-"""The strength of a colour from which its text is white."""
 
 EDGE = 0.46
 """Half a cell's height, in rows."""
@@ -43,10 +40,9 @@ UPPER = 0.58
 """The share of a cell that its upper part takes."""
 
 HEAT_MAP_KEY = (
-    "above: TFLOP/s, and speed-up over bf16 with the casts free; below: speed-up with {casts} casts\n"
-    "blue: faster than bf16; orange: slower"
+    "upper part: TFLOP/s, and the speed-up over bf16 with the casts free; lower part: the speed-up with {casts} casts\n"
+    "empty: not measured"
 )
-LINES_KEY = "M = N = K;  full: casts free, broken: with {casts} casts"
 
 LINES: dict[Precision, str] = {
     "bf16": "#1f2328",
@@ -69,7 +65,8 @@ def draw(report: GemmReport, path: Path) -> None:
         else:
             _heat_map(axes, report)
         where = report.device_name or f"CPU of {report.instance}"
-        figure.suptitle(f"{report.what}, {where}", fontsize=10, color=INK, x=0.01, ha="left")
+        what = "TFLOP/s by size" if report.is_sweep else "TFLOP/s of GEMMs, and fp8's speed-up over bf16"
+        paper.title(figure, f"{what}: {report.what}, {where}")
 
 
 def _products(report: GemmReport) -> list[tuple[str, str]]:
@@ -87,6 +84,8 @@ def _casts(rows: Sequence[GemmRow]) -> Casts:
 
 
 def _heat_map(axes: "Axes", report: GemmReport) -> None:
+    from matplotlib.patches import Rectangle
+
     products, precisions, casts = _products(report), _precisions(report.rows), _casts(report.rows)
     for row in report.rows:
         place = products.index((row.product, row.shape))
@@ -101,6 +100,13 @@ def _heat_map(axes: "Axes", report: GemmReport) -> None:
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_xlabel(HEAT_MAP_KEY.format(casts=casts), fontsize=8.5, color=FAINT)
+    keys = [
+        (FASTER, f"{FULL_COLOUR:g}x and more"),
+        (EVEN, "as fast as bf16"),
+        (SLOWER, f"{1 / FULL_COLOUR:g}x and less"),
+    ]
+    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=GRID, label=name) for colour, name in keys]
+    paper.legend(axes.figure, handles, 3, handlelength=1.2, handleheight=1.0)
 
 
 def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
@@ -125,24 +131,23 @@ def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | 
 def _field(axes: "Axes", column: int, top: float, height: float, text: str, speedup: float | None, size: float) -> None:
     from matplotlib.patches import Rectangle
 
-    colour, strength = _colour(speedup)
+    colour = _colour(speedup)
     axes.add_patch(Rectangle((column - 0.485, top), 0.97, height, facecolor=colour, edgecolor="none"))
-    ink = "white" if strength >= DARK_FROM else INK
-    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=ink)
+    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=paper.on(colour))
 
 
-def _colour(speedup: float | None) -> tuple[str, float]:
-    """Return the colour of a cell, and its strength from 0 to 1."""
+def _colour(speedup: float | None) -> str:
+    """Return the colour of a cell: between EVEN and the full one by the logarithm of the speed-up."""
     from math import log
 
     from matplotlib.colors import to_hex, to_rgb
 
-    if speedup is None or speedup == 1.0:
-        return PLAIN, 0.0
+    if speedup is None:
+        return PLAIN
     strength = min(1.0, abs(log(speedup)) / log(FULL_COLOUR))
     towards = to_rgb(FASTER if speedup > 1 else SLOWER)
-    mixed = [a + (b - a) * strength for a, b in zip(to_rgb(EVEN), towards, strict=True)]
-    return to_hex((mixed[0], mixed[1], mixed[2])), strength
+    red, green, blue = (a + (b - a) * strength for a, b in zip(to_rgb(EVEN), towards, strict=True))
+    return to_hex((red, green, blue))
 
 
 def _lines(axes: "Axes", report: GemmReport) -> None:
@@ -162,9 +167,6 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
     axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(LINES_KEY.format(casts=casts), fontsize=9, color=FAINT)
-    axes.set_ylabel("TFLOP/s", fontsize=9, color=FAINT)
-    axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
-    axes.grid(True, color=GRID, linewidth=0.6)
-    paper.frame(axes, "left", "bottom")
+    paper.plain(axes, "M = N = K", "TFLOP/s")
+    axes.plot([], [], color=FAINT, linewidth=1.4, linestyle=(0, (4, 2)), label=f"broken: with {casts} casts")
     axes.legend(fontsize=9, frameon=False, labelcolor=INK)

@@ -7,8 +7,9 @@ are drawn in a strip at the left, where positions mean nothing, so that recipes 
 
 `jump_lines`: the jump over the steps. The upper panel shows the largest magnitude in the tensor, and what each scaling
 could hold: largest / scale. Where the black line is above a coloured one, values saturate; far below it, the format's
-precision is wasted. The lower panels show the share that saturated, and the error of the cast. Dots are what
-Transformer Engine did, if it ran: they should lie on the lines, which are simulated.
+precision is wasted. The lower panels show the share that saturated, and the error of the cast. Lines become thinner in
+the order of the legend, so that those that coincide are all seen. Dots are what Transformer Engine did, if it ran: they
+should lie on the lines, which are simulated.
 
 No two things differ by colour alone.
 """
@@ -49,11 +50,12 @@ IN_STRIP = {True: 2.6e-4, False: 3.8e-4}
 """Where a mark in the strip is drawn, by whether it is hollow: next to each other."""
 
 STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "#0072B2", "linestyle": "-", "linewidth": 2.0},
-    {"color": "#D55E00", "linestyle": (0, (5, 1.5)), "linewidth": 1.9},
-    {"color": "#009E73", "linestyle": (0, (1, 1)), "linewidth": 2.2},
-    {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.7},
+    {"color": "#8fc4e8", "linewidth": 5.6},
+    {"color": "#d55e00", "linewidth": 3.6},
+    {"color": "#009e73", "linewidth": 2.0},
+    {"color": "#cc79a7", "linewidth": 2.0, "linestyle": (0, (1.5, 1.5))},
 )
+TENSOR: dict[str, Any] = {"color": INK, "linewidth": 1.0}
 JUMP_HEIGHT_IN = 6.4
 SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 
@@ -71,7 +73,8 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
                 _dots(axes, [row for row in rows if (row.layer, row.tensor) == (layer, tensor)], modes)
                 axes.set_title(f"{layer}: {TITLES[tensor]}", **SMALL_TITLE)
         _errors_axis(panels[-1, 0], max(row.relative_error or 0.0 for row in rows))
-        figure.supxlabel("relative error against float64 (further left is nearer)", fontsize=9.5, color=FAINT)
+        paper.title(figure, "Errors of each mode's layers, by input")
+        panels[-1, 1].set_xlabel("relative error against float64 (further left is nearer)", fontsize=9.5, color=FAINT)
         _legend_of_inputs(figure, rows)
 
 
@@ -139,18 +142,29 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
     with paper.figure(JUMP_HEIGHT_IN, path) as figure:
         above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1, 1))
         steps = range(history.steps)
-        above.plot(steps, simulated[0].amax, color=INK, linewidth=1.2, drawstyle="steps-mid", zorder=4)
+        above.plot(steps, simulated[0].amax, drawstyle="steps-mid", zorder=4, **TENSOR)
         for trace in simulated:
             style = styles[scaling_name(trace)]
             above.plot(steps, _holds(trace, history.largest), drawstyle="steps-mid", **style)
             middle.plot(steps, [share * 100 for share in trace.saturated], drawstyle="steps-mid", **style)
             below.plot(steps, trace.relative_error, drawstyle="steps-mid", **style)
         for trace in measured:
-            dots: dict[str, Any] = {"linestyle": "none", "marker": ".", "markersize": 4, "zorder": 5}
+            dots: dict[str, Any] = {
+                "linestyle": "none",
+                "marker": ".",
+                "markersize": 5,
+                "markeredgecolor": INK,
+                "markeredgewidth": 0.5,
+                "zorder": 5,
+            }
             above.plot(steps, _holds(trace, history.largest), color=styles[scaling_name(trace)]["color"], **dots)
         for axes in (above, below):
             axes.set_yscale("log")
-        above.set_title("largest magnitude (black), and the largest that the scale lets e4m3 hold", **SMALL_TITLE)
+            axes.yaxis.set_major_formatter("{x:g}")
+        paper.title(figure, f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps")
+        above.set_title(
+            "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold", **SMALL_TITLE
+        )
         middle.set_title("values that saturate, %", **SMALL_TITLE)
         below.set_title("relative error of the cast", **SMALL_TITLE)
         middle.set_ylim(-4, 104)
@@ -174,10 +188,12 @@ def _holds(trace: ScalingTrace, largest: float) -> list[float]:
 def _legend_of_scalings(figure: Any, styles: dict[str, dict[str, Any]], with_dots: bool) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+    handles = [Line2D([], [], label="the tensor", **TENSOR)]
+    handles += [Line2D([], [], label=name, **style) for name, style in styles.items()]
     if with_dots:
-        handles.append(Line2D([], [], color=FAINT, linestyle="none", marker=".", label="Transformer Engine"))
-    paper.legend(figure, handles, len(handles), handlelength=2.4)
+        dot: Any = {"color": FAINT, "linestyle": "none", "marker": ".", "markeredgecolor": INK}
+        handles.append(Line2D([], [], label="dots: Transformer Engine", **dot))
+    paper.legend(figure, handles, 3, handlelength=2.4)
 
 
 def _plain_axes(axes: "Axes") -> None:

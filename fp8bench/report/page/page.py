@@ -1,7 +1,7 @@
-"""A self-contained page of HTML: it includes its styles, script and charts.
+"""A self-contained page of HTML: it includes its style and its charts, and has no script.
 
 Everything that a record holds is text here: the template escapes it, control and bidirectional characters are written
-out, and the page forbids itself every request and every script but its own, so that an error in either has no effect.
+out, and the page forbids itself every request and every script, so that an error in either has no effect.
 """
 
 import base64
@@ -12,22 +12,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
-from fp8bench.report.page.drawing import DARK, LIGHT, NARROW, WIDE, Chart, svg
+from fp8bench.report.chart import Chart
+from fp8bench.report.document import Column, Emphasis, Note, Table, Tone
 from fp8bench.schema.errors import inert
 
 HERE = Path(__file__).parent
 
-Part = Sentence | Note | Warned | Table | Chart
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A number that the reader is looking for. what: its meaning. below: what it refers to."""
-
-    number: str
-    what: str
-    below: str = ""
+Part = Note | Table | Chart[Any]
 
 
 @dataclass(frozen=True)
@@ -47,7 +38,6 @@ class Page:
     title: str
     answer: str
     grounds: tuple[str, ...]
-    tiles: tuple[Tile, ...]
     warnings: tuple[str, ...]
     sections: tuple[Section, ...]
     foot: str
@@ -65,18 +55,18 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "what": lambda part: type(part).__name__,
-        "charts": _drawn,
+        # A chart is of a subclass.
+        "what": lambda part: "Chart" if isinstance(part, Chart) else type(part).__name__,
+        # Safe: an SVG has only what paper.inlined lets through.
+        "drawn": lambda chart: Markup(chart.svg()),
         "rows": _rows,
         # Keep a number and its per cent sign on one line.
         "whole": lambda text: text.replace(" %", "\u00a0%"),
     }
     environment.tests["cards"] = _as_cards
-    style, script = _style(), (HERE / "page.js").read_text(encoding="utf-8")
-    # Markup is safe here: both are files of this package.
-    return environment.get_template("page.html").render(
-        page=page, style=Markup(style), script=Markup(script), style_hash=_hash(style), script_hash=_hash(script)
-    )
+    style = (HERE / "page.css").read_text(encoding="utf-8")
+    # Markup is safe here: the style is a file of this package.
+    return environment.get_template("page.html").render(page=page, style=Markup(style), style_hash=_hash(style))
 
 
 def _harmless(value: Any) -> Any:
@@ -92,22 +82,8 @@ def _as_cards(table: Table) -> bool:
 
 
 def _hash(text: str) -> str:
-    """Return the hash by which the page's policy allows a style or script."""
+    """Return the hash by which the page's policy allows its style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _style() -> str:
-    looks = "".join(f".f-{look}{{fill:var(--{look})}}.s-{look}{{stroke:var(--{look})}}" for look in LIGHT)
-    light, dark = ("".join(f"--{look}:{colour};" for look, colour in one.items()) for one in (LIGHT, DARK))
-    themes = f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f"{themes}{looks}{(HERE / 'page.css').read_text(encoding='utf-8')}"
-
-
-def _drawn(chart: Chart) -> list[tuple[str, Markup]]:
-    """Return the chart for a wide and for a narrow screen; the style sheet shows one of the two."""
-    return [
-        (form, svg(chart.draw(width), f"{chart.name}-{form}")) for form, width in (("wide", WIDE), ("narrow", NARROW))
-    ]
 
 
 def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Column, str, Tone]]]]:

@@ -1,4 +1,4 @@
-"""The page as a browser shows it: no errors, no requests, tables that sort, and text from records that stays text.
+"""The page as a browser shows it: no errors, no requests, legible charts, and text from records that stays text.
 
 Skipped where there is no Chromium: `apt-get install chromium` brings one.
 """
@@ -86,7 +86,7 @@ def text():
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 
 
-@pytest.mark.parametrize("looks", [{}, PHONE, {"color_scheme": "dark"}], ids=["desktop", "phone", "dark"])
+@pytest.mark.parametrize("looks", [{}, PHONE], ids=["desktop", "phone"])
 def test_it_shows_without_errors_requests_or_scrolling_sideways(looks, show, text):
     watched = show(text, **looks)
 
@@ -97,53 +97,33 @@ def test_it_shows_without_errors_requests_or_scrolling_sideways(looks, show, tex
     assert (watched.wrong, watched.requests) == ([], [])
 
 
-def test_it_is_dark_where_the_reader_wants_it_and_white_on_paper(show, text):
-    watched = show(text, color_scheme="dark")
-    background = "getComputedStyle(document.body).backgroundColor"
+def test_it_prints_without_its_links(show, text):
+    watched = show(text)
 
-    assert watched.tab.evaluate(background) == "rgb(20, 24, 29)"
     watched.tab.emulate_media(media="print")
-    assert watched.tab.evaluate(background) == "rgb(255, 255, 255)"
     assert not watched.tab.is_visible("nav")
     assert watched.tab.pdf().startswith(b"%PDF")
 
 
-def test_text_in_charts_is_as_large_as_on_the_page_around_it(show, text):
-    small = show(text, **PHONE).tab.evaluate(
-        "Math.min(...[...document.querySelectorAll('figure text')].filter(e => e.checkVisibility())"
-        ".map(e => e.getAttribute('font-size') * e.ownerSVGElement.getBoundingClientRect().width"
-        " / e.ownerSVGElement.viewBox.baseVal.width))"
+@pytest.mark.parametrize("looks", [{}, PHONE], ids=["desktop", "phone"])
+def test_text_in_charts_can_be_read_and_lies_within_them(looks, show, text):
+    sizes, beyond = show(text, **looks).tab.evaluate(
+        "[...document.querySelectorAll('figure text')].reduce(([sizes, beyond], text) => {"
+        " const svg = text.ownerSVGElement, box = svg.getBoundingClientRect(), own = text.getBoundingClientRect();"
+        " sizes.push(parseFloat(getComputedStyle(text).fontSize) * box.width / svg.viewBox.baseVal.width);"
+        " if (own.left < box.left - 1 || own.right > box.right + 1 || own.bottom > box.bottom + 1)"
+        "   beyond.push(text.textContent);"
+        " return [sizes, beyond]; }, [[], []])"
     )
-    assert small >= 10
+    assert min(sizes) >= 10
+    assert beyond == []
 
 
-def column(tab: Any, heading: str) -> list[str]:
-    """The cells below a heading of the large table, from top to bottom."""
-    headings = tab.eval_on_selector_all("#section-table th", "all => all.map(one => one.innerText.split(' ')[0])")
-    place = next(place for place, one in enumerate(headings) if one.startswith(heading))
-    cells: list[str] = tab.eval_on_selector_all(
-        "#section-table tbody tr", f"all => all.map(row => row.cells[{place}].innerText)"
+def test_each_chart_fits_a_screen_of_a_phone(show, text):
+    heights = show(text, **PHONE).tab.evaluate(
+        "[...document.querySelectorAll('figure svg')].map(one => one.getBoundingClientRect().height)"
     )
-    return cells
-
-
-def test_a_click_on_a_heading_sorts_numbers_by_size_and_back_with_the_unknown_last(show, text):
-    tab = show(text).tab
-    button = tab.locator("#section-table th button", has_text="images/USD")
-
-    button.click()
-    assert column(tab, "images/USD") == ["460,800", "368,640", "-"]
-    button.click()
-    assert column(tab, "images/USD") == ["368,640", "460,800", "-"]
-    assert tab.locator("#section-table th[aria-sort=ascending]").count() == 1
-
-
-def test_a_click_sorts_words_by_letters_and_the_keyboard_does_too(show, text):
-    tab = show(text).tab
-    before = column(tab, "mode")
-
-    tab.locator("#section-table th button", has_text="mode").press("Enter")
-    assert column(tab, "mode") == sorted(before) != before
+    assert max(heights) <= PHONE["viewport"]["height"]
 
 
 def hostile(record: Record) -> Record:
@@ -163,6 +143,9 @@ def _poisoned(root: dict[str, Any], validate: Any) -> dict[str, Any]:
                 yield from places(child)
 
     for holder, key in places(root):
+        if key in ("data", "optimizer"):
+            # The fingerprint's must be those of the configuration, which takes no other.
+            continue
         before = holder[key]
         holder[key] = f"{before}{HOSTILE}{QUOTED}"
         try:
@@ -176,6 +159,9 @@ def _poisoned(root: dict[str, Any], validate: Any) -> dict[str, Any]:
 def hostile_records():
     """All kinds of rows, hostile in all texts. The mode, workload and instance too."""
     full = measured(
+        "p5",
+        "te-fp8",
+        settings={"cuda_graphs": "on"},
         profile=profile(),
         evidence=measured().evidence.model_copy(
             update={
@@ -212,7 +198,7 @@ def test_every_text_of_a_record_is_shown_as_text(show, hostile_records, tmp_path
     watched = show((tmp_path / "page.html").read_text())
 
     assert (watched.wrong, watched.requests) == ([], [])
-    assert watched.tab.evaluate("document.scripts.length") == 1
+    assert watched.tab.evaluate("document.scripts.length") == 0
     assert watched.tab.evaluate("document.images.length") == 0
     assert watched.tab.evaluate("document.querySelectorAll('[onload], [onerror]').length") == 0
     said = watched.tab.inner_text("body")

@@ -2,21 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
 from fp8bench import __version__
 from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.page import grounds
-from fp8bench.kinds.run.page.answer import Answer, answer, name_of, unit_of
-from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said
+from fp8bench.kinds.run.page.answer import answer, detail_of, name_of, unit_of
+from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said, times_and_costs
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
-from fp8bench.pricing.cost import front as front_of
+from fp8bench.report.chart import Chart
 from fp8bench.report.document import Note, Table
-from fp8bench.report.page.drawing import Chart
-from fp8bench.report.page.page import Page, Part, Section, Tile
-from fp8bench.report.page.scatter import Scatter
-from fp8bench.report.written import change, change_low_to_high, number, rate
+from fp8bench.report.page.page import Page, Part, Section
 from fp8bench.schema.record import Record
 
 
@@ -37,7 +35,7 @@ def page(
     """
     shown = shown_rows(comparison, records)
     drawn = charts(shown, job or MILLION)
-    found = answer(comparison, bought, quicker(drawn.get("time-cost"), job or MILLION, comparison.rows))
+    found = answer(comparison, bought, quicker(shown, job or MILLION))
     rows = comparison.rows
     sections = [
         Section("value", "What a dollar buys", _some(drawn, "price-performance", "time-cost")),
@@ -46,7 +44,7 @@ def page(
             "table",
             "All rows",
             _table(comparison),
-            "The rows of fp8bench compare --wide. A heading sorts them.",
+            "The rows of fp8bench compare --wide.",
         ),
         Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
         Section(
@@ -63,30 +61,30 @@ def page(
     return Page(
         title=_title(rows),
         answer=found.sentence,
-        grounds=found.grounds,
-        tiles=_tiles(found, rows, job),
+        grounds=(*found.grounds, *_of_the_job(found.best, job)),
         warnings=comparison.warnings,
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
 
 
-def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
+def quicker(shown: Sequence[Shown], job: float) -> list[str]:
     """Say what less time costs: measured rows on the front of time against cost, compared with the cheapest."""
-    if not isinstance(chart, Scatter):
-        return []
-    measured = [point for point in chart.points if rows[point.number - 1].source == "measured"]
-    front = front_of([(point.x, point.y) for point in measured])
-    best = [point for point, on_it in zip(measured, front, strict=True) if on_it]
+    measured = [one for one in shown if one.row.status == "ok" and one.row.source == "measured"]
+    measured = [one for one in measured if unit_of(one.row) == unit_of(measured[0].row)]
+    best = [one for one in times_and_costs(measured, job) if one[3]]
     if len(best) < 2:
         return []
-    cheapest, *others = sorted(best, key=lambda point: point.y)
-    listed = "; ".join(f"{point.name} ({point.text})" for point in others)
-    of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
-    return [f"Quicker, for more money: {listed}; instead of {cheapest.text.rpartition(': ')[2]}, for {of}."]
+    (cheapest, slow, little, _), *others = sorted(best, key=lambda one: one[2])
+    listed = "; ".join(
+        f"{name_of(one.row)} ({detail_of(one.row)}: {time_said(hours)}, {usd:,.2f} USD)"
+        for one, hours, usd, _ in others
+    )
+    instead = f"{time_said(slow)}, {little:,.2f} USD"
+    return [f"Quicker, for more money: {listed}; instead of {instead}, for {count_said(job)} {unit_of(cheapest.row)}."]
 
 
-def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
+def _some(drawn: Mapping[str, Chart[Any]], *names: str) -> tuple[Part, ...]:
     return tuple(drawn[name] for name in names if name in drawn)
 
 
@@ -102,25 +100,8 @@ def _title(rows: Sequence[Row]) -> str:
     return f"fp8bench: {workloads} on {instances}"
 
 
-def _tiles(found: Answer, rows: Sequence[Row], job: float | None) -> tuple[Tile, ...]:
-    best = found.best
-    if best is None:
-        return ()
-    unit = unit_of(best)
-    tiles = []
-    if best.units_per_usd is not None:
-        per_million = number(best.usd_per_million_units, ",.2f")
-        tiles += [
-            Tile(rate(best.units_per_usd), f"{unit} for a dollar", name_of(best)),
-            Tile(f"${per_million}", f"a million {unit}", f"at {number(best.usd_per_hour, ',.2f')} USD an hour"),
-        ]
-    if best.gain_vs_reference is not None and not best.is_reference:
-        ends = best.gain_ci_vs_reference
-        interval = f"95 %: {change_low_to_high(*ends)} %" if ends else "without an interval"
-        tiles.append(Tile(change(best.gain_vs_reference, None), "for a dollar, against the reference", interval))
-    throughput = f"{rate(best.throughput_per_s)} {unit} a second"
-    tiles.append(Tile(number(best.step_time_s, ".1f", 1e3, " ms"), "a step", throughput))
-    if job is not None and best.units_per_usd and best.throughput_per_s:
-        hours, usd = cost.job_hours(job, best.throughput_per_s), cost.job_usd(job, best.units_per_usd)
-        tiles.append(Tile(f"${usd:,.2f}", f"the job of {count_said(job)} {unit}", f"in {time_said(hours)}"))
-    return tuple(tiles)
+def _of_the_job(best: Row | None, job: float | None) -> list[str]:
+    if best is None or job is None or not best.units_per_usd or not best.throughput_per_s:
+        return []
+    usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
+    return [f"The job of {count_said(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."]

@@ -90,8 +90,14 @@ def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
             column("attention", lambda e: e.attention or ""),
             column("gradients shared", lambda e: e.join or ""),
             column("weights gathered in", lambda e: (e.parallel and e.parallel.gathered_dtype) or ""),
-            column("micro-batches", _micro_batches),
-            column("activations computed again", _checkpointed),
+            column(
+                "micro-batches",
+                lambda e: str(e.parallel.grad_accumulation) if e.parallel and e.parallel.grad_accumulation > 1 else "",
+            ),
+            column(
+                "activations computed again",
+                lambda e: (e.parallel.activation_checkpointing if e.parallel else "none").removesuffix("none"),
+            ),
             column(
                 "recompilations", lambda e: "" if e.compile.recompilations is None else str(e.compile.recompilations)
             ),
@@ -104,20 +110,6 @@ def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
             column("notes", lambda e: "; ".join(e.parallel.notes) if e.parallel else "", "note"),
         ],
     )
-
-
-def _micro_batches(evidence: Evidence) -> str:
-    number = evidence.parallel.grad_accumulation if evidence.parallel else 1
-    return str(number) if number > 1 else ""
-
-
-def _checkpointed(evidence: Evidence) -> str:
-    kind = evidence.parallel.activation_checkpointing if evidence.parallel else "none"
-    return kind if kind != "none" else ""
-
-
-def _whole(executed: ExecutedEvidence) -> bool:
-    return executed.reference == "whole model"
 
 
 def _layers(evidence: Evidence) -> str:
@@ -155,7 +147,10 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             proof("scales", lambda e: NOTHING if e.state_error is None else _bounded(e.state_error, e.bound)),
             proof("spread of ranks", lambda e: _error(e.spread)),
             proof("gradients unshared", lambda e: _error(e.unshared)),
-            proof("compared with", lambda e: NOTHING if e.unshared is None and _whole(e) else e.reference),
+            proof(
+                "compared with",
+                lambda e: NOTHING if e.unshared is None and e.reference == "whole model" else e.reference,
+            ),
         ],
     )
 
@@ -207,14 +202,10 @@ def prices(shown: Sequence[Shown]) -> list[Part]:
         column("instance", lambda row: row.instance, "word"),
         column("machines", lambda row: str(row.nodes)),
         column("USD/h", lambda row: number(row.usd_per_hour, ",.2f")),
-        column("as of", _as_of, "word"),
+        column("as of", lambda r: "no price" if r.usd_per_hour is None else str(r.price_as_of or "undated"), "word"),
         column("source", lambda row: row.price_source or NOTHING, "note"),
     )
     return [Table(columns)]
-
-
-def _as_of(row: Row) -> str:
-    return "no price" if row.usd_per_hour is None else str(row.price_as_of or "undated")
 
 
 def environments(shown: Sequence[Shown]) -> list[Part]:

@@ -3,33 +3,28 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TypeVar
+from typing import Any
 
 from fp8bench.kinds.run.explain.choice import profiled
-from fp8bench.kinds.run.explain.document import LOOKS
+from fp8bench.kinds.run.explain.document import COLOURS
 from fp8bench.kinds.run.explain.steps import StepBreakdown, explain_steps
 from fp8bench.kinds.run.page.answer import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.pricing.cost import front as front_of
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
-from fp8bench.report.page.drawing import Chart
-from fp8bench.report.page.scatter import Point, Scatter
-from fp8bench.report.page.strips import Strip, Strips
+from fp8bench.report.chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
 from fp8bench.report.written import change, number, rate
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank
 
-MOST_DRAWN = 24
-"""The most rows of a chart, whose title says if there are more; the table has all."""
-
-DrawnT = TypeVar("DrawnT")
+MOST_DRAWN = 10
+"""The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""
 
 MILLION = 1e6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shown:
     """A row, its place in the table from 1, and its rounds with their samples; a figure from elsewhere has none."""
 
@@ -50,7 +45,7 @@ PLOTS: dict[str, str] = {
 """The charts that can be drawn, and what each shows."""
 
 
-def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
+def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]]:
     """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost."""
     ran = [one for one in shown if one.row.status == "ok"]
     if not ran:
@@ -58,29 +53,65 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
     # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
+    title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
     made = (
-        _value(ran, unit),
+        _bars(
+            "price-performance",
+            f"{title} for a dollar",
+            f"More is better; on the right, also against the reference. {interval}",
+            ran,
+            lambda row: row.units_per_usd,
+            interval=lambda row: row.units_per_usd_ci,
+            remark=_gain,
+            broken=True,
+        ),
         _time_cost(ran, unit, job),
-        _speed(ran, unit),
+        _bars(
+            "speed",
+            f"{title} a second",
+            f"More is better; all GPUs of a row together. {interval}",
+            sorted(ran, key=lambda one: -(one.row.throughput_per_s or 0.0)),
+            lambda row: row.throughput_per_s,
+            interval=lambda row: row.throughput_ci_per_s,
+        ),
         _steps(ran),
         _breakdown(ran, unit),
-        _memory(ran),
-        _energy(ran, unit),
+        _bars(
+            "memory",
+            "Peak memory, GiB a GPU",
+            "Less leaves room for a larger batch. Of torch's allocator, the fullest GPU of any round.",
+            ran,
+            lambda row: None if row.peak_memory_bytes is None else row.peak_memory_bytes * 2.0**-30,
+            lambda gib: f"{gib:.1f}",
+        ),
+        _bars(
+            "energy",
+            f"Energy, joules {_a(unit)}",
+            "Less is better. What the GPUs drew, and nothing else of the host. A line over the end of a bar goes from "
+            "the least to the most of any round.",
+            ran,
+            lambda row: row.joules_per_unit,
+            lambda joules: f"{joules:.3g}",
+            lambda row: row.joules_per_unit_range,
+        ),
     )
     return {chart.name: chart for chart in made if chart is not None}
 
 
-def _first(found: Sequence[DrawnT]) -> tuple[Sequence[DrawnT], str]:
-    """Return the items that are drawn, and the end of a title that says so if these are not all."""
-    rest = f", the first {MOST_DRAWN} of {len(found)} rows" if len(found) > MOST_DRAWN else ""
-    return found[:MOST_DRAWN], rest
+def _drawn(found: Sequence[Shown]) -> tuple[list[Shown], str]:
+    """Return the rows that are drawn, the reference among them, and the end of a title that says so if these are not
+    all.
+    """
+    drawn = list(found[:MOST_DRAWN])
+    if len(found) <= MOST_DRAWN:
+        return drawn, ""
+    if not any(one.row.is_reference for one in drawn):
+        drawn[-1:] = [one for one in found if one.row.is_reference] or drawn[-1:]
+    return drawn, f", {MOST_DRAWN} of {len(found)} rows"
 
 
-def _look(one: Shown, first: Shown) -> dict[str, str]:
-    """Return the look: of the best, of the reference, or outlines for what was not measured here."""
-    if one.row.source != "measured":
-        return {"look": "reported", "edge": "faint"}
-    return {"look": "reference" if one.row.is_reference else "first" if one is first else "other"}
+def _item(one: Shown, value: str, remark: str = "") -> Item:
+    return Item(one.number, name_of(one.row), value, detail_of(one.row), remark)
 
 
 def _bars(
@@ -89,112 +120,41 @@ def _bars(
     caption: str,
     ran: Sequence[Shown],
     value: Callable[[Row], float | None],
-    said: Callable[[Row], str],
-    interval: Callable[[Row], tuple[float, float] | None],
-    detail: Callable[[Row], str] = detail_of,
+    form: Callable[[float], str] = rate,
+    interval: Callable[[Row], tuple[float, float] | None] = lambda _row: None,
+    remark: Callable[[Row], str] = lambda row: "reference" if row.is_reference else "",
     broken: bool = False,
-    greatest_first: bool = False,
 ) -> Bars | None:
     """Return bars. value: None if a row has no bar. broken: whether a broken line marks the reference."""
-    known = [(one, found) for one in ran if (found := value(one.row)) is not None]
-    if not known:
+    found = {one: known for one in ran if (known := value(one.row)) is not None}
+    if not found:
         return None
-    drawn, rest = _first(known)
-    if greatest_first:
-        drawn = sorted(drawn, key=lambda pair: -pair[1])
-    there = [one for one, _ in drawn]
-    first = next((one for one in there if one.row.source == "measured"), there[0])
+    drawn, rest = _drawn(list(found))
+    first = next((one for one in drawn if one.row.source == "measured"), drawn[0])
+
+    def look(one: Shown) -> str:
+        if one.row.source != "measured":
+            return "reported"
+        return "reference" if one.row.is_reference else "first" if one is first else "other"
+
     bars = tuple(
-        Bar(
-            one.number,
-            name_of(one.row),
-            detail(one.row),
-            found,
-            said(one.row),
-            interval(one.row),
-            **_look(one, first),
-        )
-        for one, found in drawn
+        Bar(_item(one, form(found[one]), remark(one.row)), found[one], interval(one.row), look(one)) for one in drawn
     )
-    line = next((found for one, found in drawn if one.row.is_reference), None) if broken else None
-    return Bars(name, f"{title}{rest}", caption.format(drawn=_how_drawn(there, broken)), bars, line)
+    line = next((found[one] for one in drawn if one.row.is_reference), None) if broken else None
+    said = [caption]
+    if "reference" in (looks := {bar.look for bar in bars}):
+        said.append("The reference is brown" + (", and a broken line across the others." if broken else "."))
+    if "reported" in looks:
+        said.append("Outlined bars were not measured here.")
+    return Bars(name, f"{title}{rest}", " ".join(said), bars, line)
 
 
-def _value(ran: Sequence[Shown], unit: str) -> Chart | None:
-    return _bars(
-        "price-performance",
-        f"{unit.capitalize()} for a dollar",
-        "More is better. {drawn}",
-        ran,
-        lambda row: row.units_per_usd,
-        lambda row: rate(row.units_per_usd),
-        lambda row: row.units_per_usd_ci,
-        _detail_with_gain,
-        broken=True,
-    )
-
-
-def _how_drawn(there: Sequence[Shown], broken: bool) -> str:
-    """Say what the looks of these bars mean. broken: whether a broken line marks the reference."""
-    measured = [one for one in there if one.row.source == "measured"]
-    said = []
-    if any(one.row.step_time_ci_s is not None for one in there):
-        said.append("A line over a bar is its 95 % interval.")
-    if any(one.row.is_reference for one in measured):
-        said.append("The reference is brown.")
-    if broken and any(one.row.is_reference for one in there):
-        said.append("A broken line is the reference.")
-    if len(measured) < len(there):
-        said.append("Outlined bars are figures that were not measured here.")
-    return " ".join(said)
-
-
-def _detail_with_gain(row: Row) -> str:
-    """Return e.g. `eager, batch 256: +24.9 % (+24.5 to +25.3)`."""
-    if row.is_reference:
-        return f"{detail_of(row)}: reference"
-    if row.gain_vs_reference is None:
-        return detail_of(row)
+def _gain(row: Row) -> str:
+    """Return e.g. `+24.9 % (+24.5 to +25.3)`, with a `?` if it is inconclusive."""
+    if row.is_reference or row.gain_vs_reference is None:
+        return "reference" if row.is_reference else ""
     gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
-    return f"{detail_of(row)}: {gain}{'?' if row.verdict == 'inconclusive' else ''}"
-
-
-def _speed(ran: Sequence[Shown], unit: str) -> Chart | None:
-    return _bars(
-        "speed",
-        f"{unit.capitalize()} a second",
-        "All GPUs of a row together. {drawn}",
-        ran,
-        lambda row: row.throughput_per_s,
-        lambda row: rate(row.throughput_per_s),
-        lambda row: row.throughput_ci_per_s,
-        greatest_first=True,
-    )
-
-
-def _memory(ran: Sequence[Shown]) -> Chart | None:
-    return _bars(
-        "memory",
-        "Peak memory, GiB a GPU",
-        "Less leaves room for a larger batch. Of torch's allocator, the fullest GPU of any round.",
-        ran,
-        lambda row: None if row.peak_memory_bytes is None else row.peak_memory_bytes * 2.0**-30,
-        lambda row: number(row.peak_memory_bytes, ".1f", 2**-30),
-        lambda _row: None,
-    )
-
-
-def _energy(ran: Sequence[Shown], unit: str) -> Chart | None:
-    return _bars(
-        "energy",
-        f"Energy, J {_a(unit)}",
-        "Less is better. What the GPUs drew, and nothing else of the host; a line goes from the least to the most of "
-        "any round.",
-        ran,
-        lambda row: row.joules_per_unit,
-        lambda row: number(row.joules_per_unit, ".3g"),
-        lambda row: row.joules_per_unit_range,
-    )
+    return f"{gain}{'?' if row.verdict == 'inconclusive' else ''}"
 
 
 def _a(units: str) -> str:
@@ -202,34 +162,38 @@ def _a(units: str) -> str:
     return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
 
 
-def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart | None:
-    there, rest = _first([one for one in ran if one.row.units_per_usd and one.row.throughput_per_s])
-    if not there:
-        return None
+def times_and_costs(ran: Sequence[Shown], job: float) -> list[tuple[Shown, float, float, bool]]:
+    """Return rows with a price: hours and USD of a job, and whether no other row is as quick and as cheap."""
+    there = [one for one in ran if one.row.units_per_usd and one.row.throughput_per_s]
     hours = [cost.job_hours(job, one.row.throughput_per_s or 1.0) for one in there]
     usd = [cost.job_usd(job, one.row.units_per_usd or 1.0) for one in there]
-    front = front_of(list(zip(hours, usd, strict=True)))
-    scale, time_unit = _time_unit(max(hours))
+    return list(zip(there, hours, usd, front_of(list(zip(hours, usd, strict=True))), strict=True))
+
+
+def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
+    drawn, rest = _drawn([one for one in ran if one.row.units_per_usd and one.row.throughput_per_s])
+    found = times_and_costs(drawn, job)
+    if not found:
+        return None
+    scale, time_unit = _time_unit(max(hours for _, hours, _, _ in found))
     points = tuple(
         Point(
-            one.number,
-            name_of(one.row),
-            time * scale,
-            money,
-            f"{detail_of(one.row)}: {time_said(time)}, {money:,.2f} USD",
-            _ends(one.row, time * scale, money),
+            _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if best else ""),
+            hours * scale,
+            usd,
+            _ends(one.row, hours * scale, usd),
             best,
         )
-        for one, time, money, best in zip(there, hours, usd, front, strict=True)
+        for one, hours, usd, best in found
     )
     return Scatter(
         "time-cost",
         f"Time against cost of {count_said(job)} {unit}{rest}",
-        "Down and left is better. Full points are the Pareto front: no other row is both as quick and as cheap. "
-        "A line through a point is its 95 % interval. Axes do not begin at zero.",
-        time_unit,
-        "USD",
+        "Down and left is better. Full points are the front: no other row is both as quick and as cheap. A line "
+        "through a point is its 95 % interval. Axes do not begin at zero.",
         points,
+        x_title=time_unit,
+        y_title="USD",
     )
 
 
@@ -261,17 +225,17 @@ def count_said(units: float) -> str:
     return f"{units:,.6g}"
 
 
-def _steps(ran: Sequence[Shown]) -> Chart | None:
-    measured, rest = _first([one for one in ran if any(record.samples for record in one.rounds)])
-    if not measured:
+def _steps(ran: Sequence[Shown]) -> Chart[Any] | None:
+    drawn, rest = _drawn([one for one in ran if any(record.samples for record in one.rounds)])
+    if not drawn:
         return None
     return Strips(
         "steps",
         f"Every timed step, by round{rest}",
-        "A dot is a step, a line of dots a round in processes of its own (r1, r2, ...), an upright line the round's "
-        "mean. Across: how far from the row's median, on a scale that is even to 1 % and logarithmic beyond. Rounds "
-        "that lie apart, or a tail, mean that one run alone would have misled.",
-        tuple(map(_strip, measured)),
+        "A stroke is a step; a line of strokes is a round in processes of its own, with its mean in red. Across: how "
+        "far from the row's median, on a scale that is even to 1 % and logarithmic beyond. Rounds that lie apart, or a "
+        "tail, mean that one run alone would have misled.",
+        tuple(map(_strip, drawn)),
     )
 
 
@@ -280,8 +244,7 @@ def _strip(one: Shown) -> Strip:
         tuple(longest_rank([rank.step_s for rank in record.samples])) for record in one.rounds if record.samples
     )
     steps = [step for steps in rounds for step in steps]
-    said = f"{median(steps) * 1e3:.1f} ms, longest {max(steps) * 1e3:.1f}"
-    return Strip(one.number, name_of(one.row), f"{detail_of(one.row)}: {said}", rounds)
+    return Strip(_item(one, f"{median(steps) * 1e3:.1f} ms", f"longest {max(steps) * 1e3:.1f}"), rounds)
 
 
 def facts_shown(one: Shown) -> StepFacts | None:
@@ -295,21 +258,26 @@ def _step_of(one: Shown) -> StepBreakdown | None:
     return None if facts is None else explain_steps(facts, None).modes[0]
 
 
-def _breakdown(ran: Sequence[Shown], unit: str) -> Chart | None:
-    found, rest = _first([(one, step) for one in ran if (step := _step_of(one)) is not None])
-    if not found:
+def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
+    steps = {one: step for one in ran if (step := _step_of(one)) is not None}
+    if not steps:
         return None
-    longest_ms = max(step.length_s / one.row.batch_size * 1e3 for one, step in found)
-    digits = 2 if longest_ms >= 1 else 3
+    drawn, rest = _drawn(list(steps))
+
+    def part(one: Shown, seconds: float) -> float:
+        return seconds / one.row.batch_size * 1e3
+
+    digits = 2 if max(part(one, steps[one].length_s) for one in drawn) >= 1 else 3
     stacks = tuple(
         Stack(
-            one.number,
-            name_of(one.row),
-            f"{detail_of(one.row)}: {number(one.row.step_time_s, '.1f', 1e3)} ms a step",
-            f"{step.length_s / one.row.batch_size * 1e3:.{digits}f}",
-            tuple((name, seconds / one.row.batch_size * 1e3) for name, seconds in step.parts()),
+            _item(
+                one,
+                f"{part(one, steps[one].length_s):.{digits}f} ms",
+                f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step",
+            ),
+            tuple((name, part(one, seconds)) for name, seconds in steps[one].parts()),
         )
-        for one, step in found
+        for one in drawn
     )
     return Stacks(
         "breakdown",
@@ -317,7 +285,7 @@ def _breakdown(ran: Sequence[Shown], unit: str) -> Chart | None:
         "By kind of kernel, from a short profile of rank 0 after the timed steps. A step is divided by its batch, so "
         "that rows of unlike batches can be compared.",
         stacks,
-        tuple(LOOKS.items()),
+        tuple(COLOURS.items()),
         lambda milliseconds: f"{milliseconds:.{digits}f}",
     )
 

@@ -1,0 +1,196 @@
+"""Charts: text stays within the width, places are in proportion, and nothing from elsewhere is markup."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from fp8bench.report import chart as charts
+from fp8bench.report import paper
+from fp8bench.report.chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<script>alert('x')</script>\u202e\x1b[31m & \"quoted\" $x_1$ </svg>"
+LONG = "a-provider-with-a-long-name-8x torchao-float8:rowwise_with_gw_hp"
+
+BARS = Bars(
+    "value",
+    "Images for a dollar",
+    "More is better.",
+    (
+        Bar(Item(1, "p5 te-fp8:delayed", "120", "graphed", "+20.0 % (+18.0 to +22.0)"), 120.0, (118.0, 122.0), "first"),
+        Bar(Item(2, LONG, "100", "compiled, batch 64" * 4, "reference"), 100.0, (99.0, 101.0), "reference"),
+        Bar(Item(3, "p4d", "60", "batch 64, published"), 60.0, None, "reported"),
+    ),
+    broken_at=100.0,
+)
+SCATTER = Scatter(
+    "time-cost",
+    "Time against cost",
+    "",
+    (
+        Point(Item(1, "cheap", "4 h, 10 USD"), 4.0, 10.0, ((3.5, 9.0), (4.5, 11.0)), True),
+        Point(Item(2, "quick", "2 h, 12 USD"), 2.0, 12.0, None, True),
+        Point(Item(3, "neither", "4.1 h, 12.1 USD"), 4.1, 12.1),
+    ),
+    x_title="hours",
+    y_title="USD",
+)
+STRIPS = Strips("steps", "Steps", "", (Strip(Item(1, "a", "100 ms"), ((0.1, 0.101, 0.099), (0.1, 0.1, 0.2))),))
+STACKS = Stacks(
+    "breakdown",
+    "Where",
+    "",
+    (
+        Stack(Item(1, "a", "1.00"), (("products", 0.6), ("idle", 0.4))),
+        Stack(Item(2, "b", "0.50"), (("products", 0.5),)),
+    ),
+    (("products", "#0072b2"), ("casts", "#d55e00"), ("idle", "#f2f2f2")),
+    lambda value: f"{value:.2f}",
+)
+ALL = (BARS, SCATTER, STRIPS, STACKS)
+NAMED = pytest.mark.parametrize("chart", ALL, ids=lambda chart: chart.name)
+
+
+def painted(chart):
+    """The figure with the chart's marks."""
+    with paper.sheet(chart.height / 72, WIDTH / 72) as figure:
+        chart.paint(chart._axes(figure, 0.0))
+        figure.draw_without_rendering()
+    return figure
+
+
+def filled(chart, height):
+    return [patch for patch in painted(chart).axes[0].patches if patch.get_height() == height]
+
+
+@NAMED
+def test_every_text_lies_within_the_chart(chart):
+    figure = painted(chart)
+    width, height = figure.bbox.width, figure.bbox.height
+    for axes in figure.axes:
+        for text in axes.texts:
+            box = text.get_window_extent()
+            assert -1 <= box.x0
+            assert box.x1 <= width + 1, text.get_text()
+            assert -1 <= box.y0
+            assert box.y1 <= height + 1
+
+
+def test_bars_are_as_long_as_their_values_and_begin_at_zero():
+    first, second, third = filled(BARS, charts.BAR)
+
+    assert first.get_width() / second.get_width() == pytest.approx(1.2)
+    assert third.get_width() / second.get_width() == pytest.approx(0.6)
+    assert first.get_x() == second.get_x() == third.get_x() == 2
+
+
+def test_an_interval_beyond_all_bars_leaves_them_their_length():
+    wild = Bars("v", "", "", (Bar(Item(1, "a", "10"), 10.0, (0.1, 1000.0)), Bar(Item(2, "b", "8"), 8.0)))
+
+    assert filled(wild, charts.BAR)[0].get_width() > WIDTH / 2
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
+def test_any_value_has_a_bar(value):
+    (bar,) = filled(Bars("v", "", "", (Bar(Item(1, "a", "x"), value),)), charts.BAR)
+    assert 0 <= bar.get_width() <= WIDTH
+
+
+def test_the_front_is_joined_and_each_point_has_its_number():
+    plot = painted(SCATTER).axes[1]
+    steps = next(line for line in plot.lines if line.get_drawstyle() == "steps-post")
+
+    assert list(steps.get_xdata()) == [2.0, 4.0]
+    assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
+        (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
+    }
+
+
+def test_points_that_are_all_alike_have_axes():
+    same = Scatter("s", "", "", tuple(Point(Item(n, "a", "x"), 5.0, 0.0) for n in (1, 2)), x_title="", y_title="")
+
+    low, high = painted(same).axes[1].get_xlim()
+    assert low < 5 < high
+
+
+def test_every_step_is_drawn_and_a_late_one_far_out():
+    strokes = [line for line in painted(STRIPS).axes[0].lines if len(line.get_xdata()) == 9]
+    first, second = ([x for x in line.get_xdata() if not math.isnan(x)] for line in strokes)
+
+    assert max(second) > max(first) + WIDTH / 3
+
+
+def test_steps_that_are_all_alike_are_drawn_at_the_median():
+    (line, _mean) = painted(Strips("steps", "", "", (Strip(Item(1, "a", ""), ((0.1, 0.1),)),))).axes[0].lines[-2:]
+    assert len({x for x in line.get_xdata() if not math.isnan(x)}) == 1
+
+
+def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
+    bars = filled(STACKS, charts.BAR + 2)
+    texts = [text.get_text() for text in painted(STACKS).axes[0].texts]
+
+    assert [round(bar.get_width() / bars[0].get_width(), 2) for bar in bars] == [1.0, 0.67, 0.83]
+    assert bars[1].get_x() == pytest.approx(bars[0].get_x() + bars[0].get_width())
+    assert "products" in texts
+    assert "casts" not in texts
+    assert {"0.60", "0.40", "0.50"} <= set(texts)
+
+
+@NAMED
+def test_a_chart_tells_its_numbers_to_those_who_do_not_see_it(chart):
+    root = ElementTree.fromstring(chart.svg())
+
+    assert root.get("role") == "img"
+    assert root.get("aria-label").startswith(f"{chart.title}. 1  ")
+    assert chart.rows[0].item.value in root.get("aria-label")
+
+
+@NAMED
+def test_an_svg_of_a_page_has_no_style_address_or_name_of_another_chart(chart):
+    text = chart.svg()
+    root = ElementTree.fromstring(text)
+    names = {node.get("id") for node in root.iter() if node.get("id")}
+
+    assert {node.tag for node in root.iter()} <= paper.MARKS
+    assert not [node for node in root.iter() if node.get("style")]
+    assert all(value[1:] in names for node in root.iter() for name, value in node.attrib.items() if name == "href")
+    assert set(re.findall(r"url\(#([^)]*)\)", text)) <= names
+    assert all(names.isdisjoint(re.findall(r'id="([^"]*)"', other.svg())) for other in ALL if other is not chart)
+    assert text == chart.svg()
+
+
+def test_text_from_elsewhere_is_text_in_a_page_and_in_a_file(tmp_path):
+    hostile = Bars(HOSTILE, HOSTILE, HOSTILE, (Bar(Item(1, HOSTILE, HOSTILE, HOSTILE, HOSTILE), 1.0),))
+    hostile.write(tmp_path / "one.svg")
+    for text in (hostile.svg(), (tmp_path / "one.svg").read_text()):
+        root = ElementTree.fromstring(text)
+        assert not [child for child in root.iter() if child.tag.endswith("script")]
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script>alert('x')</script>" in root.findall(".//{*}text")[0].text
+    assert "$x_1$" in (tmp_path / "one.svg").read_text()
+
+
+@pytest.mark.parametrize("colour", [paper.INK, paper.FAINT, *COLOURS.values()])
+def test_text_can_be_read_on_paper_and_on_every_fill(colour):
+    assert paper.contrast(paper.INK, "#ffffff") > paper.contrast(paper.FAINT, "#ffffff") >= 4.5
+    assert paper.contrast(colour, {"black": "#000000", "white": "#ffffff"}[paper.on(colour)]) >= 4.5
+
+
+@pytest.mark.thorough
+@NAMED
+@pytest.mark.parametrize("suffix", paper.SUFFIXES)
+def test_a_file_has_the_title_and_the_same_bytes_each_time(chart, suffix, tmp_path):
+    paths = [tmp_path / f"{place}{suffix}" for place in (1, 2)]
+    for path in paths:
+        chart.write(path)
+
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    if suffix == ".svg":
+        said = [node.text for node in ElementTree.fromstring(first).findall(".//{*}text")]
+        assert said[0] == chart.title
+        assert set(said) >= {node.text for node in ElementTree.fromstring(chart.svg()).iter("text")}
