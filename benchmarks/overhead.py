@@ -5,7 +5,8 @@ launches the same steps, from Python or as a CUDA graph, and does nothing else, 
 from outside, in the same way: synchronise, perf_counter, block, synchronise, perf_counter. Blocks are a step or
 two long and run tool, bare, bare, tool, ..., without a pause: a host that swings by tens of per cent within seconds
 then swings for both, and a card at its power limit, which would clock higher after a pause, gets none. Each pair gives
-a ratio; their median and its 95 % interval are printed, one line a mode. Each mode has a process of its own.
+a ratio; the mean of the medians of eight parts of them and its 95 % interval are printed, one line a mode. Each mode
+has a process of its own.
 
     python benchmarks/overhead.py --mode baseline-bf16 --mode te-fp8 --pairs 400
 
@@ -20,6 +21,7 @@ import math
 import os
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -28,7 +30,6 @@ import torch
 from torch import multiprocessing
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.stats.bootstrap import FEWEST_STEPS
 from fp8bench.stats.estimate import estimate
 from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
@@ -43,6 +44,8 @@ from fp8bench.worker.timing import Training, train
 
 BOUND = 0.005
 SAMPLER_TIMEOUT_S = 10.0
+PARTS = 8
+"""Of the pairs, in order: neighbours resemble each other, and the interval is over the parts' medians."""
 
 
 def main() -> int:
@@ -53,10 +56,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="fp8bench-overhead-") as folder:
             multiprocessing.start_processes(_measure, args=(label, asked, folder), nprocs=1, start_method="spawn")
             tool, bare = json.loads((Path(folder) / "blocks.json").read_text())
-        found = estimate([[ours / theirs for ours, theirs in zip(tool, bare, strict=True)]], "median")
+        ratios = [ours / theirs for ours, theirs in zip(tool, bare, strict=True)]
+        ends = [part * len(ratios) // PARTS for part in range(PARTS + 1)]
+        found = estimate(median(ratios[first:last]) for first, last in pairwise(ends))
+        low, high = found.interval or (math.nan, math.nan)
         worst = max(worst, abs(found.value - 1))
         print(
-            f"{label}: {found.value:.4f} of the bare loop ({found.low:.4f} to {found.high:.4f}), "
+            f"{label}: {found.value:.4f} of the bare loop ({low:.4f} to {high:.4f}), "
             f"{asked.pairs} pairs of {asked.steps} steps, batch {asked.batch_size}, "
             f"a bare step {1e3 * median(bare):.2f} ms",
             flush=True,
@@ -78,8 +84,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--te-attention", choices=("te", "sdpa"), default="te", help="of te modes")
     parser.add_argument("--warmup", type=int, default=11, help="steps before the first pair")
     asked = parser.parse_args()
-    if asked.pairs < FEWEST_STEPS:
-        parser.error(f"--pairs {asked.pairs} are too few for an interval: use {FEWEST_STEPS} or more")
+    if asked.pairs < PARTS:
+        parser.error(f"--pairs {asked.pairs} are too few for an interval: use {PARTS} or more")
     asked.mode = asked.mode or (["baseline-bf16", "te-fp8"] if on_gpu else ["baseline-bf16"])
     return asked
 

@@ -177,7 +177,7 @@ def _outcome(record: "Record", so_far: "Estimate | None") -> str:
         return status_of(record)
     executed = f", {record.execution}" if record.execution else ""
     text = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
-    if so_far.processes > 1 and so_far.low is not None and so_far.high is not None:
-        over = with_interval(so_far.value, (so_far.low, so_far.high), ".1f", 1e3)
+    if so_far.interval is not None:
+        over = with_interval(so_far.value, so_far.interval, ".1f", 1e3)
         text += f"; over {so_far.processes} processes {over}"
     return text

@@ -155,11 +155,12 @@ def _judge_itself(rounds: "Schedule") -> int:
 
     check = rounds.self_check()
     if check is None:
-        log("the A/A test has too few processes or steps to judge by. Use more --rounds or --steps.")
+        log("the A/A test has too few processes to judge by. Use more --rounds.")
         return 4
     compared = rounds.arms_compared()
     for label, ratio in compared:
-        log(f"{label} compared with itself: {ratio.value:.4f} ({ratio.low:.4f} to {ratio.high:.4f}), {ratio.verdict}")
+        ends = f" ({ratio.interval[0]:.4f} to {ratio.interval[1]:.4f})" if ratio.interval else ""
+        log(f"{label} compared with itself: {ratio.value:.4f}{ends}, {ratio.verdict}")
     differing = [label for label, ratio in compared if ratio.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "

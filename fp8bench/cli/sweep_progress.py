@@ -132,6 +132,6 @@ def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
         return rate(throughput if price is None else units_per_usd(throughput, price))
 
     text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
-    if rounds is None or rounds.processes < 2 or rounds.low is None or rounds.high is None:
+    if rounds is None or rounds.interval is None:
         return text
-    return f"{text} ({low_to_high(1 / rounds.high, 1 / rounds.low, said)})"
+    return f"{text} ({low_to_high(1 / rounds.interval[1], 1 / rounds.interval[0], said)})"

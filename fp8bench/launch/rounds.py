@@ -14,16 +14,16 @@ A session that was cut short can be resumed: rounds that were kept count, and th
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
 from fp8bench.config.request import MAX_ROUNDS
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
-from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.certainty import reached
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, ratio, self_check
+from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check
 from fp8bench.stats.steps import longest_rank
 
 Arm = Literal["A", "B"]
@@ -69,7 +69,7 @@ class Schedule:
     entries: Sequence[Entry]
     stop: Stop
     session_id: str
-    _steps: dict[Entry, list[list[float]]] = field(default_factory=dict)
+    _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
 
@@ -108,8 +108,8 @@ class Schedule:
         if record.status != "ok":
             self._stopped.add(entry)
         elif record.samples:
-            steps = longest_rank([rank.step_s for rank in record.samples])
-            self._steps.setdefault(entry, []).append(steps)
+            time_s = fmean(longest_rank([rank.step_s for rank in record.samples]))
+            self._times.setdefault(entry, []).append(time_s)
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
 
@@ -120,7 +120,7 @@ class Schedule:
 
     def estimate(self, entry: Entry) -> Estimate | None:
         """Return the entry's step time over the rounds so far, in seconds."""
-        return estimate(self._steps[entry]) if entry in self._steps else None
+        return estimate(self._times[entry]) if entry in self._times else None
 
     def precise(self) -> bool:
         """Return whether every mode that can run has reached the requested precision; True if none was requested."""
@@ -129,18 +129,16 @@ class Schedule:
 
     def self_check(self) -> SelfCheck | None:
         """Return the check of modes that are compared with themselves, over all splits of their processes. None if one
-        has too few processes, or too few steps for an interval.
+        has too few processes.
         """
-        pooled: dict[RunConfig, list[Centre]] = {}
+        pooled: dict[RunConfig, list[float]] = {}
         for entry in self.entries:
-            for steps in self._steps.get(entry, []):
-                if len(steps) < FEWEST_STEPS:
-                    return None
-                pooled.setdefault(entry.config, []).append(centre(steps))
+            if entry in self._times:
+                pooled.setdefault(entry.config, []).extend(self._times[entry])
         even = [processes[: len(processes) // 2 * 2] for processes in pooled.values()]
         if len(pooled) < len({entry.config for entry in self.entries}) or min(map(len, even)) < FEWEST_PROCESSES:
             return None
-        return self_check(even)
+        return self_check(even, differ)
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
         """Return, for each mode that is compared with itself, its label with each variant that ran, and the ratio of
@@ -157,7 +155,7 @@ class Schedule:
         return " and ".join(ran or [entry.name])
 
     def _done(self, entry: Entry) -> int:
-        return len(self._steps.get(entry, []))
+        return len(self._times.get(entry, []))
 
     def _wants(self, entry: Entry, number: int) -> bool:
         if entry in self._stopped or self._done(entry) >= number:

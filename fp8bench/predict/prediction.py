@@ -284,9 +284,7 @@ def _warnings(row: Prediction, source: Source, target: Target, error: ModelError
     elif peak > NEARLY_FULL * there * GIB:
         said.append(f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit")
     if source.interval_s is None:
-        said.append("too few steps were measured for an interval of their own")
-    elif len(source.measurement.rounds) == 1:
-        said.append("one process was measured, and its interval does not apply to the next one")
+        said.append("one process was measured, which has no interval")
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}
     doubted = sorted(used.intersection(gpu.doubtful)) if source.machine.gpu.name != gpu.name else []
     if doubted:

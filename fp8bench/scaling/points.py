@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fp8bench.kinds.kind import CompareOptions, Labelled
 from fp8bench.kinds.priced import WHAT_IF, priced
@@ -31,10 +31,9 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing, same_machine
 from fp8bench.schema.record import Record, Source
 from fp8bench.schema.throughput import ThroughputRecord
-from fp8bench.stats.certainty import BETWEEN_MACHINES, TOO_FEW_STEPS
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.certainty import BETWEEN_MACHINES
+from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.ratio import ratio
 
 Interval = tuple[float, float]
 BILLION = 1e9
@@ -197,7 +196,6 @@ def _of_run(
     gpu = "CPU" if row.device == "cpu" else known.name if known else product or (instance.gpu if instance else None)
     rate, usd = row.throughput_ci_per_s, row.units_per_usd_ci
     estimate = time.by_elapsed if time else None
-    too_few = [TOO_FEW_STEPS] if estimate is not None and estimate.interval is None else []
     point = made_of(
         Point,
         row,
@@ -207,7 +205,7 @@ def _of_run(
         usd_per_billion_units=BILLION / row.units_per_usd if row.units_per_usd else None,
         usd_per_billion_units_ci=usd and (BILLION / usd[1], BILLION / usd[0]),
         citation=record.provenance.citation if record.provenance else None,
-        marks=(*row.marks, *too_few),
+        marks=row.marks,
     )
     work = "" if options.allow_mismatch else json.dumps(record.fingerprint, sort_keys=True)
     return Found(point, work, estimate, measurement)
@@ -284,13 +282,8 @@ def rate_ratio(one: Found, other: Found) -> tuple[float, Interval | None]:
     value = one.point.units_per_s_per_gpu / other.point.units_per_s_per_gpu
     if one.estimate is None or other.estimate is None:
         return value, None
-    # Imported here because it imports numpy, and published figures have no samples.
-    from fp8bench.stats.ratio import ratio
-
     held = ratio(one.estimate, other.estimate)
-    if held.low is None or held.high is None:
-        return value, None
-    return value, (value * held.value / held.high, value * held.value / held.low)
+    return value, held.interval and (value * held.value / held.interval[1], value * held.value / held.interval[0])
 
 
 def _unlike(one: Found, other: Found, name: str) -> list[str]:

@@ -87,7 +87,9 @@ class CollectiveTiming(Frozen):
     status: Literal["ok", "invalid"] = "ok"
     reason: str | None = Field(default=None, description="of another status than ok")
     time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their means")
-    time_ci_s: tuple[float, float] | None = Field(default=None, description="95 %, of this group of processes only")
+    time_ci_s: tuple[float, float] | None = Field(
+        default=None, description="95 % over the rounds, of this group of processes only"
+    )
     rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="every repetition, round by round")
 
     def model_post_init(self, _context: object) -> None:

@@ -140,7 +140,9 @@ class Timing(Frozen):
         description="relative (Frobenius), against exact sums of the same operands; null: not finite",
     )
     time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their medians")
-    time_ci_s: tuple[float, float] | None = Field(default=None, description="95 %, of this process only")
+    time_ci_s: tuple[float, float] | None = Field(
+        default=None, description="95 % over the rounds, of this process only; null for one"
+    )
     repetitions: int = Field(default=0, ge=0, description="in all rounds together")
     round_sizes: tuple[PositiveInt, ...] = Field(
         default=(), description="how many of samples_s each round gave, in order; empty: there was one round"

@@ -132,7 +132,7 @@ class Summary(Frozen):
     """Numbers computed from the samples. Times in seconds; throughput in units per second over all ranks."""
 
     step_time_s: float = Field(gt=0, description="elapsed time over timed steps; up to method 2 the median step")
-    step_time_ci_s: tuple[float, float] | None
+    step_time_ci_s: tuple[float, float] | None = Field(description="null: one process has none; older records have one")
     median_step_s: float | None = Field(default=None, description="a diagnostic; null up to method 2")
     slow_steps: int | None = Field(default=None, ge=0, description="steps that took more than 1.2 times the median")
     unit: str

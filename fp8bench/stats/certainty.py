@@ -1,7 +1,5 @@
 """When a difference counts, what a small number of processes cannot show, and when enough rounds have been run.
 
-This module does not import numpy, because every row of a table uses it.
-
 A process draws its luck once, and some luck is rare: if one start in five reaches a slow state, say, the other four
 show nothing of it. No interval computed from what was seen knows about what was not; only more processes do. If a share
 p of all processes is in a state, R independent ones miss it with probability (1 - p)**R. So a state that was not seen
@@ -20,12 +18,10 @@ Rounds come in pairs, in alternating order, and only complete pairs are consider
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fp8bench.schema.noise import NOISE
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.estimate import Estimate
 
 Verdict = Literal["faster", "slower", "inconclusive"]
 """The verdict on two step times, by `ratio`."""
@@ -35,7 +31,7 @@ RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconcl
 
 VerdictOn = Literal["units_per_usd", "throughput"]
 
-TOO_FEW_STEPS = "too few steps for an interval"
+ONE_PROCESS = "one process is not a measurement"
 """Why an estimate, and what is computed from it, has no interval."""
 
 BETWEEN_MACHINES = 0.04
@@ -96,7 +92,7 @@ FEWEST_ROUNDS = processes_to_see(SEEN_SHARE)
 """14: at least one of this many processes shows a state that one in five has, at 95 % confidence."""
 
 
-def reached(estimates: "Sequence[Estimate | None]", precision: float) -> bool:
+def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:
     """Return whether every interval's half-width over its middle is at most `precision` (0.01 is 1 %), and every mode
     has an even number of processes, at least FEWEST_ROUNDS. A None, for a mode without results, counts as no.
     """

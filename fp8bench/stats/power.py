@@ -12,8 +12,8 @@ both sides together, and t the quantile of Student's t for Welch's degrees of fr
 import math
 
 from fp8bench.stats.estimate import Estimate
-from fp8bench.stats.intervals import t_quantile
 from fp8bench.stats.ratio import Regression
+from fp8bench.stats.student import t_quantile
 
 MOST_ROUNDS = 1000
 """No one runs more rounds."""
@@ -21,22 +21,20 @@ MOST_ROUNDS = 1000
 
 def smallest_found(judged: Regression, allowed: float) -> float | None:
     """Return the smallest slow-down that would have been called a regression, as a share; None if any would have been
-    inconclusive: without an interval, or with one process on a side.
+    inconclusive, as with one process on a side.
 
     allowed: as in `ratio.regression`.
     """
-    if judged.low is None or not judged.of_processes:
-        return None
-    return (1 + allowed) * judged.value / judged.low - 1
+    return None if judged.interval is None else (1 + allowed) * judged.value / judged.interval[0] - 1
 
 
 def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int | None:
     """Return how many rounds on either side make the interval no wider than `allowed` to a side; None if the spread of
     processes is unknown, or if MOST_ROUNDS are not enough.
     """
-    if ours.error is None or reference.error is None or min(ours.processes, reference.processes) < 2:
+    if ours.spread is None or reference.spread is None:
         return None
-    a, b = ours.error**2 * ours.processes, reference.error**2 * reference.processes
+    a, b = ours.spread**2, reference.spread**2
     per_round = (a + b) ** 2 / (a**2 + b**2) if a + b > 0 else 1.0
     for rounds in range(2, MOST_ROUNDS + 1):
         if t_quantile(per_round * (rounds - 1)) * math.sqrt((a + b) / rounds) <= math.log1p(allowed):

@@ -1,13 +1,10 @@
 """Decides which of two modes is faster, and whether one has become slower than is allowed, if that can be decided.
 
 The ratio of two step times is judged on a logarithmic scale, where it is a difference, "twice as fast" is as far from
-equal as "half as fast", and an interval never reaches below 0. The deviations of each estimate below and above its
-truth (`estimate.deviations`) are combined for each side separately, because one of them may reach further up than down:
-the lower end combines the first mode's deviation below with the reference's above, as the root of the sum of squares
-(Zou & Donner, Construction of confidence limits about effect measures, Statistics in Medicine 2008). Both use the
-quantile of Student's t for the degrees of freedom of their sum (Welch, The generalization of Student's problem,
-Biometrika 1947; Satterthwaite, Biometrics Bulletin 1946). Nothing is paired: rounds of two modes run one after the
-other and share no steps.
+equal as "half as fast", and an interval never reaches below 0. The interval is Student's t on the difference of the
+means of two modes' logarithms, with the degrees of freedom of a sum of two estimated variances (Welch, The
+generalization of Student's problem, Biometrika 1947). Nothing is paired: rounds of two modes run one after the other
+and share no steps.
 
 A verdict needs more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
 would act on, so the complete interval must be beyond `noise`. "Inconclusive" does not mean "equal": more processes may
@@ -35,13 +32,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fp8bench.schema.noise import NOISE
-from fp8bench.stats.bootstrap import SEED, Centre
-from fp8bench.stats.certainty import TOO_FEW_STEPS, Verdict
-from fp8bench.stats.estimate import Estimate, combined, deviations
-from fp8bench.stats.intervals import t_quantile
+from fp8bench.stats.certainty import ONE_PROCESS, Verdict
+from fp8bench.stats.estimate import Estimate, around, estimate
+from fp8bench.stats.student import t_quantile
 
 LIMIT = 0.2
 """The largest share of splits that may exclude equality."""
@@ -52,22 +48,23 @@ FEWEST_PROCESSES = 4
 MOST_SPLITS = 200
 """The most splits of each mode; if there are more, this many are drawn."""
 
+_SEED = 20240229
+
 Judgement = Literal["ok", "regression", "inconclusive"]
 
-Combine = Callable[[Sequence[Centre]], Estimate]
+Process = TypeVar("Process")
 
 
 @dataclass(frozen=True)
 class Ratio:
     """A mode's step time over the reference's, without unit: below 1, the mode is faster.
 
-    low, high: its 95 % interval; None if one of the estimates has none. why: the reason for an inconclusive verdict, a
-    clause without a full stop; None with any other verdict.
+    interval: 95 %; None if either side is of one process. why: the reason for an inconclusive verdict, a clause without
+    a full stop; None with any other verdict.
     """
 
     value: float
-    low: float | None
-    high: float | None
+    interval: tuple[float, float] | None
     verdict: Verdict
     why: str | None
 
@@ -75,53 +72,35 @@ class Ratio:
 def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     """Compare two estimates. noise: how far from 1 the complete interval must be for a verdict (0.01 is 1 %).
 
-    If either is of one process only, the interval is still given, but is about those two processes and not about the
-    modes: the verdict is inconclusive. Raises ValueError for a noise that is not in [0, 1).
+    Raises ValueError for a noise that is not in [0, 1).
     """
     if not 0 <= noise < 1:
         raise ValueError(f"noise is a share of at least 0 and below 1, not {noise}")
     value = ours.value / reference.value
-    interval = _interval(ours, reference)
-    if interval is None:
-        return Ratio(value, None, None, "inconclusive", TOO_FEW_STEPS)
-    low, high = value * interval[0], value * interval[1]
-    if min(ours.processes, reference.processes) < 2:
-        return Ratio(value, low, high, "inconclusive", "one process is not a measurement")
+    if ours.spread is None or reference.spread is None:
+        return Ratio(value, None, "inconclusive", ONE_PROCESS)
+    a, b = ours.spread**2 / ours.processes, reference.spread**2 / reference.processes
+    rest = a**2 / (ours.processes - 1) + b**2 / (reference.processes - 1)
+    reach = t_quantile((a + b) ** 2 / rest) * math.sqrt(a + b) if rest > 0 else 0.0
+    low, high = around(value, ours.mean_log - reference.mean_log, reach)
     if high < 1 - noise:
-        return Ratio(value, low, high, "faster", None)
+        return Ratio(value, (low, high), "faster", None)
     if low > 1 + noise:
-        return Ratio(value, low, high, "slower", None)
+        return Ratio(value, (low, high), "slower", None)
     held = f"a difference of less than {100 * noise:.2g} %" if noise else "1"
-    return Ratio(value, low, high, "inconclusive", f"the interval holds {held}")
-
-
-def _interval(ours: Estimate, reference: Estimate) -> tuple[float, float] | None:
-    """Return the 95 % interval of the ratio, over the ratio itself; None if either estimate has no interval."""
-    if ours.error is None or reference.error is None:
-        return None
-    if ours.degrees_of_freedom is None or reference.degrees_of_freedom is None:
-        return None
-    a, b = ours.error**2, reference.error**2
-    spread = a**2 / ours.degrees_of_freedom + b**2 / reference.degrees_of_freedom
-    critical = t_quantile(max(1.0, (a + b) ** 2 / spread) if spread > 0 else math.inf)
-    below, above = deviations(ours.centres, ours.error, critical)
-    their_below, their_above = deviations(reference.centres, reference.error, critical)
-    return math.exp(-math.hypot(below, their_above)), math.exp(math.hypot(above, their_below))
+    return Ratio(value, (low, high), "inconclusive", f"the interval holds {held}")
 
 
 @dataclass(frozen=True)
 class Regression:
     """A judgement of a slow-down. value: a mode's step time over the reference's, without unit; above 1, it is slower.
-    low, high: its 95 % interval; None if one of the estimates has none. why: the reason for an inconclusive judgement,
-    a clause without a full stop. of_processes: whether either side has several, so that the interval is of the modes.
+    interval: 95 %; None if either side is of one process. why: the reason for an inconclusive judgement.
     """
 
     value: float
-    low: float | None
-    high: float | None
+    interval: tuple[float, float] | None
     judgement: Judgement
     why: str | None = None
-    of_processes: bool = True
 
 
 def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
@@ -129,14 +108,15 @@ def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regressio
     ValueError if it is not in [0, 1).
     """
     held = ratio(ours, reference, noise=allowed)
-    if held.low is None or held.high is None or min(ours.processes, reference.processes) < 2:
-        return Regression(held.value, held.low, held.high, "inconclusive", held.why, of_processes=False)
-    if held.low > 1 + allowed:
-        return Regression(held.value, held.low, held.high, "regression")
-    if held.high <= 1 + allowed:
-        return Regression(held.value, held.low, held.high, "ok")
+    if held.interval is None:
+        return Regression(held.value, None, "inconclusive", held.why)
+    low, high = held.interval
+    if low > 1 + allowed:
+        return Regression(held.value, held.interval, "regression")
+    if high <= 1 + allowed:
+        return Regression(held.value, held.interval, "ok")
     why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more rounds decide"
-    return Regression(held.value, held.low, held.high, "inconclusive", why)
+    return Regression(held.value, held.interval, "inconclusive", why)
 
 
 @dataclass(frozen=True)
@@ -157,36 +137,37 @@ class SelfCheck:
         return self.share <= LIMIT
 
 
-def self_check(modes: Sequence[Sequence[Centre]], combine: Combine = combined) -> SelfCheck:
-    """Compare modes with themselves. modes: for each mode the results of `bootstrap.centre` for its processes, an even
-    number, four or more. combine: makes an estimate of half of them; a faulty one can be passed to see the check fail.
+def differ(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether the interval of the ratio of two modes excludes 1. one, other: each process's time in seconds."""
+    interval = ratio(estimate(one), estimate(other), noise=0).interval
+    return interval is not None and not interval[0] <= 1 <= interval[1]
+
+
+def self_check(
+    modes: Sequence[Sequence[Process]], differ: Callable[[Sequence[Process], Sequence[Process]], bool]
+) -> SelfCheck:
+    """Compare modes with themselves. modes: for each mode what `differ` takes of its processes, an even number, four or
+    more. differ: whether two halves are called different; a faulty one can be passed to see the check fail.
 
     Raises ValueError if there are no modes, or for another number of processes.
     """
     if not modes or any(len(processes) < FEWEST_PROCESSES or len(processes) % 2 for processes in modes):
         raise ValueError("an A/A test needs an even number of processes a mode, four or more")
-    verdicts = [
-        _excludes_equality(combine(one), combine(other)) for processes in modes for one, other in halves(processes)
-    ]
+    verdicts = [differ(one, other) for processes in modes for one, other in halves(processes)]
     return SelfCheck(len(verdicts), sum(verdicts))
 
 
-def halves(processes: Sequence[Centre]) -> Iterator[tuple[list[Centre], list[Centre]]]:
+def halves(processes: Sequence[Process]) -> Iterator[tuple[list[Process], list[Process]]]:
     """Yield every split into two halves once, or MOST_SPLITS of them, always the same ones."""
     count = len(processes)
     if math.comb(count, count // 2) // 2 <= MOST_SPLITS:
         # The first process stays on one side, otherwise each split would occur twice.
         chosen: Iterator[tuple[int, ...]] = ((0, *rest) for rest in combinations(range(1, count), count // 2 - 1))
     else:
-        random = Random(SEED)
+        random = Random(_SEED)
         chosen = (tuple(random.sample(range(count), count // 2)) for _ in range(MOST_SPLITS))
     for places in chosen:
         yield (
             [processes[place] for place in places],
             [each for place, each in enumerate(processes) if place not in places],
         )
-
-
-def _excludes_equality(one: Estimate, other: Estimate) -> bool:
-    held = ratio(one, other, noise=0)
-    return held.low is not None and held.high is not None and not held.low <= 1 <= held.high

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from fp8bench.schema.record import Steadiness
 from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation, positive_correlation
-from fp8bench.stats.intervals import t_quantile
+from fp8bench.stats.student import t_quantile
 
 _OUTLYING = 3.5
 _TOLERATED_DRIFT = 0.02

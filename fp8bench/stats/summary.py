@@ -1,5 +1,5 @@
 """Computes the summary of a record from all ranks' samples, their telemetry and the workload's facts: the figures that
-a reader can compute again (`figures`), the interval of this process group, and what its steps show of their stability.
+a reader can compute again (`figures`), and what its steps show of their stability. One process has no interval.
 """
 
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fp8bench.schema.rank import Profile, RankSamples, RankTelemetry, WorkloadFacts
 from fp8bench.schema.record import Summary
 from fp8bench.stats import telemetry as gpu
-from fp8bench.stats.estimate import estimate
 from fp8bench.stats.figures import figures
 from fp8bench.stats.steadiness import steadiness
 from fp8bench.stats.steps import longest_rank
@@ -20,8 +19,7 @@ def summarize(
     on_gpu: bool = False,
     profile: Profile | None = None,
 ) -> Summary:
-    """Return the summary. samples, telemetry: one entry per rank, in order of ranks. profile: rank 0's. The interval is
-    about this process group only (see stats.estimate).
+    """Return the summary. samples, telemetry: one entry per rank, in order of ranks. profile: rank 0's.
 
     Raises ValueError if there are no ranks, or if ranks counted different steps.
     """
@@ -29,7 +27,7 @@ def summarize(
     steps = longest_rank([rank.step_s for rank in samples])
     return Summary(
         **figures(samples, units_per_step, telemetry, on_gpu, profile),
-        step_time_ci_s=estimate([steps]).interval,
+        step_time_ci_s=None,
         unit=facts.unit,
         units_per_step=units_per_step,
         flops_per_step=facts.flops_per_step * len(samples),

@@ -1,5 +1,7 @@
 """Which mode runs when: balanced order, no second try of what stopped, and rounds until the interval is narrow."""
 
+from statistics import fmean
+
 import pytest
 from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, unsupported
 
@@ -130,7 +132,7 @@ def test_the_estimate_is_over_the_steps_of_each_rounds_longest_rank():
     scheduled.take(A, one)
     scheduled.take(A, steady(0.3))
 
-    assert scheduled.estimate(A) == estimate([longest_rank(ranks), list(steady(0.3).samples[0].step_s)])
+    assert scheduled.estimate(A) == estimate([fmean(longest_rank(ranks)), fmean(steady(0.3).samples[0].step_s)])
     assert scheduled.estimate(B) is None
 
 
@@ -172,13 +174,8 @@ def test_arms_that_were_executed_in_two_ways_are_told():
 
 
 def test_a_mode_against_itself_with_too_few_processes_is_not_judged():
-    few = measured(samples=(rank_samples(step_s=(0.1, 0.1, 0.1)),))
-    too_short = against_itself(0.1, 0.1, 0.1, 0.1)
-    too_short.take(too_short.entries[0], few)
-
     assert against_itself(0.1, 0.1).self_check() is None
     assert schedule(Entry(A.config, "A"), Entry(A.config, "B")).self_check() is None
-    assert too_short.self_check() is None
 
 
 def test_an_entry_is_called_by_its_mode_recipe_and_arm():

@@ -1,7 +1,19 @@
 """What a prediction starts from, and which records say too little for one."""
 
 import pytest
-from builders import evidence, fingerprint, invalid, measured_on_cpu, parity, profile, published, rounds, summary
+from builders import (
+    evidence,
+    fingerprint,
+    invalid,
+    measured_on_cpu,
+    parity,
+    profile,
+    published,
+    rank_samples,
+    rounds,
+    steps_about,
+    summary,
+)
 from known import QUERY, STEP, catalog, one_source, records, what_is_known
 
 from fp8bench.predict.prediction import predictions, target
@@ -25,7 +37,9 @@ def test_the_work_is_that_of_one_gpu():
 
 
 def test_a_step_is_timed_as_compare_times_it():
-    found = one_source(*records())
+    slower = tuple(rank_samples(rank, steps_about(0.104)) for rank in range(1))
+    first, second = records()
+    found = one_source(first, second.model_copy(update={"samples": slower}))
     low, high = found.interval_s
     assert low < found.step_s < high
     assert found.step_s == pytest.approx(found.time.by_elapsed.value * 64)

@@ -70,7 +70,7 @@ def test_a_host_that_the_gpu_waits_for_has_no_range_either():
 
 def test_one_process_is_not_a_measurement():
     (row,) = predicted(some(records()[0]), errors=[case_of()]).rows
-    assert row.warnings == ("one process was measured, and its interval does not apply to the next one",)
+    assert row.warnings == ("one process was measured, which has no interval",)
 
 
 def test_the_same_gpu_in_another_instance_has_the_measured_interval():

@@ -1,5 +1,7 @@
 """Rounds of fresh processes make one row: its time, its interval, and whether it is faster than the reference."""
 
+from statistics import fmean, pstdev
+
 import pytest
 from builders import (
     emulated,
@@ -22,7 +24,7 @@ from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.named import parse_reference
 from fp8bench.schema.rank import RankMemory
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, Steadiness
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
 
@@ -31,7 +33,7 @@ JUDGEMENT = ("speedup_ci_vs_reference", "gain_ci_vs_reference", "verdict", "verd
 
 
 def seconds_per_unit(*step_times_s: float):
-    return estimate([[step / UNITS for step in steps_about(time)] for time in step_times_s], statistic="mean")
+    return estimate(fmean(steps_about(time)) / UNITS for time in step_times_s)
 
 
 def judged(row: Row) -> list[object]:
@@ -45,10 +47,22 @@ class TestOneRow:
 
         assert row.rounds == 3
         assert row.step_time_s == pytest.approx(0.102)
-        assert row.step_time_ci_s == pytest.approx((found.low * UNITS, found.high * UNITS))
-        assert (row.spread_between_processes, row.spread_within_process) == (found.between, found.within)
+        assert row.step_time_ci_s == pytest.approx([end * UNITS for end in found.interval])
+        assert row.spread_between_processes == pytest.approx(found.spread)
         assert row.throughput_per_s == pytest.approx(UNITS / 0.102)
         assert row.units_per_usd == pytest.approx(UNITS / 0.102 * 3600 / 50)
+
+    def test_of_what_steps_explain_it_knows_as_much_as_every_round_does(self):
+        known, *others = rounds(0.1, 0.104, 0.102)
+        steadiness = Steadiness(lag1_autocorrelation=0, effective_samples=4, outliers=(), drift=0, unsteady=None)
+        every = [
+            one.model_copy(update={"summary": one.summary.model_copy(update={"steadiness": steadiness})})
+            for one in (known, *others)
+        ]
+        errors = [pstdev(steps_about(time)) / 2 / time for time in (0.1, 0.104, 0.102)]
+
+        assert compared(*every).rows[0].spread_within_process == pytest.approx(fmean(errors), rel=1e-3)
+        assert compared(every[0], *others).rows[0].spread_within_process is None
 
     def test_it_names_its_session_and_every_round_and_goes_by_the_latest(self):
         records = rounds(0.1, 0.104, session_id="20260501T100000Z-cccccc")
@@ -135,7 +149,7 @@ class TestVerdict:
         assert (row.verdict, row.verdict_why, row.verdict_on) == (verdict, held.why, "units_per_usd")
         assert {"faster": "better value", "slower": "worse value"}.get(held.verdict, held.verdict) == verdict
         assert row.speedup_vs_reference == pytest.approx(1 / held.value)
-        assert row.speedup_ci_vs_reference == pytest.approx((1 / held.high, 1 / held.low))
+        assert row.speedup_ci_vs_reference == pytest.approx((1 / held.interval[1], 1 / held.interval[0]))
         low, high = row.speedup_ci_vs_reference
         assert low < row.speedup_vs_reference < high
 
@@ -162,14 +176,8 @@ class TestVerdict:
         row = row_of(compared(*rounds(0.2), *(records := rounds(0.1, mode="te-bf16", minutes=0.5))), records[-1])
 
         assert row.speedup_vs_reference == pytest.approx(2.0)
-        assert (row.verdict, row.verdict_why) == ("inconclusive", "one process is not a measurement")
-
-    def test_too_few_steps_for_an_interval_leave_a_speed_up_without_one(self):
-        slow, fast = measured("p5", step_time_s=0.2), measured("p5", "te-bf16")
-        row = row_of(compared(slow, fast), fast)
-
-        assert row.speedup_vs_reference == pytest.approx(2.0)
-        assert judged(row) == [None, None, "inconclusive", "too few steps for an interval"]
+        assert row.step_time_ci_s is None
+        assert judged(row) == [None, None, "inconclusive", "one process is not a measurement"]
 
     def test_the_reference_is_not_judged_against_itself(self):
         (row,) = compared(*rounds(0.1, 0.101, 0.099)).rows

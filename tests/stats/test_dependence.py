@@ -1,4 +1,4 @@
-"""How much steps depend on one another, against definitions, known processes and arch's block lengths."""
+"""How much steps depend on one another, against definitions and known processes."""
 
 from time import perf_counter
 
@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from made_steps import made_steps
 
 from fp8bench.stats.dependence import (
-    block_length,
-    block_shortfall,
     effective_samples,
     lag1_autocorrelation,
     positive_correlation,
@@ -81,65 +79,9 @@ class TestPositiveCorrelation:
         assert 0 <= positive_correlation(samples, fitted) <= 0.8
 
 
-class TestBlockLength:
-    @pytest.mark.slow
-    @pytest.mark.parametrize("steps", [40, 100, 200])
-    @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6, 0.9])
-    def test_it_is_archs(self, steps: int, correlation: float) -> None:
-        """Of every series but a few: arch shares out the steps between lags a little otherwise, which can move the
-        first lag that counts as noise by one.
-        """
-        from arch.bootstrap import optimal_block_length  # It takes seconds to import.
-
-        rows = made_steps(60, 1, correlation, 0, steps=steps)[:, 0]
-
-        theirs = optimal_block_length(rows.T)["circular"].to_numpy()
-        expected = np.rint(np.clip(theirs, 1, steps // 3))
-        ours = np.array([block_length(row.tolist()) for row in rows])
-
-        assert np.mean(np.abs(ours - expected) <= 1) >= 0.95
-
-    @quiet
-    def test_of_constant_or_few_samples_it_is_one(self, samples: list[float]) -> None:
-        assert block_length(samples) == 1
-
-    @given(series)
-    def test_it_is_one_to_a_third_of_the_steps(self, samples: list[float]) -> None:
-        assert 1 <= block_length(samples) <= max(1, len(samples) // 3)
-
-
-class TestBlockShortfall:
-    @pytest.mark.parametrize("length", [1, 4, 10])
-    def test_of_independent_steps_it_is_only_that_their_mean_moved_along(self, length: int) -> None:
-        assert block_shortfall([1.0, 1.1] * 20, length) == pytest.approx(40 / (40 - length))
-
-    @pytest.mark.parametrize(("correlation", "length"), [(0.0, 5), (0.3, 5), (0.6, 5), (0.6, 10)])
-    def test_it_is_the_factor_that_the_variance_of_a_mean_is_short_of(self, correlation: float, length: int) -> None:
-        rows = made_steps(4000, 1, correlation, 0, steps=60)[:, 0]
-        around = np.concatenate([rows, rows[:, : length - 1]], axis=1)
-        blocks = np.lib.stride_tricks.sliding_window_view(around, length, axis=1).mean(axis=2)
-        bootstrapped = blocks.var(axis=1).mean() * length / 60
-
-        shortfall = np.median([block_shortfall(row.tolist(), length) for row in rows])
-
-        assert shortfall == pytest.approx(rows.mean(axis=1).var() / bootstrapped, rel=0.1)
-
-    @given(series, st.data())
-    def test_blocks_never_overstate_it(self, samples: list[float], data: st.DataObject) -> None:
-        length = data.draw(st.integers(1, len(samples) - 1))
-
-        assert block_shortfall(samples, length) >= 1
-
-    @pytest.mark.parametrize("length", [0, 4, 5])
-    def test_blocks_that_cannot_be_drawn_are_an_error(self, length: int) -> None:
-        with pytest.raises(ValueError, match="cannot be drawn"):
-            block_shortfall([1.0, 2.0, 3.0, 5.0], length)
-
-
 def test_ten_thousand_steps_take_no_more_than_a_second() -> None:
     samples = made_steps(1, 1, 0.6, 0, steps=10_000)[0, 0].tolist()
     start = perf_counter()
 
-    assert block_length(samples) > 1
     assert effective_samples(samples) is not None
     assert perf_counter() - start < 1

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
@@ -36,6 +37,7 @@ from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageErr
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
+from fp8bench.stats.estimate import estimate
 
 if TYPE_CHECKING:
     from fp8bench.launch.nodes.agent import Agent
@@ -211,8 +213,6 @@ def _environment(prepared: Prepared[CollectivesConfig], outcomes: Sequence[RankO
 
 def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
     """Return the timing of a case. ranks: the times of each rank. A round counts with its slowest rank's times."""
-    from fp8bench.stats.estimate import estimate
-
     what = case.model_dump()
     wrong = {rank: one.wrong for rank, one in enumerate(ranks) if one.wrong}
     if wrong:
@@ -220,9 +220,8 @@ def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
         reason = f"{elements} elements of the {case.operation} were wrong on rank {rank}, so it was not timed"
         return CollectiveTiming(**what, status="invalid", reason=reason)
     rounds = tuple(max(of_ranks, key=sum) for of_ranks in zip(*(one.rounds_s for one in ranks), strict=True))
-    found = estimate(rounds)
-    interval = None if found.low is None or found.high is None else (found.low, found.high)
-    return CollectiveTiming(**what, time_s=found.value, time_ci_s=interval, rounds_s=rounds)
+    found = estimate(map(fmean, rounds))
+    return CollectiveTiming(**what, time_s=found.value, time_ci_s=found.interval, rounds_s=rounds)
 
 
 def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:

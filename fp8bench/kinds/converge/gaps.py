@@ -24,6 +24,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from fp8bench.schema.converge import Curve
+from fp8bench.stats.student import t_quantile
 
 GapVerdict = Literal["costs", "gains", "inconclusive", "diverged"]
 """The verdict on a gap, by whether its complete interval lies above or below 0."""
@@ -71,9 +72,6 @@ def estimate(values: Iterable[float]) -> Estimate | None:
     mean = fmean(known)
     if len(known) < 2:
         return Estimate(mean, None, None, len(known))
-    # Imported here because it imports numpy, which a table without an interval does not need.
-    from fp8bench.stats.intervals import t_quantile
-
     reach = t_quantile(len(known) - 1) * stdev(known) / math.sqrt(len(known))
     return Estimate(mean, mean - reach, mean + reach, len(known))
 

@@ -261,7 +261,7 @@ def own_sentences(report: GemmReport) -> list[str]:
 
 def medians(report: GemmReport) -> str:
     """Say what a time is."""
-    return "medians" if report.rounds == 1 else f"means of {report.rounds} rounds' medians (of one round with casts)"
+    return "medians" if report.rounds == 1 else f"means of the medians of up to {report.rounds} rounds"
 
 
 def cache(report: GemmReport) -> str:

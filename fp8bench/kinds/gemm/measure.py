@@ -67,7 +67,7 @@ class GemmRequest(Request):
     compiled_casts: Annotated[bool, Option("Time casts by torch.compile too, which takes a while")] = False
     rounds: Annotated[
         PositiveInt | None,
-        of_run("rounds", "Of each GEMM without casts, in balanced order", default=ByDevice(cuda=3, cpu=1), metavar="R"),
+        of_run("rounds", "Of each GEMM, in balanced order", default=ByDevice(cuda=3, cpu=1), metavar="R"),
     ] = None
     seconds: Annotated[PositiveFloat, TIMING] = 0.1
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
@@ -89,7 +89,7 @@ class GemmConfig(Frozen):
     bias: bool = Field(default=False, description="each shape with a bias too")
     outputs: tuple[Output, ...] = Field(default=(), description="for each shape; empty: bf16")
     compiled_casts: bool
-    rounds: PositiveInt = Field(default=1, description="of each GEMM without casts; with casts there is one")
+    rounds: PositiveInt = Field(default=1, description="of each GEMM")
     seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
     seed: int = Field(ge=0)
 

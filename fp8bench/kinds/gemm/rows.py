@@ -159,7 +159,7 @@ class BreakEven(Frozen):
 
 
 class GemmReport(Frozen):
-    """The numbers of one record. rounds: of GEMMs without casts. peaks: from datasheets, in TFLOP/s; null if the GPU is
+    """The numbers of one record. rounds: of each GEMM. peaks: from datasheets, in TFLOP/s; null if the GPU is
     unknown.
     """
 

@@ -7,7 +7,7 @@ and software may prevent a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -27,9 +27,7 @@ from fp8bench.schema.machine import Software, differing, in_words
 from fp8bench.schema.noise import NOISE
 from fp8bench.schema.record import Record, not_comparable, unlike_software
 from fp8bench.stats.certainty import Place, RowVerdict, holds_noise, noise_between, verdict_on_value
-
-if TYPE_CHECKING:
-    from fp8bench.stats.ratio import Ratio
+from fp8bench.stats.ratio import Ratio, ratio
 
 MIXED_DATES_DAYS = 90
 
@@ -379,14 +377,10 @@ def _price_ratio(row: Row, reference: Row) -> float | None:
 
 
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:
-    # Imported here, as in unit_cost.py: importing numpy takes a moment, and published figures have no samples.
-    from fp8bench.stats.ratio import ratio
-
     times = ratio(found.by_elapsed, reference.by_elapsed, noise)
-    few = min(len(found.processes), len(reference.processes)) < 2
-    verdict, why = _verdict(times, price_ratio, few, noise)
+    verdict, why = _verdict(times, price_ratio, noise)
     if verdict != "inconclusive" and (found.uneven or reference.uneven):
-        by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians, noise), price_ratio, few, noise)
+        by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians, noise), price_ratio, noise)
         if by_medians != verdict:
             verdict, why = "inconclusive", f"{verdict} by elapsed time, {by_medians} by medians"
     update: dict[str, object] = {
@@ -394,21 +388,19 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noi
         "verdict_on": "throughput" if price_ratio is None else "units_per_usd",
         "verdict_why": why,
     }
-    if times.low is not None and times.high is not None:
-        low, high = 1 / times.high, 1 / times.low
+    if times.interval is not None:
+        low, high = 1 / times.interval[1], 1 / times.interval[0]
         update["speedup_ci_vs_reference"] = (low, high)
         if price_ratio is not None:
             update["gain_ci_vs_reference"] = (low / price_ratio - 1, high / price_ratio - 1)
     return update
 
 
-def _verdict(times: "Ratio", price_ratio: float | None, few: bool, noise: float) -> tuple[RowVerdict, str | None]:
-    """Return the verdict and, if it is inconclusive, why. times: their ratio, judged with this noise. few: too few
-    processes for a verdict.
-    """
-    if few or times.low is None or times.high is None:
+def _verdict(times: Ratio, price_ratio: float | None, noise: float) -> tuple[RowVerdict, str | None]:
+    """Return the verdict and, if it is inconclusive, why. times: their ratio, judged with this noise."""
+    if times.interval is None:
         return times.verdict, times.why
     verdict: RowVerdict = times.verdict
     if price_ratio is not None:
-        verdict = verdict_on_value(times.low * price_ratio, times.high * price_ratio, noise)
+        verdict = verdict_on_value(times.interval[0] * price_ratio, times.interval[1] * price_ratio, noise)
     return verdict, holds_noise(noise) if verdict == "inconclusive" else None

@@ -91,9 +91,9 @@ def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterable[str
 def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:
     if found is not None and len(found.processes) == 1:
         yield "one process"
-    between = found.by_elapsed.between if found is not None else None
-    if between is not None and between >= SPREAD:
-        yield f"its processes differ by {between * 100:.1f} % (standard deviation): measure more --rounds"
+    spread = found.by_elapsed.spread if found is not None else None
+    if spread is not None and spread >= SPREAD:
+        yield f"its processes differ by {spread * 100:.1f} % (standard deviation): measure more --rounds"
     checkouts = dict.fromkeys(str(checkout_of(one.environment)) for one in measurement.rounds)
     if len(checkouts) > 1:
         yield f"its rounds are of unlike commits of fp8bench: {', '.join(checkouts)}"

@@ -188,7 +188,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
 def _measured(
     row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
 ) -> dict[str, object]:
-    times = _times(summary, found)
+    times = _times(summary, measurement, found)
     step_time_s = times["step_time_s"]
     throughput_per_s = summary.units_per_step / step_time_s
     # An emulation's time is not that of fp8, so no money is computed from it.
@@ -213,7 +213,7 @@ def _measured(
     }
 
 
-def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
+def _times(summary: Summary, measurement: Measurement, found: UnitTime | None) -> dict[str, Any]:
     """Return the step's times in seconds: by elapsed time, like the summary's, which is used without samples."""
     if found is None:
         return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
@@ -221,12 +221,16 @@ def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
     return {
         "step_time_s": step_time_s,
         "step_time_ci_s": interval,
-        "median_step_time_s": found.median * summary.units_per_step,
+        "median_step_time_s": found.by_medians.value * summary.units_per_step,
         "slow_steps": found.slow_steps,
-        "spread_between_processes": found.by_elapsed.between,
-        "spread_within_process": found.by_elapsed.within,
+        "spread_between_processes": found.by_elapsed.spread,
+        "spread_within_process": found.spread_within(_known(measurement, _effective_steps)),
         "unseen_share": unseen_share(len(found.processes)),
     }
+
+
+def _effective_steps(summary: Summary) -> float | None:
+    return summary.steadiness.effective_samples if summary.steadiness else None
 
 
 def _over_rounds(measurement: Measurement, of: Callable[[Summary], float | None]) -> float | None:

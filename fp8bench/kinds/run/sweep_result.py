@@ -102,7 +102,7 @@ def result(swept: Swept) -> SweepResult:
         runner_up=rows[second] if second else None,
         told_apart=None if versus is None else versus.verdict == "slower",
         runner_up_time=versus.value if versus else None,
-        runner_up_time_ci=(versus.low, versus.high) if versus and versus.low and versus.high else None,
+        runner_up_time_ci=versus.interval if versus else None,
         rows=(*(rows[config] for config in leaders), *rest),
         modes_not_tried=_modes_not_tried(swept),
         not_tried=tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in swept.untried),
@@ -137,9 +137,7 @@ def _throughput(found: Estimate | None, by_look_s: float | None) -> tuple[float 
     """Return the throughput of the rounds, else of the look. A single process has no interval: the next may differ."""
     if found is None:
         return (None if by_look_s is None else 1 / by_look_s), None
-    if found.low is None or found.high is None or found.processes < 2:
-        return 1 / found.value, None
-    return 1 / found.value, (1 / found.high, 1 / found.low)
+    return 1 / found.value, found.interval and (1 / found.interval[1], 1 / found.interval[0])
 
 
 def _priced(ends: Interval | None, usd_per_hour: float | None) -> Interval | None:

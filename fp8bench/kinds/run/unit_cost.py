@@ -9,12 +9,11 @@ different years: today or, if all figures are published, the day of the newest.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from statistics import fmean, median
-from typing import TYPE_CHECKING
+from statistics import fmean, median, pstdev
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used
@@ -22,10 +21,8 @@ from fp8bench.records.select import Measurement
 from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.steps import slow_steps, unit_steps
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
 
 APART = 0.005
 """How far a mean and a median may differ, over the median, before a reader is warned."""
@@ -38,30 +35,30 @@ class UnitTime:
     processes: tuple[tuple[float, ...], ...]
 
     @cached_property
-    def by_elapsed(self) -> "Estimate":
+    def by_elapsed(self) -> Estimate:
         """Seconds for a unit by each process's elapsed time, with the interval over processes."""
-        # Imported here because numpy takes a moment, and a table of published figures does not need it.
-        from fp8bench.stats.estimate import estimate
-
-        return estimate(self.processes, statistic="mean")
+        return estimate(map(fmean, self.processes))
 
     def step_time_s(self, units: int) -> tuple[float, Interval | None]:
         """Return the time of a step with this many units, by elapsed time, with its interval."""
         found = self.by_elapsed
-        interval = None if found.low is None or found.high is None else (found.low * units, found.high * units)
-        return found.value * units, interval
+        return found.value * units, found.interval and (found.interval[0] * units, found.interval[1] * units)
 
     @cached_property
-    def by_medians(self) -> "Estimate":
+    def by_medians(self) -> Estimate:
         """Seconds for a unit by each process's median step, with the interval over processes."""
-        from fp8bench.stats.estimate import estimate
+        return estimate(map(median, self.processes))
 
-        return estimate(self.processes, statistic="median")
-
-    @cached_property
-    def median(self) -> float:
-        """The mean over processes of each one's median, in seconds for a unit."""
-        return fmean(median(steps) for steps in self.processes)
+    def spread_within(self, effective: Sequence[float]) -> float | None:
+        """Return the relative standard error of one process's step time; None if unknown. effective: for each process,
+        how many independent steps would say as much.
+        """
+        if len(effective) != len(self.processes):
+            return None
+        errors = [
+            pstdev(steps) / fmean(steps) / math.sqrt(n) for steps, n in zip(self.processes, effective, strict=True)
+        ]
+        return fmean(errors)
 
     @cached_property
     def slow_steps(self) -> int:
@@ -75,7 +72,7 @@ class UnitTime:
     @property
     def mean_above_median(self) -> float:
         """The difference of mean and median, over the median; below 0 if the mean is smaller."""
-        return self.by_elapsed.value / self.median - 1
+        return self.by_elapsed.value / self.by_medians.value - 1
 
     @property
     def uneven(self) -> bool:

@@ -20,14 +20,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import fmean
 from typing import Any, Literal
 
 from fp8bench.launch.batch_size import judged
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
-from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
-from fp8bench.stats.estimate import Estimate, combined, estimate
+from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import ratio
 from fp8bench.stats.steps import unit_steps
 
@@ -115,18 +115,9 @@ def finalists(seen: Seen, rule: Rule) -> list[RunConfig]:
 
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
-    """Return the elapsed seconds per unit over all processes, with an interval; None if no process is ok."""
+    """Return the elapsed seconds per unit over all processes, with an interval over several; None if none is ok."""
     processes = unit_steps(records)
-    if not processes:
-        return None
-    enough = min(map(len, processes)) >= FEWEST_STEPS
-    return combined(list(map(_centre, processes))) if enough else estimate(processes)
-
-
-@lru_cache(maxsize=4096)
-def _centre(steps: tuple[float, ...]) -> Centre:
-    """Return one process's centre. Cached: every turn computes this again, and sampling takes milliseconds."""
-    return centre(steps)
+    return estimate(map(fmean, processes)) if processes else None
 
 
 def look_s(record: Record) -> float | None:
@@ -256,10 +247,11 @@ def _after_round(
     leader, going_on = known[ranked[0]], [ranked[0]]
     for place, config in enumerate(ranked[1:], start=2):
         against = ratio(known[config], leader)
-        if against.verdict == "slower":
+        if against.interval is not None and against.verdict == "slower":
+            low, high = against.interval
             dropped[config] = (
                 f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
-                f"({against.low:.3f} to {against.high:.3f})"
+                f"({low:.3f} to {high:.3f})"
             )
         elif place > _half(len(ranked)):
             dropped[config] = f"rank {place} of {len(ranked)} after round {number}"

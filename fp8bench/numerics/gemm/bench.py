@@ -12,12 +12,12 @@ entire matrix. The cost of a mode is between these, and nearer to the first the 
 GEMMs alone run at the GPU's power limit, where its clock varies, and repetitions within a tenth of a second share the
 same clock: on two H200s ViT-Huge's fc1 reached 1139 to 1198 TFLOP/s from one time to the next, each time within 0.1 %.
 So each precision is timed in several rounds, with all precisions in turn, in alternating order. `stats.estimate` treats
-a round like a process; nevertheless the interval is of one process, and does not cover another. With casts, whose time
-is mostly memory traffic, there is one round.
+a round like a process; nevertheless the interval is of one process, and does not cover another. One round has none.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -90,21 +90,19 @@ class Bench:
         require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
-        """Measure each precision alone, in rounds, then each with its casts. A GEMM that stays bf16 is measured only in
-        bf16, and one with named formats without casts, because no mode uses these.
+        """Measure each precision alone and with its casts, in rounds. A GEMM that stays bf16 is measured only in bf16,
+        and one with named formats without casts, because no mode uses these.
 
         Raises RunFailed if the device runs out of memory or fails.
         """
         wanted = [one for one in precisions if one == "bf16" or product.stays_bf16 is None]
-        ways: tuple[Casts, ...] = ("eager", "compiled") if self.compiled_casts else ("eager",)
-        sources = self._sources(product)
-        alone = self._in_rounds(product, wanted, sources)
-        found: list[Timing] = []
-        for precision in wanted:
-            found.append(alone[precision])
-            if precision != "bf16" and alone[precision].status == "ok" and product.formats is None:
-                found += [self._with_casts(product, precision, sources, way) for way in ways]
-        return ProductTimings(product=product, timings=tuple(found))
+        ways: tuple[Casts, ...] = ("none", "eager", "compiled") if self.compiled_casts else ("none", "eager")
+        tried: list[tuple[Precision, Casts]] = [
+            (precision, casts)
+            for precision in wanted
+            for casts in (ways if precision != "bf16" and product.formats is None else ways[:1])
+        ]
+        return ProductTimings(product=product, timings=tuple(self._in_rounds(product, tried)))
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
         """Return the best of a few large square GEMMs in bf16 and, if the device has units for it, in fp8: the most
@@ -135,14 +133,21 @@ class Bench:
     def _epilogue(self, product: Product) -> Epilogue:
         return epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
 
-    def _in_rounds(self, product: Product, wanted: Sequence[Precision], sources: list[Pair]) -> dict[Precision, Timing]:
-        """Measure each precision alone, as A B C, C B A, and so on. One that was not `ok` is not tried again."""
-        rounds: dict[Precision, list[Timing]] = {precision: [] for precision in wanted}
+    def _in_rounds(self, product: Product, tried: Sequence[tuple[Precision, Casts]]) -> Iterator[Timing]:
+        """Measure as A B C, C B A, and so on. What was not `ok` is not tried again, nor with casts if not without."""
+        sources = self._sources(product)
+        rounds: dict[tuple[Precision, Casts], list[Timing]] = {one: [] for one in tried}
         for number in range(self.rounds):
-            for precision in wanted if number % 2 == 0 else reversed(wanted):
-                if all(timing.status == "ok" for timing in rounds[precision]):
-                    rounds[precision].append(self._alone(product, precision, sources))
-        return {precision: pooled(timings) for precision, timings in rounds.items()}
+            for precision, casts in tried if number % 2 == 0 else reversed(tried):
+                mine = rounds[precision, casts]
+                if all(timing.status == "ok" for timing in (*rounds[precision, "none"], *mine)):
+                    if casts == "none":
+                        mine.append(self._alone(product, precision, sources))
+                    else:
+                        mine.append(self._with_casts(product, precision, sources, casts))
+        for (precision, casts), timings in rounds.items():
+            if casts == "none" or all(timing.status == "ok" for timing in rounds[precision, "none"]):
+                yield pooled(timings)
 
     def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
         """Measure the GEMM from operands that are already in its format."""
@@ -187,24 +192,21 @@ class Bench:
         """Time the work. wrong: why the result is not correct, in which case it is not timed; None otherwise."""
         if wrong is not None:
             return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
-        seconds = self.seconds / self.rounds if casts == "none" else self.seconds
-        samples = self.timer.samples(work, seconds, self.settled)
-        found = estimate([samples], "median")
+        samples = self.timer.samples(work, self.seconds / self.rounds, self.settled)
         return Timing(
             precision=precision,
             casts=casts,
             emulated=precision != "bf16" and self.kernel.emulated,
             error=error,
-            time_s=found.value,
-            time_ci_s=found.interval,
+            time_s=median(samples),
             repetitions=len(samples),
             samples_s=tuple(round(sample, NANOSECONDS) for sample in samples),
         )
 
 
 def pooled(rounds: Sequence[Timing]) -> Timing:
-    """Combine several rounds into one timing: the mean of their medians, an interval that accounts for the spread
-    between them, and the largest of their errors. If a round is not `ok`, return it instead.
+    """Combine several rounds into one timing: the mean of their medians, its interval over rounds, and the largest of
+    their errors. If a round is not `ok`, return it instead.
 
     rounds: at least one, in order, each with its own samples.
     """
@@ -214,7 +216,7 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
     first, *others = rounds
     if not others:
         return first
-    found = estimate([timing.samples_s for timing in rounds], "median")
+    found = estimate(median(timing.samples_s) for timing in rounds)
     errors = [timing.error for timing in rounds if timing.error is not None]
     return first.model_copy(
         update={

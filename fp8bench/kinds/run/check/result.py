@@ -25,6 +25,8 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record, not_comparable
+from fp8bench.stats.power import rounds_to_find, smallest_found
+from fp8bench.stats.ratio import regression
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
 """Outcomes in the order in which they are shown.
@@ -32,7 +34,7 @@ Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclu
 regression: the complete interval lies beyond what is allowed
 missing, failed: the reference has it, and now it was not measured, or did not run
 not comparable: measured now on another machine, with other software, or of other work
-inconclusive: the interval includes what is allowed, or there are too few processes or steps for an interval
+inconclusive: the interval includes what is allowed, or there is one process on a side
 ok: the complete interval lies within what is allowed
 new: the reference does not have it
 failed before: it did not run in the reference either
@@ -230,10 +232,6 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
 
 
 def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
-    # Imported here because importing numpy takes a moment.
-    from fp8bench.stats.power import rounds_to_find, smallest_found
-    from fp8bench.stats.ratio import regression
-
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
     outcome, why = judged.judgement, judged.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
@@ -241,13 +239,12 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
         # Inconclusive medians contradict nothing.
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
-    interval = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
     return row.model_copy(
         update={
             "outcome": outcome,
             "reason": why,
             "change": judged.value - 1,
-            "change_ci": interval,
+            "change_ci": judged.interval and (judged.interval[0] - 1, judged.interval[1] - 1),
             "smallest_found": smallest_found(judged, allowed),
             "rounds_to_find": rounds_to_find(found.by_elapsed, reference.by_elapsed, allowed),
         }
