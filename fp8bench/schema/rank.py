@@ -58,7 +58,7 @@ class Parity(Frozen):
     loss_error: float | None
     input_gradient_error: float | None
     separation: float | None
-    leakage: float | None
+    leakage: float | None = Field(description="null if the plain model has no gradient at its input")
     later_leakage: float | None = Field(default=None, description="of a causal model; null of any other")
     weight_gradient_error: float | None = Field(
         default=None, description="of the weight furthest off; null: they were not compared"

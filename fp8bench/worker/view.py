@@ -110,14 +110,17 @@ def passed(
 @contextmanager
 def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
     """Put the output of the first embedding in a pass with gradients into `found`, if that is empty, and keep its
-    gradient. Raises MeasurementInvalid if there was none.
+    gradient; one that only runs without gradients gets none. Raises MeasurementInvalid if there was none.
     """
+    without: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
         if not found and torch.is_grad_enabled():
             # A frozen embedding gives what takes no gradient.
             (output if output.requires_grad else output.requires_grad_()).retain_grad()
             found.append(output)
+        elif not found and not without:
+            without.append(output.detach())
 
     # Before any hook of the model's own, which may scatter the embedding's output.
     handles = [m.register_forward_hook(keep, prepend=True) for m in model.modules() if isinstance(m, nn.Embedding)]
@@ -126,6 +129,8 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+    if not found and without:
+        found.append(without[0].requires_grad_())
     if not found:
         raise MeasurementInvalid(
             "the gate has no gradient at the input: inputs are integers, and the model has no torch.nn.Embedding",
@@ -150,11 +155,11 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
         loss = workload.loss(model, batch)
     finally:
         handle.remove()
-    if not outputs or not isinstance(outputs[-1], Tensor):
-        given = type(outputs[-1]).__name__ if outputs else "nothing"
-        raise wrong(
-            workload, "build", f"gives a model whose output is a {given}", "Define logits(model, batch) beside it"
-        )
+    if not outputs:
+        raise wrong(workload, "loss", "does not call the model", "Call it as model(batch.inputs), once")
+    if not isinstance(outputs[-1], Tensor):
+        says = f"gives a model whose output is a {type(outputs[-1]).__name__}"
+        raise wrong(workload, "build", says, "Define logits(model, batch) beside it")
     return outputs[-1], loss
 
 
