@@ -1,8 +1,7 @@
 """What is wrong is one line on stderr, with its remedy and an exit code."""
 
 import pytest
-from builders import measured
-from cli.calling import keep, one_line
+from cli.calling import one_line
 
 
 @pytest.mark.parametrize(
@@ -77,15 +76,6 @@ def test_a_gpu_instance_on_a_machine_without_one_is_unsupported_here(fp8bench_in
     assert "this machine shows no GPU" in one_line(outcome)
     assert outcome.code == 3
     assert list(tmp_path.iterdir()) == []
-
-
-def test_unlike_work_is_wrong_usage_and_names_what_differs(fp8bench_in, tmp_path):
-    record = measured("p5", settings={"optimizer": "adamw"})
-    keep(record, tmp_path / "results")
-    outcome = fp8bench_in("compare", "p4d", "p5")
-
-    assert "optimizer (adamw and None)" in one_line(outcome)
-    assert outcome.code == 2
 
 
 def test_a_config_file_that_is_not_yaml_is_told_by_file_and_line(fp8bench_in, tmp_path):

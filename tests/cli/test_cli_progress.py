@@ -123,7 +123,7 @@ class TestLines:
         assert capsys.readouterr().err.splitlines() == [
             "fp8bench:   ok, eager, 100.0 ms a step: results/p5/a-run.json",
             f"fp8bench:   ok, eager, 102.0 ms a step; over 2 processes 101.0 "
-            f"({found.low * 1e3:.1f}-{found.high * 1e3:.1f}): results/p5/a-run.json",
+            f"({found.interval[0] * 1e3:.1f}-{found.interval[1] * 1e3:.1f}): results/p5/a-run.json",
         ]
 
     def test_one_that_stopped_says_why_and_what_to_do(self, capsys):

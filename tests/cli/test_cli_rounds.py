@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from builders import config, environment, reports_of
+from builders import environment
 from cli.calling import call
 
 from fp8bench.launch import place as placing
@@ -74,13 +74,11 @@ class TestAgainstItself:
         assert turns[:4] == [(mode, arm) for mode in ("baseline-bf16", "baseline-fp32") for arm in "AB"]
         assert turns[4:8] == turns[:4][::-1]
 
-    def test_steps_too_few_for_an_interval_prove_nothing(self, run_with, capsys):
-        settled = config(device="cpu", world_size=1, batch_size=16)
-        (few,) = reports_of(settled, step_s=(0.1,) * 3)
-        code = run_with([few] * 8, *self.AA, "--steps", "3", "--min-time", "0")
+    def test_one_round_of_each_arm_proves_nothing(self, run_with, capsys):
+        code = run_with([0.1] * 2, *self.AA, "--rounds", "1")
 
         assert code == 4
-        assert "too few processes or steps to judge by. Use more --rounds or --steps." in capsys.readouterr().err
+        assert "--rounds" in capsys.readouterr().err
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
