@@ -77,8 +77,8 @@ class TestAgainstItself:
     def test_one_round_of_each_arm_proves_nothing(self, run_with, capsys):
         code = run_with([0.1] * 2, *self.AA, "--rounds", "1")
 
-        assert code == 4
-        assert "--rounds" in capsys.readouterr().err
+        assert code == 2
+        assert "Use 4 or more with --aa" in capsys.readouterr().err
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
