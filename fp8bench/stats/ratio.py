@@ -81,7 +81,7 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
         return Ratio(value, None, "inconclusive", ONE_PROCESS)
     a, b = ours.spread**2 / ours.processes, reference.spread**2 / reference.processes
     rest = a**2 / (ours.processes - 1) + b**2 / (reference.processes - 1)
-    reach = t_quantile((a + b) ** 2 / rest) * math.sqrt(a + b) if rest > 0 else 0.0
+    reach = t_quantile(max(1.0, (a + b) ** 2 / rest)) * math.sqrt(a + b) if rest > 0 else 0.0
     low, high = around(value, ours.mean_log - reference.mean_log, reach)
     if high < 1 - noise:
         return Ratio(value, (low, high), "faster", None)
