@@ -55,11 +55,7 @@ def test_the_committed_table_has_every_host_and_keeps_its_promises():
         coverage, false_verdicts = re.search(
             rf"^\| {re.escape(situation.name)} \| ([\d.]+) % \| ([\d.]+) % \|", precise, re.MULTILINE
         ).groups()
-<<<<<<< HEAD
         # A symmetric interval falls short above where processes are skewed, the more the rarer and slower they are.
-=======
-        # A symmetric interval falls short above where processes are skewed.
->>>>>>> 3f356c4d76a33373ef636988115b929508d4585c
         skewed = "one process in five" in situation.name or "skewed" in situation.name
         assert float(coverage) >= (87 if skewed else 93)
         assert float(false_verdicts) <= 5
