@@ -252,9 +252,9 @@ def workloads() -> dict[str, WorkloadEntry]:
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 
-def is_built_in(entry: ModeEntry | WorkloadEntry | KindEntry) -> bool:
-    """Return whether it is one of this package."""
-    return entry.target.startswith(_BUILT_IN)
+def is_built_in(place: str) -> bool:
+    """Return whether a mode, workload or kind is one of this package. place: its module, or its entry's target."""
+    return place.startswith(_BUILT_IN)
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
@@ -331,7 +331,7 @@ def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
         member = getattr(entry, "member", None)
         return found if member is None else found.of(member)
     except (ImportError, AttributeError, OSError) as error:
-        refusal = refusal_of(error) if is_built_in(entry) else None
+        refusal = refusal_of(error) if is_built_in(entry.target) else None
         raise refusal or UsageError(
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
             "Fix or uninstall the package that registers it",

@@ -177,7 +177,9 @@ def before_the_mode(config: RunConfig, workload: Workload, device: torch.device)
     which replaces nothing.
     """
     entry = registry.modes().get(config.mode)
-    return None if entry is None or registry.is_built_in(entry) else Bindings.of(workload.build(device), workload)
+    return (
+        None if entry is None or registry.is_built_in(entry.target) else Bindings.of(workload.build(device), workload)
+    )
 
 
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:

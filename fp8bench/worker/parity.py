@@ -49,6 +49,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes import protocol as modes
+from fp8bench.registry import is_built_in
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks, judged
 from fp8bench.worker.batches import Batches
@@ -61,11 +62,10 @@ from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording
-from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.worker.rounding import MOST, explained, grids, of_steps, rounded
+from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
 from fp8bench.worker.unchanged import Bindings
-from fp8bench.worker.view import Leaks, View, apart, leakage, look, look_scaled, passed
+from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 ROOM = 4.0
@@ -75,12 +75,6 @@ copies of weights that autocast makes, and a block's gradients, several times.
 
 FEWEST = 2
 """Samples of a batch whose logits can differ."""
-
-
-OVER_BF16 = 2.0
-"""How many times further off than bf16 autocast alone a computation without fp8 may be, where that is more than a mode
-states: ReLUs turn a fifth of the gradient at the input of five layers.
-"""
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,7 @@ def prove(
     initial = buffers_of(model)
     with agreement():
         rounding = _rounding(mode, model)
-        if not type(workload).__module__.startswith("fp8bench."):
+        if not is_built_in(type(workload).__module__):
             require_provable(model, workload, batch, partial(_restore, initial, model))
     plain = _plainly(model, workload, batch, rounding)
     with agreement():
@@ -321,86 +315,3 @@ def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
     if clear is not None:
         clear(model)
     announce(mode, first)
-
-
-def compare(
-    plain: View,
-    converted: View,
-    leaked: Leaks,
-    tolerance: Tolerance,
-    rounding: tuple[float, float] | None = None,
-    found: Sequence[str] = (),
-    by_block: BlockParity | None = None,
-    of_bf16: tuple[float, float] = (0.0, 0.0),
-) -> Parity:
-    """Measure and judge. A number that is not finite never passes. rounding: the errors of logits and gradient that
-    rounding alone makes, from which the bounds on them follow; None if the tolerance is all. found: faults by name and
-    by block, in words. by_block: the numbers of the blocks. of_bf16: the errors that bf16 autocast makes.
-    """
-    tolerance = _widened(tolerance, of_bf16)
-    if rounding is not None:
-        tolerance = explained(*rounding, _widened(modes.BF16_TOLERANCE, of_bf16), tolerance)
-    own, others = centred(plain.logits), centred(converted.logits)
-    measured = {
-        "logits_error": logits_error(plain.logits, converted.logits),
-        "loss_error": ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
-        "input_gradient_error": relative_error([plain.input_gradient], [converted.input_gradient]),
-        "separation": ratio(norm(others), norm(own)),
-        "leakage": leaked.samples,
-    }
-    if leaked.later is not None:
-        measured["later_leakage"] = leaked.later
-    nothing = not plain.input_gradient.any()
-    if nothing and not converted.input_gradient.any():
-        # What comes first is frozen, and gives no gradient to compare.
-        to_judge = {**measured, "input_gradient_error": 0.0, "leakage": 0.0, "later_leakage": 0.0}
-    else:
-        to_judge = measured
-    zero = not nothing and not converted.input_gradient.any()
-    faults = [*judge(to_judge, tolerance, gradient_is_zero=bool(zero)), *found]
-    reason = f"it does not compute what the plain model does: {'; '.join(faults)}" if faults else None
-    return Parity(
-        passed=reason is None,
-        reason=reason,
-        batch_size=plain.logits.shape[0],
-        tolerance=tolerance,
-        rounding_logits_error=finite(rounding[0]) if rounding else None,
-        rounding_input_gradient_error=finite(rounding[1]) if rounding else None,
-        weight_gradient_error=by_block.weight_gradient_error if by_block else None,
-        blocks=by_block,
-        **{name: finite(value) for name, value in measured.items()},
-    )
-
-
-def _widened(bounds: Tolerance, of_bf16: tuple[float, float]) -> Tolerance:
-    """Return bounds of at least OVER_BF16 times what bf16 autocast does to the plain model."""
-    errors = {"logits": of_bf16[0], "input_gradient": of_bf16[1]}
-    wider = {name: min(MOST, OVER_BF16 * error) for name, error in errors.items() if math.isfinite(error)}
-    return bounds.model_copy(update={name: max(bound, getattr(bounds, name)) for name, bound in wider.items()})
-
-
-def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> list[str]:
-    """Return what sets the converted model apart as a whole, in words. Written so that NaN fails every test."""
-    faults = []
-    if not measured["separation"] >= tolerance.min_separation:
-        faults.append(
-            "its logits hardly differ between different inputs "
-            f"(separation {measured['separation']:.3g} of the plain model's, at least {tolerance.min_separation:g})"
-        )
-    if gradient_is_zero:
-        faults.append("the gradient at its input is exactly zero")
-    elif not measured["leakage"] <= tolerance.max_leakage:
-        faults.append(
-            "the samples of a batch see each other "
-            f"(leakage {measured['leakage']:.3g}, at most {tolerance.max_leakage:g})"
-        )
-    if not measured.get("later_leakage", 0.0) <= tolerance.max_leakage:
-        faults.append(
-            "its tokens see later ones, which a causal model must not "
-            f"(leakage {measured['later_leakage']:.3g}, at most {tolerance.max_leakage:g})"
-        )
-    for name, label in (("logits", "logits"), ("loss", "loss"), ("input_gradient", "input gradient")):
-        error, bound = measured[f"{name}_error"], getattr(tolerance, name)
-        if not error <= bound:
-            faults.append(f"its {label} differ{'s' if name != 'logits' else ''} by {error:.3g} (at most {bound:.3g})")
-    return faults

@@ -27,6 +27,16 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, Tensor) and value.numel() == 1
 
 
+def _are_names(value: object) -> bool:
+    """Whether it maps names to a name or to several."""
+    if not isinstance(value, Mapping):
+        return False
+    several = [(of,) if isinstance(of, str) else of for of in value.values()]
+    return all(isinstance(of, Sequence) for of in several) and all(
+        isinstance(name, str) for names in (value, *several) for name in names
+    )
+
+
 Returns = Mapping[str, tuple[str, type | Callable[[Any], bool]]]
 """What methods return, in words and as a type or a predicate."""
 
@@ -39,7 +49,7 @@ OF_MODE: Returns = {
 FP8_FORMATS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 IF_THERE: Returns = {
-    "plain_weights": ("a dict of a weight's name to plain names", lambda value: _is_mapping_of_names(value)),
+    "plain_weights": ("a dict of a weight's name to plain names", _are_names),
     "rounds": (
         "a Rounding whose gradient is in e4m3 or e5m2",
         lambda value: isinstance(value, Rounding) and value.gradient in FP8_FORMATS,
@@ -55,15 +65,6 @@ OF_WORKLOAD: Returns = {
     "flops_per_step": ("a number", object),
     "sizes": ("a dict", dict),
 }
-
-
-def _is_mapping_of_names(value: object) -> bool:
-    names = [
-        one
-        for key, given in (value.items() if isinstance(value, Mapping) else ((None, None),))
-        for one in (key, *((given,) if isinstance(given, str) or not isinstance(given, Sequence) else given))
-    ]
-    return all(isinstance(one, str) for one in names)
 
 
 def require_stated(mode: Mode) -> None:

@@ -342,7 +342,7 @@ class TestTokens:
 
 def test_a_number_that_is_not_finite_fails_every_bound():
     measured = dict.fromkeys(("logits_error", "loss_error", "input_gradient_error", "separation", "leakage"), math.nan)
-    reason = "; ".join(parity.judge(measured, BF16_TOLERANCE, gradient_is_zero=False))
+    reason = "; ".join(view.judge(measured, BF16_TOLERANCE, gradient_is_zero=False))
     assert all(word in reason for word in ("logits hardly differ", "see each other", "loss", "input gradient"))
 
 
@@ -354,4 +354,4 @@ def test_the_bounds_themselves_still_pass():
         "separation": BF16_TOLERANCE.min_separation,
         "leakage": BF16_TOLERANCE.max_leakage,
     }
-    assert parity.judge(measured, BF16_TOLERANCE, gradient_is_zero=False) == []
+    assert view.judge(measured, BF16_TOLERANCE, gradient_is_zero=False) == []

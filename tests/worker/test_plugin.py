@@ -8,7 +8,7 @@ from outside.outside_plugins import Polite
 from torch import nn
 
 from fp8bench import registry
-from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, stated
 from fp8bench.schema.errors import RunFailed
 from fp8bench.worker.batches import Batches
 from fp8bench.worker.plugin import OF_MODE, OF_WORKLOAD, made, require_scaling, require_stated
@@ -139,10 +139,13 @@ def test_what_a_mode_states_has_limits(own, words):
         require_stated(stating(**own))
 
 
-@pytest.mark.parametrize("entry", [entry for entry in registry.modes().values() if registry.is_built_in(entry)])
+@pytest.mark.parametrize("entry", [entry for entry in registry.modes().values() if registry.is_built_in(entry.target)])
 def test_our_own_modes_keep_them(entry):
     for recipe in entry.recipes or (None,):
-        require_stated(registry.load(entry)(recipe))
+        mode = registry.load(entry)(recipe)
+        require_stated(mode)
+        own = stated(mode, "tolerance")
+        assert own.model_copy(update={"settle_passes": 0}) in (BF16_TOLERANCE, FP8_TOLERANCE)
 
 
 @pytest.mark.parametrize(

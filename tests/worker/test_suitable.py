@@ -110,5 +110,6 @@ def test_a_loss_that_is_no_mean_over_samples_is_told(reduction):
 @pytest.mark.parametrize("workload", [ViTMicro, LLMMicro, GPTLayerMicro])
 def test_workloads_of_this_package_are_right(workload):
     of_gate = workload(data="device")
-    batch = next(of_gate.batches(16, 0, CPU))
-    require_provable(of_gate.build(CPU), of_gate, batch, lambda: None)
+    batch, model = next(of_gate.batches(16, 0, CPU)), of_gate.build(CPU)
+    require_provable(model, of_gate, batch, lambda: None)
+    assert all(weight.grad is None for weight in model.parameters())

@@ -35,7 +35,7 @@ from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import MAX_SPREAD, MOST, OF_ONE_WEIGHT, Gate, small
 from fp8bench.worker.execution.sketches import sketches, spread
-from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of
+from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of, gradients_are_finite
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
 from fp8bench.worker.relative import ratio
@@ -84,7 +84,7 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
             "Give batches of one shape",
             "execution",
         )
-    counts = [math.prod(shape[: number + 1]) // config.tensor_parallel for number in range(len(shape))][:2]
+    counts = [math.prod(shape[:number]) // config.tensor_parallel for number in range(1, min(len(shape), 2) + 1)]
     expected = counts if known is None else counts[known - 1 : known]
     if facts.units_per_step not in expected:
         raise MeasurementInvalid(
@@ -309,8 +309,7 @@ def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
     """
     for _ in range(1 if getattr(parts.mode, "loss_scaling", None) is None else MOST_SKIPPED):
         loss = float(launch(batch, NO_MARKS).detach())
-        finite = all(bool(gradient_of(weight).isfinite().all()) for weight in trained_weights(parts.plain).values())
-        if largest(int(not finite), parts.device) == 0:
+        if largest(int(not gradients_are_finite(parts)), parts.device) == 0:
             break
     return loss
 

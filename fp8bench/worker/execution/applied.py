@@ -10,7 +10,7 @@ import torch
 
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.parallel.shards import local
-from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of
+from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
 from fp8bench.worker.execution.update_rules import UpdateRule, settings_of
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.relative import norm
@@ -62,18 +62,16 @@ def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str
     gradients. Left out are weights of 16 bits, whose rounding is as large as a step, and those that are kept in fp8. A
     step with a gradient that is not finite must be skipped under a loss scale, which leaves gradients divided by it.
     """
-    weights, found = trained_weights(parts.plain), []
-    skipped = getattr(parts.mode, "loss_scaling", None) is not None and not all(
-        bool(gradient_of(weight).isfinite().all()) for weight in weights.values()
-    )
-    for key, weight in weights.items():
+    rule, found = UpdateRule(name), []
+    skipped = getattr(parts.mode, "loss_scaling", None) is not None and not gradients_are_finite(parts)
+    for key, weight in trained_weights(parts.plain).items():
         gradient, now = gradient_of(weight), local(weight).detach()
         if weight.dtype != torch.float32 or type(now.data) is not torch.Tensor or weight.grad is None:
             continue
         began = before.weights[key].to(now.device)
         one = began.clone()
         if not skipped:
-            UpdateRule(name).step(one, gradient.to(one.dtype))
+            rule.step(key, one, gradient.to(one.dtype))
         if not norm(now - one) <= OF_CHANGE * norm(one - began) + OF_WEIGHT * norm(began):
             found.append(key)
     return found

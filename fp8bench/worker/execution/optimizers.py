@@ -28,7 +28,7 @@ class NoOptimizer(Optimizer):
         """Do nothing."""
 
 
-_CLASSES: dict[OptimizerName, Any] = {
+CLASSES: dict[OptimizerName, Any] = {
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
@@ -58,7 +58,7 @@ def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], devi
         settings["fused"] = True
     if device.type == "cuda" and name != "sgd":
         settings["capturable"] = True
-    made: Optimizer = _CLASSES[name]([{"params": group} for group in groups.values()], **settings)
+    made: Optimizer = CLASSES[name]([{"params": group} for group in groups.values()], **settings)
     return made
 
 
@@ -68,7 +68,7 @@ def described(name: OptimizerName, device: torch.device, sharded: bool = False) 
         return name
     settings = [f"{setting}={value:g}" for setting, value in SETTINGS[name].items()]
     settings += ["fused"] if _fused(name, device, sharded) else []
-    return f"{_CLASSES[name].__name__}({', '.join(settings)})"
+    return f"{CLASSES[name].__name__}({', '.join(settings)})"
 
 
 def _fused(name: OptimizerName, device: torch.device, sharded: bool) -> bool:

@@ -88,7 +88,7 @@ def _plain_steps(
         model, workload, device = mode.convert(parts.workload.build(parts.device)), parts.workload, parts.device
         _take_state(parts, mode, model, batches[0])
         weights = trained_weights(model)
-        rules = {name: UpdateRule(optimizer) for name in weights}
+        rule = UpdateRule(optimizer)
         size = piece_size(parts, batches[0])
         scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
         losses, own = [], {}
@@ -111,20 +111,16 @@ def _plain_steps(
             losses.append(total.item())
             if batch is batches[-1] and dist.get_world_size() > 1:
                 own = _held(parts, _gradients(weights), place)
-            finite = _updated(weights, rules, scale)
+            taken = _updated(weights, rule, scale, skips=scaling is not None)
             if scaling is not None:
-                scaling.step(_idle(finite, scale, device))
+                scaling.step(_idle(taken, scale, device))
         return Expected(
             piece=size,
             losses=losses,
             weights=_held(parts, weights, place),
             gradients=_held(parts, _gradients(weights), place),
             own=own,
-            states={
-                key: _held(parts, {name: rule.state[key] for name, rule in rules.items() if key in rule.state}, place)
-                for key in MOMENTS
-                if any(key in rule.state for rule in rules.values())
-            },
+            states={kind: _held(parts, rule.state[kind], place) for kind in MOMENTS if kind in rule.state},
             scales=copied(_scales(mode, model), place),
         )
 
@@ -133,18 +129,18 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 """What Adam keeps of each weight, which is compared."""
 
 
-def _updated(weights: Mapping[str, nn.Parameter], rules: Mapping[str, UpdateRule], scale: float) -> bool:
-    """Make gradients the mean over ranks, divide them by the loss scale, and update the weights. A step whose gradients
-    are not finite is skipped under a loss scale; returns whether they are.
+def _updated(weights: Mapping[str, nn.Parameter], rule: UpdateRule, scale: float, skips: bool) -> bool:
+    """Make gradients the mean over ranks, divide them by the loss scale, and update the weights. Return whether the
+    step was taken. skips: whether one with gradients that are not finite is not.
     """
     gradients = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
     for gradient in gradients.values():
         dist.all_reduce(gradient)
         gradient /= dist.get_world_size() * scale
-    finite = all(bool(gradient.isfinite().all()) for gradient in gradients.values())
-    for name, gradient in gradients.items() if finite or scale == 1 else ():
-        rules[name].step(weights[name], gradient)
-    return finite
+    taken = not skips or all(bool(gradient.isfinite().all()) for gradient in gradients.values())
+    for name, gradient in gradients.items() if taken else ():
+        rule.step(name, weights[name], gradient)
+    return taken
 
 
 def _idle(finite: bool, scale: float, device: torch.device) -> Optimizer:

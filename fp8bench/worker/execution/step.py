@@ -195,6 +195,11 @@ def gradient_of(weight: nn.Parameter) -> Tensor:
     return torch.zeros_like(local(weight)) if found is None else local(reduced(found, weight))
 
 
+def gradients_are_finite(parts: Parts) -> bool:
+    """Return whether all that this rank holds of gradients is finite. Every rank calls this if weights are sharded."""
+    return all(bool(gradient_of(weight).isfinite().all()) for weight in trained_weights(parts.plain).values())
+
+
 def scales(parts: Parts) -> list[Tensor]:
     """Return what the mode keeps from step to step, in a fixed order; see `Mode.step_state`."""
     state = getattr(parts.mode, "step_state", None)

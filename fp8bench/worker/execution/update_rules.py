@@ -5,55 +5,59 @@ comparison would change. The rules are those of torch's documentation of SGD, Ad
 """
 
 import math
+from collections import Counter, defaultdict
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from fp8bench.schema.execution import OptimizerName
-from fp8bench.worker.execution.optimizers import SETTINGS
-
-CLASSES: dict[OptimizerName, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS
 
 
 def settings_of(name: OptimizerName) -> dict[str, Any]:
     """Return torch's settings of the optimizer, with those that differ from its defaults; none for `none`."""
-    if name == "none":
-        return {}
-    made: Any = CLASSES[name]
-    return dict(made([torch.zeros(1)], **SETTINGS[name]).defaults)
+    return dict(CLASSES[name]([torch.zeros(1)], **SETTINGS[name]).defaults)
 
 
 class UpdateRule:
-    """The rule for one weight, with what it keeps: `exp_avg` and `exp_avg_sq` of Adam, `momentum_buffer` of SGD."""
+    """The rule for weights. state: what it keeps of each, by its kind (`exp_avg` and `exp_avg_sq` of Adam,
+    `momentum_buffer` of SGD) and the weight's name.
+    """
 
-    def __init__(self, name: OptimizerName) -> None:
-        self.state: dict[str, Tensor] = {}
-        self._name = name
-        self._settings = settings_of(name)
-        self._steps = 0
+    def __init__(self, optimizer: OptimizerName) -> None:
+        self.state: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        self._optimizer = optimizer
+        self._settings = settings_of(optimizer)
+        self._steps: Counter[str] = Counter()
 
     @torch.no_grad()
-    def step(self, weight: Tensor, gradient: Tensor) -> None:
-        """Change the weight in place by a step along its gradient."""
-        if self._name == "none":
+    def step(self, name: str, weight: Tensor, gradient: Tensor) -> None:
+        """Change the weight of this name in place by a step along its gradient."""
+        if self._optimizer == "none":
             return
-        self._steps += 1
+        self._steps[name] += 1
         rate = self._number("lr")
         weight.mul_(1 - rate * self._number("weight_decay"))
-        if self._name == "sgd":
-            kept = self.state.setdefault("momentum_buffer", torch.zeros_like(gradient))
+        if self._optimizer == "sgd":
+            kept = self._kept("momentum_buffer", name, gradient)
             kept.mul_(self._number("momentum")).add_(gradient)
             weight.sub_(kept, alpha=rate)
             return
         # Adam's two means are of the gradient and of its square.
         first, second = self._settings["betas"]
-        mean = self.state.setdefault("exp_avg", torch.zeros_like(gradient)).lerp_(gradient, 1 - first)
-        square = self.state.setdefault("exp_avg_sq", torch.zeros_like(gradient))
+        mean = self._kept("exp_avg", name, gradient).lerp_(gradient, 1 - first)
+        square = self._kept("exp_avg_sq", name, gradient)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        size = square.sqrt().div_(math.sqrt(1 - second**self._steps)).add_(self._number("eps"))
-        weight.addcdiv_(mean, size, value=-rate / (1 - first**self._steps))
+        taken = self._steps[name]
+        size = square.sqrt().div_(math.sqrt(1 - second**taken)).add_(self._number("eps"))
+        weight.addcdiv_(mean, size, value=-rate / (1 - first**taken))
+
+    def _kept(self, kind: str, name: str, like: Tensor) -> Tensor:
+        kept = self.state[kind]
+        if name not in kept:
+            kept[name] = torch.zeros_like(like)
+        return kept[name]
 
     def _number(self, setting: str) -> float:
         return float(self._settings[setting])

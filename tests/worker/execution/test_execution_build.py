@@ -106,7 +106,7 @@ class TestOptimizers:
             assert settings[key] == float(value)
 
     def test_on_a_gpu_a_whole_step_can_stay_on_the_device(self, monkeypatch):
-        monkeypatch.setitem(optimizers._CLASSES, "adam", lambda _parameters, **settings: settings)
+        monkeypatch.setitem(optimizers.CLASSES, "adam", lambda _parameters, **settings: settings)
         made = make_optimizer("adam", [], torch.device("cuda"))
         assert made == {"lr": 0.0001, "fused": True, "capturable": True}
 
