@@ -8,7 +8,7 @@ not undo a failure at this size, or with a graph.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -80,6 +80,13 @@ class Filter:
 def in_micro_batches(number: int) -> str:
     """Return how many micro-batches a step is divided into, in words: `1 micro-batch`, `4 micro-batches`."""
     return f"{number} {'micro-batch' if number == 1 else 'micro-batches'}"
+
+
+def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[str]:
+    """Return workloads in the order in which one is shown of several: that of most instances, of these the one with
+    most entries. there: of each workload, instances with what tells the entries of one apart.
+    """
+    return sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
 
 
 def work_of(record: Record) -> Filter:

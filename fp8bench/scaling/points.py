@@ -20,7 +20,7 @@ from fp8bench.kinds.run.unit_cost import unit_time, used
 from fp8bench.pricing.choose import PriceQuery, choose, require_region, why_no_price
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
-from fp8bench.records.select import Measurement, select
+from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.registry import workloads
 from fp8bench.report.written import workers
 from fp8bench.schema.config import Device
@@ -156,8 +156,7 @@ def scaled(
         of = f" of {workload}" if workload else ""
         remedy = "Run `fp8bench run` there, or name another instance or workload"
         raise nothing_found(f"for {', '.join(options.instances)}{of}{wanted.words}", results_dir, remedy, RUN)
-    by_breadth = sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
-    chosen = workload or by_breadth[0]
+    chosen = workload or broadest_first(there)[0]
     others = ", ".join(sorted(there.keys() - {chosen}))
     of_it = [one for one in every if one.latest.what.workload == chosen]
     published = [one for one in figures if plain and one.workload == chosen]

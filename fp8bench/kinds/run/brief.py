@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, OF_ITS_OWN, step, tone, units_of
-from fp8bench.kinds.run.compare import unlike_sizes
+from fp8bench.kinds.run.likeness import unlike_sizes
 from fp8bench.kinds.run.row import Row
 from fp8bench.report.document import NOTHING, Column, Letters, Rows
 from fp8bench.report.written import Interval, change, number, with_interval

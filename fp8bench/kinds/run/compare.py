@@ -7,32 +7,33 @@ and software may prevent a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
-
-from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.between import of_two_instances
+from fp8bench.kinds.run.likeness import (
+    Likeness,
+    comparable,
+    likeness,
+    other_work,
+    unlike_joins,
+    unlike_sizes,
+    with_other_work,
+)
 from fp8bench.kinds.run.row import Between, Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
-from fp8bench.records.select import Measurement, select
-from fp8bench.report.written import workers
+from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Software, differing, in_words
-from fp8bench.schema.noise import NOISE
-from fp8bench.schema.record import Record, not_comparable, unlike_software
-from fp8bench.stats.certainty import Place, RowVerdict, holds_noise, noise_between, verdict_on_value
+from fp8bench.schema.record import Record
+from fp8bench.stats.certainty import RowVerdict, holds_noise, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
 
 MIXED_DATES_DAYS = 90
-
-CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
-"""The option that chooses among records, by what it chooses of a fingerprint."""
 
 
 def _as_it_is(record: Record) -> Record:
@@ -66,16 +67,20 @@ def compare(
     found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
     rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
     reference = _find_reference(rows, options.reference)
-    rows = _with_unlike_work(rows, reference, latest, options.allow_mismatch)
+    of = {record.run_id: record for record in latest}
+    model = reference or next((row for row in rows if row.status == "ok"), None)
+    unlike = other_work(rows, model, of)
+    rows = [with_other_work(row, model, unlike[row.run_id], options.allow_mismatch) for row in rows]
     between = None
     if reference is not None:
-        of = {record.run_id: record for record in latest}
-        like = {row.run_id: _like(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
-        rows = [
-            compared_with(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
-        ]
-        work = of[reference.run_id].fingerprint
-        alike = [row for row in rows if not unlike_work(of[row.run_id].fingerprint, work)]
+
+        def like(row: Row) -> Likeness:
+            if unlike[row.run_id] and not options.allow_mismatch:
+                return Likeness(verdict=False)
+            return likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch)
+
+        rows = [compared_with(row, reference, found[row.run_id], found[reference.run_id], like(row)) for row in rows]
+        alike = [row for row in rows if not unlike[row.run_id]]
         between = _between(alike, reference, of, found, options.allow_mismatch)
     warnings = (
         *_of_workloads(workload, others, options, latest),
@@ -171,10 +176,11 @@ def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple
     asked = options.wanted.workload is not None or options.every or options.allow_mismatch
     if asked or options.view.group_by == "workload":
         return None, []
-    there: dict[str, list[str]] = {}
+    there: dict[str, list[tuple[str, object]]] = {}
     for measurement in selected:
-        there.setdefault(_work_of(measurement), []).append(measurement.latest.instance)
-    order = sorted(there, key=lambda name: (-len(set(there[name])), -len(there[name]), name))
+        latest = measurement.latest
+        there.setdefault(_work_of(measurement), []).append((latest.instance, latest.run_id))
+    order = broadest_first(there)
     return (order[0], order[1:]) if len(order) > 1 else (None, [])
 
 
@@ -191,52 +197,6 @@ def _of_workloads(
     without = [key for key in options.instances if key not in {record.instance for record in latest}]
     missing = f"; {', '.join(without)} has no record of it" if without else ""
     return [f"{shown}; also measured: {', '.join(others)} (--workload){missing}"]
-
-
-def _like(record: Record, reference: Record, allow_mismatch: bool) -> "Likeness":
-    """Return how a row compares. Other work is not compared, unless the user requests it."""
-    unlike = record.status == "ok" and unlike_work(record.fingerprint, reference.fingerprint)
-    if unlike and not allow_mismatch:
-        return Likeness(verdict=False)
-    return likeness(record, reference, allow_mismatch)
-
-
-def _with_unlike_work(
-    rows: Sequence[Row], reference: Row | None, records: Sequence[Record], allow_mismatch: bool
-) -> list[Row]:
-    """Mark rows whose work is not the reference's or, without a reference, that of the first ok row."""
-    model = reference or next((row for row in rows if row.status == "ok"), None)
-    if model is None:
-        return list(rows)
-    fingerprints = {record.run_id: record.fingerprint for record in records}
-    expected = fingerprints[model.run_id]
-    marked = []
-    for row in rows:
-        unlike = unlike_work(fingerprints[row.run_id], expected) if row.status == "ok" else []
-        if row.source != model.source and "published" in (row.source, model.source):
-            why = "published and measured figures are not compared with each other"
-        else:
-            why = f"other work than the reference's ({', '.join(unlike)}): {like_with_like(unlike)}"
-        mark = f"unlike the reference in {', '.join(unlike)}" if allow_mismatch else why
-        marked.append(row.model_copy(update={"marks": (*row.marks, *([mark] if unlike else []))}))
-    return marked
-
-
-def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
-    """Return the names of what differs between two fingerprints."""
-    names = dict.fromkeys([*expected, *fingerprint])
-    return [name for name in names if fingerprint.get(name) != expected.get(name)]
-
-
-def like_with_like(unlike: Sequence[str]) -> str:
-    """Return what can be done about work that differs: the options that choose, or to measure it again. unlike: from
-    `unlike_work`.
-    """
-    flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
-    # What else differs between two workloads mostly follows from the workload.
-    if "workload" not in unlike and len(flags) < len(unlike):
-        return "measure both with the same settings and version of fp8bench"
-    return f"compare like with like ({', '.join(flags)})"
 
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
@@ -267,33 +227,6 @@ def _mixed_dates(rows: Sequence[Row]) -> list[str]:
         f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {MIXED_DATES_DAYS} days "
         "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
     ]
-
-
-class Likeness(NamedTuple):
-    """How a row compares with the reference. verdict: whether a verdict may be given. marks: warnings for a reader.
-    noise: how far from equal the complete interval must be for a verdict, as a share.
-    """
-
-    verdict: bool = True
-    marks: tuple[str, ...] = ()
-    noise: float = NOISE
-
-
-def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
-    """Return how a row compares. Within one instance, different machines or software prevent a verdict, unless the user
-    requests it. Between instances, machines are the question, and different software is marked. Two machines must
-    differ by more than those of one type do.
-    """
-    noise = noise_between(_place(record), _place(reference))
-    unlike, software = not_comparable(record, reference), unlike_software(record, reference)
-    if unlike:
-        how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
-        return Likeness(allow_mismatch, (f"{how} {', '.join([*unlike, *software])}",), noise)
-    return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else (), noise=noise)
-
-
-def _place(record: Record) -> Place:
-    return record.instance, record.machine.id if record.machine else None
 
 
 def distinguished(rows: Sequence[Row]) -> list[Row]:
@@ -332,7 +265,7 @@ def compared_with(
         "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference), *unlike_joins(row, reference)),
         "is_reference": is_reference,
     }
-    if not (like.verdict and _comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
+    if not (like.verdict and comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
         return row.model_copy(update=update)
     update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
     if reference.units_per_usd:
@@ -342,31 +275,6 @@ def compared_with(
     if found is not None and reference_found is not None and not is_reference:
         update |= _judged(found, reference_found, _price_ratio(row, reference), like.noise)
     return row.model_copy(update=update)
-
-
-def unlike_sizes(row: Row, reference: Row) -> list[str]:
-    """Return a mark for the batch size, and one for the workers, if they are not the reference's."""
-    marks = []
-    if row.batch_size != reference.batch_size:
-        marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
-    if row.world_size != reference.world_size:
-        marks.append(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
-    return marks
-
-
-def unlike_joins(row: Row, reference: Row) -> list[str]:
-    """Return a mark for how ranks were joined, if it is not like the reference's. For one rank and several by DDP, the
-    number of ranks says it.
-    """
-    joined = {row.joined, reference.joined}
-    if None in joined or len(joined) == 1 or joined == {"none", "ddp"}:
-        return []
-    return [f"ranks joined by {row.joined}, reference {reference.joined}"]
-
-
-def _comparable(row: Row, reference: Row) -> bool:
-    """Return whether times are comparable: not a CPU's with a GPU's, not an emulation's, and not of different units."""
-    return (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
 
 
 def _price_ratio(row: Row, reference: Row) -> float | None:

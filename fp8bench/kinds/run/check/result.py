@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from fp8bench.kinds.kind import Labelled
-from fp8bench.kinds.run.compare import likeness, unlike_work
+from fp8bench.kinds.run.likeness import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
 from fp8bench.records.select import Key, Measurement, execution, planned, session, system, variants
 from fp8bench.report.written import Interval
