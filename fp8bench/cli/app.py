@@ -157,9 +157,6 @@ def _answer(arguments: Sequence[str]) -> int:
     arguments = _renamed(arguments)
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
-    named = next((word for word in arguments if not word.startswith("-")), "")
-    if named in REPLACED:
-        raise UsageError(f"`fp8bench {named}` is gone", f"Use `{REPLACED[named]}`")
     command = typer.main.get_command(program(_completed_words() if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
@@ -203,14 +200,14 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _renamed(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments with today's name of the command."""
-    place = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
-    if place is None or arguments[place] not in RENAMED:
+    """Return the arguments with today's name of the command. Raises UsageError for one that is gone."""
+    place, old = next(((at, word) for at, word in enumerate(arguments) if not word.startswith("-")), (0, ""))
+    if old in REPLACED:
+        raise UsageError(f"`fp8bench {old}` is gone", f"Use `{REPLACED[old]}`")
+    if old not in RENAMED:
         return arguments
-    new = RENAMED[arguments[place]]
-    warn(
-        f"`fp8bench {arguments[place]}` is called `fp8bench {' '.join(new)}` now; the next release forgets the old name"
-    )
+    new = RENAMED[old]
+    warn(f"`fp8bench {old}` is called `fp8bench {' '.join(new)}` now; the next release forgets the old name")
     return [*arguments[:place], *new, *arguments[place + 1 :]]
 
 

@@ -66,14 +66,10 @@ def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
 
 def _autocorrelations(samples: Sequence[float], furthest: int) -> npt.NDArray[np.float64] | None:
     """Return the autocorrelations at lags 0 to `furthest`; None for constant samples or fewer than three."""
-    covariances = _autocovariances(samples, furthest)
-    return None if covariances is None else covariances / covariances[0]
-
-
-def _autocovariances(samples: Sequence[float], furthest: int) -> npt.NDArray[np.float64] | None:
-    """Return autocovariances at lags 0 to `furthest`, each over n; None for constant samples or fewer than three."""
     values = np.asarray(samples, dtype=np.float64)
     if len(values) < _FEWEST or values.min() == values.max():
         return None
     centred = values - values.mean()
-    return np.array([centred[lag:] @ centred[: len(centred) - lag] for lag in range(furthest + 1)]) / len(centred)
+    covariances = np.array([centred[lag:] @ centred[: len(centred) - lag] for lag in range(furthest + 1)])
+    correlations: npt.NDArray[np.float64] = covariances / covariances[0]
+    return correlations
