@@ -59,7 +59,7 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
         what = f"{key} has {instance.gpu!r}, of which" if instance.gpu else f"{key} has no known GPU, so"
         raise UsageError(
             f"{what} neither dense_bf16_tflops nor memory_bandwidth_gb_s is known",
-            "Name an instance of `configs/instances.yaml` whose GPU is listed",
+            "Name an instance of `fp8bench list instances` whose GPU is listed",
         )
     if gpus is not None and gpus > instance.gpu_count:
         raise UsageError(

@@ -7,8 +7,9 @@ with 16-bit weights, gathered twice, and float32 gradients, scattered once, send
 waits for is measured on one node, if its profile saw any: the same share stays hidden, as far as there is work to hide
 it. Else it is a range, from all hidden to none.
 
-No straggler, congestion or jitter is modelled. So it ends at 8 nodes: up to there a published cluster was within 3
-points of one node's rate of such a range, at 16 it was 9 off, and at 32 it was 14 (docs/scaling.md).
+No straggler, congestion or jitter is modelled. So it ends at 8 nodes: up to there a published cluster was within 4
+points of one node's rate of such a range, at 16 it was 7 to 10 off, and at 32 12 to 15, by what its steps are assumed
+to hold (docs/scaling.md).
 """
 
 from collections.abc import Iterable, Sequence
