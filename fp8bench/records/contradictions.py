@@ -15,6 +15,7 @@ from typing import Any
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import Evidence, Parity, RankSamples
 from fp8bench.schema.record import Figure, Record, Summary
+from fp8bench.schema.switches import split
 from fp8bench.stats.figures import figures
 from fp8bench.stats.steps import slowest_rank
 from fp8bench.stats.telemetry import drawn_between
@@ -134,7 +135,10 @@ def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
         yield "compile was off, and evidence.compile says that it was on"
     if config.cuda_graphs == "off" and evidence.graph is not None and evidence.graph.enabled:
         yield "CUDA graphs were off, and evidence.graph says that steps were replayed"
-    if evidence.join is not None and (evidence.join == "none") != (config.world_size == 1):
+    alone = config.world_size == 1
+    # Being ready for ranks that share a layer is what one of the switches costs.
+    ready = alone and evidence.join == "ddp" and "parallel-setup" in split(config.te_switches)
+    if evidence.join is not None and (evidence.join == "none") != alone and not ready:
         yield f"it has {config.world_size} ranks, and evidence.join is {evidence.join}"
     for name in ("tensor_parallel", "grad_accumulation") if evidence.parallel is not None else ():
         if (ran := getattr(evidence.parallel, name)) != (asked := getattr(config, name)):

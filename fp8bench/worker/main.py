@@ -184,7 +184,7 @@ def before_the_mode(config: RunConfig, workload: Workload, device: torch.device)
 
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
     """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
-    return Gate(proof.of_steps, proof.plain_loss, again, frozenset(trained_weights(proof.model)))
+    return Gate(proof.of_steps, proof.loss_size, again, frozenset(trained_weights(proof.model)))
 
 
 def proof_of(

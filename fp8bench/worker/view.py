@@ -33,13 +33,14 @@ states: ReLUs turn a fifth of the gradient at the input of five layers.
 @dataclass(frozen=True)
 class View:
     """A model seen from outside. logits: [batch, ...] float32. loss: a float. input_gradient: shaped as the inputs, or
-    as the embeddings of tokens.
+    as the embeddings of tokens. loss_size: what errors of the loss are relative to, at least |loss|.
     """
 
     logits: Tensor
     loss: float
     input_gradient: Tensor
     sdpa_kernels: frozenset[str]
+    loss_size: float
 
 
 def look(
@@ -56,8 +57,13 @@ def look(
     with recording(model, record) if record is not None else nullcontext():
         inputs, (logits, loss) = passed(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
-    (loss * scale).backward(inputs=[inputs, *(record.marks if record is not None else ())])
-    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
+    outputs = [logits] if logits.requires_grad else []
+    (loss * scale).backward(inputs=[inputs, *outputs, *(record.marks if record is not None else ())])
+    terms = [
+        (one.grad * one.detach()).abs().sum(dtype=torch.float64) / scale for one in outputs if one.grad is not None
+    ]
+    sizes = [abs(loss.item()), *(float(one) for one in terms if one.isfinite())]
+    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels, max(sizes))
 
 
 def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> View:
@@ -210,7 +216,7 @@ def compare(
     own, others = centred(plain.logits), centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
-        "loss_error": ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
+        "loss_error": ratio(abs(converted.loss - plain.loss), plain.loss_size),
         "input_gradient_error": relative_error([plain.input_gradient], [converted.input_gradient]),
         "separation": ratio(norm(others), norm(own)),
         "leakage": leaked.samples,

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from builders import config
-from torch import nn
 
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.counters import peak_memory
@@ -68,29 +67,19 @@ class FrozenScales(Replay):
         return loss
 
 
-class Waiting(nn.Module):
+def reads_back(_block, _inputs, output):
     """Reads a number back from the GPU, which no capture allows."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        out = self.inner(x)
-        return out * (2 - float(out.detach().abs().sum().item() >= 0))
+    return output * (2 - float(output.detach().abs().sum().item() >= 0))
 
 
-class WaitingInBackward(Waiting):
+def reads_back_in_backward(_block, _inputs, output):
     """The same in the backward pass."""
-
-    def forward(self, x):
-        out = self.inner(x)
-        out.register_hook(lambda gradient: gradient * float(gradient.abs().sum().item() >= 0))
-        return out
+    output.register_hook(lambda gradient: gradient * float(gradient.abs().sum().item() >= 0))
+    return output
 
 
 LAUNCHES = {one.__name__: one for one in (Replay, StaleInput, NoOptimizer, NoAllReduce, FrozenScales)}
-CHANGED = {None: None, "forward": Waiting, "backward": WaitingInBackward}
+HOOKS = {None: None, "forward": reads_back, "backward": reads_back_in_backward}
 
 
 def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.SPARE, layers=None):
@@ -103,17 +92,17 @@ def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.
         LLM1B.architecture = {**LLM1B.architecture, "num_hidden_layers": layers}
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
     with rank_group(run, rank, rank, f"file://{folder}/rendezvous") as device:
-        outcome = _settled(run, rank, device, LAUNCHES[launch], CHANGED[waits])
+        outcome = _settled(run, rank, device, LAUNCHES[launch], HOOKS[waits])
     (Path(folder) / f"{rank}.json").write_text(json.dumps(outcome))
     os._exit(0)
 
 
-def _settled(run, rank, device, capture, changed):
+def _settled(run, rank, device, capture, hook):
     mode, workload = make_mode(run), make_workload(run)
     choice = choose(run, mode, device, workload)
     proof = proof_of(run, mode, workload, rank, device, choice)
-    if changed is not None:
-        proof.model.blocks[-1] = changed(proof.model.blocks[-1])
+    if hook is not None:
+        proof.model.blocks[-1].register_forward_hook(hook)
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         first = PythonLaunch(parts)
         for _ in range(choice.warmup(run.warmup)):

@@ -65,6 +65,7 @@ def test_a_whole_step_is_captured_and_proved(mode, compile, settled):
 def test_the_peak_of_a_replay_is_the_same_wherever_its_proof_keeps_copies(settled):
     [on_gpu] = settled(optimizer="adam", **HUGE)
     [on_host] = settled(optimizer="adam", spare=math.inf, **HUGE)
+    assert [found.get("refused") for found in (on_gpu, on_host)] == [None, None]
     assert [found["graph"]["enabled"] for found in (on_gpu, on_host)] == [True, True]
     assert on_gpu["peak"] == pytest.approx(on_host["peak"], rel=0.01)
 
@@ -109,6 +110,7 @@ def test_ranks_that_forget_to_share_their_gradients_are_found(settled):
 @pytest.mark.parametrize("waits", ["forward", "backward"])
 def test_a_step_that_waits_for_the_gpu_is_launched_from_python_and_says_why(waits, gpus, settled):
     for found in settled(asked="auto", waits=waits, gpus=gpus, **MICRO):
+        assert found.get("refused") is None
         assert not found["graph"]["enabled"], found
         assert found["graph"]["reason"].startswith("auto: the step cannot be captured in a CUDA graph: ")
         assert found["warning"].startswith("steps were not replayed: ")

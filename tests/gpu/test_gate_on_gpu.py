@@ -43,7 +43,7 @@ def test_scales_and_histories_are_those_of_a_model_that_was_never_proved():
     assert globals_of_te() == before
     with own_state():
         model = alone.convert(workload.build(device()))
-        batch = next(workload.batches(workload.piece, 0, device()))
+        batch = next(workload.batches(16, 0, device()))
         parity._settle(alone, model, workload, batch)
         expected = [one.clone() for one in alone.step_state(model)]
     found = mode.step_state(proof.model)

@@ -5,14 +5,17 @@ on one sample, let the loss go, hand out smaller batches. Nothing is looked at w
 samples of each batch. After the last one, one more step is launched as timed, on a batch that was never trained on, and
 the plain model with the same weights computes what it should have found:
 
-  after_loss_error      |l' - l| / the largest of |l| and of the fresh model's loss
-  after_gradient_error  |g' - g| / |g|, of all weights together; of no sharded ones, whose gradients are parts: there
-                        the plain model computes the loss alone, with one block on the GPU at a time
+  after_loss_error      |l' - l| / the larger of |l| and the size of the fresh model's loss
+  after_gradient_error  |g' - g| / |g|, of all weights together. Not of sharded ones, whose gradients are parts, nor
+                        where there is no room for a plain model: there it computes the loss alone, with one block on
+                        the GPU at a time
 
 Every weight that has a gradient must also get one, and must move, in this step and while steps were timed. Ranks that
 hold the same weights must still hold the same numbers (`sketches`). And every quarter of the samples must have its
 share in the gradient (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new
-because a batch that is learned by heart has next to no gradient.
+because a batch that is learned by heart has next to no gradient; fp8 scales of earlier passes are made for that
+one, and would cut off the gradient of another, so a mode that keeps some first trains on the new batch as often as its
+scales need.
 """
 
 import math
@@ -31,6 +34,8 @@ from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.copies import SPARE, free_bytes
+from fp8bench.worker.execution.copies import size as size_of
 from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import MAX_SPREAD, MOST, OF_ONE_WEIGHT, Gate, small
@@ -134,18 +139,20 @@ def require_still(
     tolerance = gate.tolerance
     size, group = samples_of(config, dist.get_rank())
     batch = next(Batches(unseen, size, group + config.world_size, parts.device))
-    plain = _on_host(unseen, parts) if parts.strategy.sharded else unseen.build(parts.device)
+    for _ in range(tolerance.settle_passes):
+        _step_taken(parts, launch, batch)
+    plain = _on_host(unseen, parts) if parts.strategy.sharded or _is_full(parts) else unseen.build(parts.device)
     _take_weights(parts, plain)
     rate = SETTINGS[config.optimizer].get("lr", 0.0) if config.optimizer == "sgd" else math.inf
-    expected = _of_plain(parts, unseen, plain, batch, rate)
     timed = sketches(parts)
+    expected = _of_plain(parts, unseen, plain, batch, rate)
     found = _step_taken(parts, launch, batch)
     now = sketches(parts)
     faults = []
     apart = spread(parts, begun, timed)
     if apart is not None and not apart <= MAX_SPREAD:
         faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {MAX_SPREAD:g})")
-    loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), abs(gate.fresh_loss)))
+    loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), gate.loss_size))
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     gradient_error, taught = None, None
@@ -191,6 +198,12 @@ def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[s
     return [f"{len(still)} of {len(now)} weights {words}: {', '.join(still[:SHOWN])}"]
 
 
+def _is_full(parts: Parts) -> bool:
+    """Return whether a GPU of any rank has no room for another model and its gradients. Every rank calls this."""
+    needed = SPARE * 2 * size_of(parts.plain.parameters())
+    return largest(int(free_bytes(parts.device) < needed), parts.device) > 0
+
+
 def _on_host(workload: Workload, parts: Parts) -> nn.Module:
     """Return a plain model on the host, whose numbers `_take_weights` gives it. Drawing them there takes minutes."""
     model = workload.build(torch.device("meta"))
@@ -216,7 +229,7 @@ def _take_weights(parts: Parts, plain: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class _Plain:
-    """What the plain model finds: its loss, and gradients by name, the mean over ranks; none if weights are sharded.
+    """What the plain model finds: its loss, and gradients by name, the mean over ranks; none for the loss alone.
     of_samples: for each quarter of the samples, what it adds to the gradients of small weights. lost: weights whose
     step is lost in float32's last place.
     """
@@ -232,7 +245,8 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, 
     which gradients become steps; infinite if their size does not matter.
     """
     size, total = len(batch.inputs), 0.0
-    weights = {} if parts.strategy.sharded else trained_weights(plain)
+    on_device = next(plain.parameters()).device == parts.device
+    weights = trained_weights(plain) if on_device and not parts.strategy.sharded else {}
     few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
     so_far = {name: torch.zeros_like(weight) for name, weight in few.items()}
     of_samples = []

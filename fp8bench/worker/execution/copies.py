@@ -5,6 +5,7 @@ ViT-Huge in every process (pageable memory, several times over 10 GB), else on t
 once, at its capture, while the copies exist; they are taken off that peak (`held`). Timed steps get a new peak.
 """
 
+import sys
 from collections.abc import Iterable
 
 import torch
@@ -26,6 +27,14 @@ def size(tensors: Iterable[Tensor]) -> int:
 def held(tensors: Iterable[Tensor], device: torch.device) -> int:
     """Return the bytes on `device`; 0 on the host, whose peak is of the process's entire life."""
     return size(tensor for tensor in tensors if tensor.device == device and device.type == "cuda")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the free bytes of the GPU. A host's are not known so well that a proof could depend on them."""
+    if device.type != "cuda":
+        return sys.maxsize
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def place_for(needed: int, device: torch.device) -> torch.device:

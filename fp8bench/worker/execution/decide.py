@@ -15,6 +15,8 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from fp8bench.modes.protocol import apart
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
@@ -39,6 +41,7 @@ from fp8bench.worker.execution.reference import (
 )
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
+from fp8bench.worker.memory import room_on
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch, stated
@@ -87,11 +90,13 @@ def decide(
     """
     taken = [next(batches) for _ in range(PROOF_STEPS)]
     stage("capturing" if choice.graph.enabled else "comparing")
-    if missing := missing_for_twin(parts, config.optimizer):
-        executed = _of_fewer_layers(config, parts, choice, taken, gate, missing)
-        decided = _execution(PythonLaunch(parts), choice.graph, parts, executed)
+    copies = copies_size(parts, config)
+    place = place_for(copies + whole_bytes(parts, config.optimizer), parts.device)
+    room = room_on(torch.device("cpu"), config.world_size // config.nodes) if parts.device.type == "cuda" else None
+    if missing := missing_for_twin(parts, config.optimizer, 0 if place == parts.device else copies, room):
+        decided = _of_fewer_layers(config, parts, choice, taken, gate, missing)
     else:
-        decided = _of_all_layers(config, parts, choice, taken, gate, stage, capture)
+        decided = _of_all_layers(config, parts, choice, taken, gate, stage, capture, place)
     # Copies and other models are gone; what is timed begins with fresh peaks.
     gc.collect()
     reset_peaks(parts.device)
@@ -106,8 +111,8 @@ def _of_all_layers(
     gate: Gate,
     stage: Callable[[Stage], None],
     capture: Capture,
+    place: torch.device,
 ) -> Execution:
-    place = place_for(copies_size(parts, config) + whole_bytes(parts, config.optimizer), parts.device)
     before = Snapshot.of(parts, place)
     parts.optimizer.zero_grad(set_to_none=True)
     expected = plain_steps(parts, gate.again, config.optimizer, batches, place)
@@ -125,17 +130,23 @@ def _of_all_layers(
 
 def _of_fewer_layers(
     config: RunConfig, parts: Parts, choice: Choice, batches: Sequence[Batch], gate: Gate, missing: int
-) -> ExecutedEvidence:
+) -> Execution:
     """Prove the same wrapping, sharding, checkpointing and dtypes on a model with as many of its layers as leave room
-    for a whole one beside it. missing: the bytes that a whole model of all layers lacks. Raises NotProved on every rank
-    if not even one layer fits, or if the workload does not say which of its sizes is their number.
+    for a whole one beside it; steps are then launched from Python. missing: the bytes that a whole model of all layers
+    lacks. Raises NotProved on every rank if not even one layer fits, or if the workload does not say which of its sizes
+    is their number, and ModeUnavailable if a capture was requested.
     """
+    short = f"{missing / 2**30:.1f} GiB are missing to prove the steps of the whole model"
+    graph = choice.graph
+    if graph.enabled:
+        graph = GraphEvidence(enabled=False, reason=f"auto: {short}")
+        if config.cuda_graphs == "on":
+            raise NotProved(f"a replay of all layers cannot be proved: {short}", "Use --cuda-graphs off", "oom")
     name: str | None = stated(parts.workload, "depth_size")
     layers = 0 if name is None else fitting_layers(parts, config.optimizer, name)
     if name is None or layers == 0:
         raise NotProved(
-            "the sharded steps have nothing to be compared with: the whole model does not fit next to it, "
-            f"{missing / 2**30:.1f} GiB are missing",
+            f"the steps have nothing to be compared with: {short}",
             "Compare a smaller workload under the same options (--size)",
             "oom",
         )
@@ -144,12 +155,14 @@ def _of_fewer_layers(
         workload = resized(parts.workload, name, layers)
         # Not `auto`, which would not shard a model that fits.
         same = config.model_copy(update={"parallel": "fsdp" if "fsdp" in parts.strategy.word else config.parallel})
-        chosen = replace(choice, strategy=choose(same, mode, parts.device, workload).strategy)
+        chosen = replace(choice, strategy=choose(same, mode, parts.device, workload).strategy, graph=graph)
         smaller = build(same, parts.device, mode, workload, mode.convert(workload.build(parts.device)), chosen)
         PythonLaunch(smaller)(batches[0], NO_MARKS)
         found = decide(same, smaller, chosen, iter(batches), replace(gate, trained=frozenset()), lambda _stage: None)
     whole = int(parts.workload.sizes()[name])
-    return found.executed.model_copy(update={"layers": layers, "of_layers": whole})
+    executed = found.executed.model_copy(update={"layers": layers, "of_layers": whole})
+    warning = f"steps were not replayed: {graph.reason}" if choice.graph.enabled else None
+    return replace(_execution(PythonLaunch(parts), graph, parts, executed), warning=warning)
 
 
 def copies_size(parts: Parts, config: RunConfig) -> int:
@@ -244,7 +257,7 @@ class _Trial:
         faults = applied.faults(self.parts, self.before, optimizer)
         losses += proof.executed_steps(launch, self.batches[1:])
         faults += applied.missed(self.parts, len(losses))
-        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.fresh_loss)
+        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.loss_size)
         faults += proof.complaints(errors, self.gate.tolerance, self.gate.trained - set(self.expected.weights))
         with agreement():
             if faults:

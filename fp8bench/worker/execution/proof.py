@@ -5,9 +5,9 @@ same weights, scales and batches, a few steps run twice: plainly (`reference`: a
 another loop), and as executed. Every run is proved so, eager or not, on one rank or on many. If weights are sharded,
 each rank compares the part that it holds; the errors are over all parts. All are relative and without unit:
 
-  loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, to which the
-                  tolerance refers. On a batch that is learned by heart the loss falls to next to nothing within a few
-                  steps, but the effect of rounding on it does not
+  loss_error      the worst |l' - l| of any step / the largest of |l| and of the size of the fresh model's loss
+                  (`parity`), to which the tolerance refers. On a batch that is learned by heart the loss falls to next
+                  to nothing within a few steps, but the effect of rounding on it does not
   gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together. Their lengths
                   must agree too: rounding, whose direction is its own, hardly changes |g'| / |g|, but a loss that is
                   scaled, or a part of the batch that is left out, does
@@ -72,12 +72,12 @@ LONGER = 0.15
 
 @dataclass(frozen=True)
 class Gate:
-    """What the parity gate passes to this proof. tolerance: for steps. fresh_loss: of the plain model, untrained.
+    """What the parity gate passes to this proof. tolerance: for steps. loss_size: see `parity`.
     again: makes the mode anew. trained: names of the weights that the gate saw trained.
     """
 
     tolerance: Tolerance
-    fresh_loss: float
+    loss_size: float
     again: Callable[[], Mode]
     trained: frozenset[str] = frozenset()
 
@@ -109,10 +109,10 @@ def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
-def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float], fresh_loss: float) -> Errors:
+def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float], loss_size: float) -> Errors:
     """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls this.
 
-    fresh_loss: the plain model's before any step, as the gate saw it. A number that is not finite stays so, and passes
+    loss_size: of the plain model before any step, as the gate saw it. A number that is not finite stays so, and passes
     no limit.
     """
     trained = dict(parts.plain.named_parameters())
@@ -142,7 +142,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     by_weight = moments if plain.states else change if change.whole > 0 else gradient
     furthest, of_weight = by_weight.furthest()
     values = {
-        "loss_error": loss_error(plain.losses, losses, fresh_loss),
+        "loss_error": loss_error(plain.losses, losses, loss_size),
         "gradient_error": gradient.value,
         "update_error": change.value,
         "weight_error": of_weight,

@@ -13,7 +13,6 @@ gradient for 2,048 tokens). A compiled one does not.
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,11 +25,11 @@ from torch.optim import SGD, Optimizer
 from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
-from fp8bench.worker.execution.copies import SPARE, copied
+from fp8bench.worker.execution.copies import SPARE, copied, free_bytes, size
 from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
 from fp8bench.worker.execution.update_rules import UpdateRule
-from fp8bench.worker.memory import kept_bytes
+from fp8bench.worker.memory import Room, kept_bytes
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
@@ -89,7 +88,7 @@ def _plain_steps(
         _take_state(parts, mode, model, batches[0])
         weights = trained_weights(model)
         rule = UpdateRule(optimizer)
-        size = piece_size(parts, batches[0])
+        at_once = piece_size(parts, batches[0])
         scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
         losses, own = [], {}
         for batch in batches:
@@ -99,8 +98,8 @@ def _plain_steps(
             for weight in weights.values():
                 if hasattr(weight, "main_grad"):
                     weight.main_grad.zero_()
-            for first in range(0, samples, size):
-                piece = Batch(*(tensor[first : first + size] for tensor in batch))
+            for first in range(0, samples, at_once):
+                piece = Batch(*(tensor[first : first + at_once] for tensor in batch))
                 if listens is not None:
                     listens(first == 0)
                 with _or_not_proved():
@@ -111,11 +110,12 @@ def _plain_steps(
             losses.append(total.item())
             if batch is batches[-1] and dist.get_world_size() > 1:
                 own = _held(parts, _gradients(weights), place)
-            taken = _updated(weights, rule, scale, skips=scaling is not None)
+            with _or_not_proved():
+                taken = _updated(weights, rule, scale, skips=scaling is not None)
             if scaling is not None:
                 scaling.step(_idle(taken, scale, device))
         return Expected(
-            piece=size,
+            piece=at_once,
             losses=losses,
             weights=_held(parts, weights, place),
             gradients=_held(parts, _gradients(weights), place),
@@ -165,33 +165,30 @@ def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
     return kept_bytes(sum(parts.strategy.elements(*named) for named in parts.plain.named_parameters()), optimizer)
 
 
-def missing_for_twin(parts: Parts, optimizer: OptimizerName) -> int:
-    """Return how many bytes a whole model beside the shards of one lacks, on the rank with the least room; 0 for none.
-    Every rank calls this.
+def missing_for_twin(parts: Parts, optimizer: OptimizerName, copies: int, room: Room | None) -> int:
+    """Return how many bytes plain steps lack, on the rank with the least room. A sharded model needs a whole one beside
+    it. Others change places with it, if the host can hold them (`_on_host`) beside copies. copies: their
+    bytes on the host. room: of this rank on the host; None if unknown. Every rank calls this.
     """
+    whole, free = int(SPARE * whole_bytes(parts, optimizer)), free_bytes(parts.device)
+    missing = max(0, whole - free)
     if not parts.strategy.sharded:
-        return 0
-    return max(0, largest(int(SPARE * whole_bytes(parts, optimizer)) - _free_bytes(parts.device), parts.device))
-
-
-def _free_bytes(device: torch.device) -> int:
-    """Return the free bytes of the GPU. A host's are not known so well that a proof could depend on them."""
-    if device.type != "cuda":
-        return sys.maxsize
-    torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info(device)[0])
+        waiting = whole_bytes(parts, optimizer) - size(parts.plain.parameters()) if missing else 0
+        missing = 0 if room is None else max(0, copies + waiting - room.free_bytes)
+    return largest(missing, parts.device)
 
 
 def fitting_layers(parts: Parts, optimizer: OptimizerName, name: str) -> int:
-    """Return how many of the model's layers leave room for a sharded and a whole model of as many, on every rank. name:
+    """Return how many of the model's layers leave room for a second and a plain model of as many, on every rank. name:
     the size that is their number. Every rank calls this.
     """
-    free, number = _free_bytes(parts.device), int(parts.workload.sizes()[name])
+    free, number = free_bytes(parts.device), int(parts.workload.sizes()[name])
     # A sharded model takes half of a whole one at most.
+    models = 1.5 if parts.strategy.sharded else 2
     fits = (
         layers
         for layers in range(number - 1, 0, -1)
-        if SPARE * 1.5 * kept_bytes(parameters(resized(parts.workload, name, layers)), optimizer) <= free
+        if SPARE * models * kept_bytes(parameters(resized(parts.workload, name, layers)), optimizer) <= free
     )
     return -largest(-next(fits, 0), parts.device)
 

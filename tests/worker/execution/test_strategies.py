@@ -144,7 +144,7 @@ def test_sharded_steps_without_room_for_a_whole_model_are_proved_with_fewer_laye
     values = {"optimizer": "adamw", "parallel": "fsdp", "activation_checkpointing": "full"}
     parts, batches = some_parts(choice=choice, warm=1, **values)
     room = int(1.2 * whole_bytes(parts, "adamw"))
-    monkeypatch.setattr(reference, "_free_bytes", lambda _device: room)
+    monkeypatch.setattr(reference, "free_bytes", lambda _device: room)
     found = decide(settings(**values), parts, choice, batches, gate(parts), lambda _stage: None)
 
     assert (found.executed.layers, found.executed.of_layers) == (1, 2)
@@ -155,8 +155,8 @@ def test_sharded_steps_without_room_for_a_whole_model_are_proved_with_fewer_laye
 def test_sharded_steps_without_room_for_one_layer_are_refused(monkeypatch):
     choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
     parts, batches = some_parts(choice=choice, warm=1)
-    monkeypatch.setattr(reference, "_free_bytes", lambda _device: 1000)
-    with pytest.raises(ModeUnavailable, match="the whole model does not fit next to it") as refusal:
+    monkeypatch.setattr(reference, "free_bytes", lambda _device: 1000)
+    with pytest.raises(ModeUnavailable, match="the steps have nothing to be compared with") as refusal:
         decide(settings(), parts, choice, batches, gate(parts), lambda _stage: None)
     assert "--size" in refusal.value.remedy
 
