@@ -63,8 +63,9 @@ def test_a_whole_step_is_captured_and_proved(mode, compile, settled):
 
 
 def test_the_peak_of_a_replay_is_the_same_wherever_its_proof_keeps_copies(settled):
-    [on_gpu] = settled(optimizer="adam", **HUGE)
-    [on_host] = settled(optimizer="adam", spare=math.inf, **HUGE)
+    # After two steps of Adam alone, two bf16 computations differ by more than the gate's bound.
+    [on_gpu] = settled(optimizer="adam", warmup=10, **HUGE)
+    [on_host] = settled(optimizer="adam", warmup=10, spare=math.inf, **HUGE)
     assert [found.get("refused") for found in (on_gpu, on_host)] == [None, None]
     assert [found["graph"]["enabled"] for found in (on_gpu, on_host)] == [True, True]
     assert on_gpu["peak"] == pytest.approx(on_host["peak"], rel=0.01)

@@ -232,6 +232,13 @@ def test_tokens_are_samples_times_their_length(factor):
     assert "64 samples of 2,048 tokens on 2 ranks are 262,144" in found
 
 
+@pytest.mark.parametrize(("switches", "wrong"), [("parallel-setup", False), ("fused-qkv", True), (None, True)])
+def test_one_rank_is_joined_only_to_be_ready_for_others(switches, wrong):
+    one = sound(te_switches=switches, world_size=1)
+    found = contradictions(Record.model_validate(edited(put("evidence.join", "ddp"), one)))
+    assert found == (["it has 1 ranks, and evidence.join is ddp"] if wrong else [])
+
+
 def test_micro_batches_divide_a_step_and_add_nothing():
     assert contradictions(sound(grad_accumulation=4)) == []
 

@@ -18,6 +18,7 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import parity, view
 from fp8bench.worker.rounding import MOST
 from fp8bench.workloads import llama
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTMicro
@@ -169,6 +170,20 @@ class TestProve:
         view.leakage(model, workload, batch)
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
         assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_loss_whose_terms_cancel_is_held_to_their_size():
+    def looked(workload):
+        model = workload.build(CPU)
+        return view.look(model, workload, next(workload.batches(4, 0, CPU)))
+
+    found = looked(GPTLayerMicro(data="device"))
+    batch = next(GPTLayerMicro(data="device").batches(4, 0, CPU))
+    terms = (found.logits * batch.targets.float()).abs().sum() / 4
+    assert found.loss_size == pytest.approx(float(terms), rel=0.01)
+    assert found.loss_size > 3 * abs(found.loss)
+    found = looked(ViTMicro(data="device"))
+    assert found.loss_size == found.loss, "cross-entropy of a fresh model is larger than its terms"
 
 
 class Bidirectional(nn.Module):

@@ -141,11 +141,12 @@ def require_still(
     batch = next(Batches(unseen, size, group + config.world_size, parts.device))
     for _ in range(tolerance.settle_passes):
         _step_taken(parts, launch, batch)
-    plain = _on_host(unseen, parts) if parts.strategy.sharded or _is_full(parts) else unseen.build(parts.device)
+    of_loss_alone = parts.strategy.sharded or _is_full(parts)
+    plain = _on_host(unseen, parts) if of_loss_alone else unseen.build(parts.device)
     _take_weights(parts, plain)
     rate = SETTINGS[config.optimizer].get("lr", 0.0) if config.optimizer == "sgd" else math.inf
     timed = sketches(parts)
-    expected = _of_plain(parts, unseen, plain, batch, rate)
+    expected = _of_plain(parts, unseen, plain, batch, None if of_loss_alone else rate)
     found = _step_taken(parts, launch, batch)
     now = sketches(parts)
     faults = []
@@ -240,13 +241,12 @@ class _Plain:
     lost: frozenset[str] = frozenset()
 
 
-def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float) -> _Plain:
+def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float | None) -> _Plain:
     """Run the plain model. workload: one that trained no step, since its loss may change with their number. rate: by
-    which gradients become steps; infinite if their size does not matter.
+    which gradients become steps; infinite if their size does not matter, None for the loss alone.
     """
     size, total = len(batch.inputs), 0.0
-    on_device = next(plain.parameters()).device == parts.device
-    weights = trained_weights(plain) if on_device and not parts.strategy.sharded else {}
+    weights = {} if rate is None else trained_weights(plain)
     few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
     so_far = {name: torch.zeros_like(weight) for name, weight in few.items()}
     of_samples = []
@@ -262,7 +262,7 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, 
             now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
             of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})
             so_far = now
-    if not weights:
+    if rate is None:
         return _Plain(total, None)
     gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
     lost = frozenset(

@@ -13,6 +13,7 @@ from torch import nn
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
 from fp8bench.worker import main
+from fp8bench.worker.execution import afterwards
 from fp8bench.worker.main import measure
 from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.llama import LLMMicro
@@ -282,3 +283,28 @@ def test_units_that_a_batch_does_not_hold_are_refused(workload, factor, measured
 def test_a_loss_of_half_of_the_samples_is_refused(measured):
     report = measured(workload=HalfFromTheStart)
     assert report.status == "invalid", report.reason
+
+
+def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measured):
+    def trained(passes):
+        class Keeps(Later):
+            tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": passes})
+
+            begins, passes_made = -2, 0
+
+            def forward_context(self):
+                type(self).passes_made += self.gated
+                return super().forward_context()
+
+        report = measured(Keeps)
+        assert report.status == "ok", report.reason
+        return Keeps.passes_made
+
+    assert trained(2) - trained(0) == 2
+
+
+def test_where_no_other_model_has_room_the_loss_alone_is_compared_after_timing(measured, monkeypatch):
+    monkeypatch.setattr(afterwards, "free_bytes", lambda _device: 0)
+    executed = measured().evidence.executed
+    assert executed.after_gradient_error is None
+    assert executed.after_loss_error < 0.05

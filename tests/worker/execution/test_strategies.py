@@ -1,5 +1,7 @@
 """How ranks are joined: as requested, or by what fits a GPU's memory; the reason is on record."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from builders import config
@@ -13,16 +15,17 @@ from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank import CompileEvidence
+from fp8bench.schema.rank import CompileEvidence, GraphEvidence
+from fp8bench.worker.execution import decide as decide_module
 from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
-from fp8bench.worker.execution.reference import whole_bytes
+from fp8bench.worker.execution.reference import missing_for_twin, whole_bytes
 from fp8bench.worker.execution.step import NO_MARKS
-from fp8bench.worker.memory import kept_bytes
+from fp8bench.worker.memory import Room, kept_bytes
 from fp8bench.workloads.vit import ViTMicro
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -159,6 +162,46 @@ def test_sharded_steps_without_room_for_one_layer_are_refused(monkeypatch):
     with pytest.raises(ModeUnavailable, match="the steps have nothing to be compared with") as refusal:
         decide(settings(), parts, choice, batches, gate(parts), lambda _stage: None)
     assert "--size" in refusal.value.remedy
+
+
+class TestOneRankWithoutRoomForAnotherModel:
+    @pytest.fixture
+    def parts(self, monkeypatch):
+        def missing(parts, *_):
+            return 5 * GIB if parts.workload.sizes()["depth"] == 2 else 0
+
+        monkeypatch.setattr(decide_module, "missing_for_twin", missing)
+        return some_parts(warm=1)
+
+    def test_its_steps_are_proved_with_fewer_layers_and_not_replayed(self, parts):
+        parts, batches = parts
+        replay = GraphEvidence(enabled=True, reason="auto")
+        found = decide(settings(), parts, replace(PLAIN, graph=replay), batches, gate(parts), lambda _stage: None)
+        assert (found.executed.layers, found.executed.of_layers) == (1, 2)
+        reason = "auto: 5.0 GiB are missing to prove the steps of the whole model"
+        assert (found.graph.enabled, found.graph.reason) == (False, reason)
+        assert found.warning == f"steps were not replayed: {reason}"
+
+    def test_a_replay_that_was_asked_for_is_refused(self, parts):
+        parts, batches = parts
+        choice = replace(PLAIN, graph=GraphEvidence(enabled=True, reason="requested"))
+        with pytest.raises(ModeUnavailable, match=r"a replay of all layers cannot be proved: 5\.0 GiB are missing"):
+            decide(settings(cuda_graphs="on"), parts, choice, batches, gate(parts), lambda _stage: None)
+
+
+def test_plain_steps_need_the_host_for_what_waits_there_and_for_copies(monkeypatch):
+    parts, _ = some_parts(warm=1)
+    weights = sum(weight.nbytes for weight in parts.plain.parameters())
+    monkeypatch.setattr(reference, "free_bytes", lambda _device: 0)
+
+    def missing(room, copies=0):
+        return missing_for_twin(parts, "adamw", copies, room)
+
+    assert missing(None) == missing(Room(3 * weights)) == 0, "weights and two moments"
+    assert missing(Room(3 * weights), copies=100) == missing(Room(3 * weights - 100)) == 100
+    monkeypatch.setattr(reference, "free_bytes", lambda _device: 5 * weights)
+    assert missing(Room(100), copies=100) == 0, "both models fit the GPU"
+    assert missing(Room(100), copies=300) == 200
 
 
 def test_a_model_without_a_plan_cannot_share_layers():
