@@ -8,7 +8,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.options import Form, Strict, choice, option, switch
+from fp8bench.cli.options import FORMATS, Strict, choice, option, switch
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind
@@ -55,7 +55,9 @@ def compare(
     shown: Shown = Shown(),
     kind: Annotated[str, choice("--kind", KINDS, "Kind of record: runs, or what these commands kept.")] = "run",
     strict: Strict = False,
-    form: Form = "table",
+    form: Annotated[
+        str, choice("--format", (*FORMATS, "answer"), "How to print; answer: JSON of the answer alone.")
+    ] = "table",
     results_dir: list[Path] = typer.Option(
         [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
     ),
@@ -65,6 +67,8 @@ def compare(
         if name not in (*compared.compare_options, "every") and setting not in (None, False, []):
             flag = flag_of(name)
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
+    if form == "answer" and kind != "run":
+        raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
     view = View(
         columns=parse_columns(shown.columns),
         wide=shown.wide,

@@ -103,6 +103,9 @@ def show(document: "Document", form: str, repeat: bool = True) -> None:
     repeat: whether warnings that plain text contains are also shown on standard error, as for a table that is written
     to a file.
     """
+    if form == "answer":
+        typer.echo(render.render(document._replace(data=document.answer), "json"))
+        return
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))

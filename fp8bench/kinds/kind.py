@@ -31,7 +31,7 @@ Unread = Callable[[Sequence[Broken]], None]
 
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
-    row. as_of: the day of the prices; None is today or, if all rows are published figures, the newest one's day. price:
+    row. as_of: the day of the prices; None is today. price:
     USD an hour by instance; overrides the price of any file. job: units of work that a row has to finish. view: which
     rows and columns are shown.
     """

@@ -179,11 +179,12 @@ class CsvLines(NamedTuple):
 
 class Document(NamedTuple):
     """A document. blocks: parts that belong together. data: for json, made of pydantic models and plain values, with
-    numbers that are not rounded. lines: None if the document has no csv.
+    numbers that are not rounded. answer: the same for what follows from them. lines: None if the document has no csv.
     """
 
     blocks: tuple[tuple[Part, ...], ...]
     data: Any = None
+    answer: Any = None
     lines: CsvLines | None = None
     figures: tuple[Figure, ...] = ()
 

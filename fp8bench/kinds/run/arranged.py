@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
+from fp8bench import registry
 from fp8bench.config.words import quoted
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, Value
@@ -59,6 +60,9 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     view, rows = options.view, list(comparison.rows)
     for condition in view.filter:
         rows = [row for row in rows if holds(condition, row)]
+    if not options.every and not any(condition.column == "mode" for condition in view.filter):
+        # Modes that are kept to show what the gate refuses.
+        rows = [row for row in rows if not _is_hidden(row)] or rows
     if not rows:
         words = " ".join(f"--filter {quoted(one.words)}" for one in view.filter)
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
@@ -68,6 +72,11 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         rows = [with_job(row, options.job) for row in rows]
     rows = with_front(rows)
     return comparison.model_copy(update={"rows": tuple(rows if view.sort is None else in_order(rows, view.sort))})
+
+
+def _is_hidden(row: Row) -> bool:
+    entry = registry.modes().get(row.mode)
+    return entry is not None and entry.hidden
 
 
 def grouped(comparison: Comparison, column: str) -> list[Comparison]:

@@ -1,5 +1,5 @@
-"""The comparison: records joined with prices, and each row compared with a reference row: its speed-up, its gain for a
-dollar, and whether that can be called better. Numbers only; `document` shows them.
+"""The comparison: records joined with prices, and each row compared with a reference of its own batch size: its
+speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `document` shows them.
 
 If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
 each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
@@ -7,21 +7,23 @@ and software may prevent a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.between import of_two_instances
+from fp8bench.kinds.run.answer import answer, same_batch
 from fp8bench.kinds.run.likeness import (
     Likeness,
     comparable,
     likeness,
+    of_one_work,
     other_work,
     unlike_joins,
     unlike_sizes,
     with_other_work,
 )
-from fp8bench.kinds.run.row import Between, Comparison, Row, to_row
-from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
+from fp8bench.kinds.run.row import Answer, Comparison, Row, to_row
+from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
@@ -62,26 +64,35 @@ def compare(
         if workload is None or _work_of(measurement) == workload
     ]
     latest = [measurement.latest for measurement in chosen]
-    day = pricing_day(latest, options)
+    day = options.as_of or options.today
     prices = {record.run_id: priced(record, used(record, catalog), catalog, options, day) for record in latest}
     found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
     rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
-    reference = _find_reference(rows, options.reference)
+    fitting = _references(rows, options.reference)
+    reference = _best(fitting)
     of = {record.run_id: record for record in latest}
     model = reference or next((row for row in rows if row.status == "ok"), None)
     unlike = other_work(rows, model, of)
-    rows = [with_other_work(row, model, unlike[row.run_id], options.allow_mismatch) for row in rows]
-    between = None
-    if reference is not None:
 
-        def like(row: Row) -> Likeness:
-            if unlike[row.run_id] and not options.allow_mismatch:
-                return Likeness(verdict=False)
-            return likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch)
+    def against(row: Row, other: Row) -> Row:
+        one, two = row.run_id, other.run_id
+        like = likeness(of[one], of[two], options.allow_mismatch)
+        return compared_with(row, other, found[one], found[two], like)
 
-        rows = [compared_with(row, reference, found[row.run_id], found[reference.run_id], like(row)) for row in rows]
-        alike = [row for row in rows if not unlike[row.run_id]]
-        between = _between(alike, reference, of, found, options.allow_mismatch)
+    references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
+    any_batch = reference if options.allow_mismatch or options.view.best_batch else None
+
+    def answered(those: Sequence[Row]) -> Answer:
+        return answer(of_one_work(those, reference, of), options.reference, options.instances, against)
+
+    rows = [
+        row
+        if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch)
+        else against(row, own)
+        if (own := _reference_of(row, references) or any_batch)
+        else row.model_copy(update={"marks": (*row.marks, _missing(reference, row))})
+        for row in (with_other_work(row, model, unlike[row.run_id], options.allow_mismatch) for row in rows)
+    ]
     warnings = (
         *_of_workloads(workload, others, options, latest),
         *_without_reference(reference, options.reference),
@@ -89,29 +100,33 @@ def compare(
     )
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
-        between=between,
+        answer=answered(rows),
+        published=_as_published(chosen, found, catalog, options, answered),
         warnings=warnings,
     )
 
 
-def _between(
-    rows: Sequence[Row],
-    reference: Row,
-    of: Mapping[str, Record],
+def _as_published(
+    chosen: Sequence[Measurement],
     found: Mapping[str, UnitTime | None],
-    allow_mismatch: bool,
-) -> Between | None:
-    """Return the comparison of two instances. rows: compared with the reference. of, found: by the run's id."""
-    pair = of_two_instances(rows, reference)
-    if pair is None or pair.like.gain_vs_reference is None:
+    catalog: Catalog,
+    options: CompareOptions,
+    answered: Callable[[Sequence[Row]], Answer],
+) -> tuple[date, Answer] | None:
+    """Return the answer of published figures at the prices of the day of the newest; None if a day was requested."""
+    records = [one.latest for one in chosen if one.latest.provenance is not None and one.latest.source == "published"]
+    days = [one.provenance.published_on for one in records if one.provenance and one.provenance.published_on]
+    if options.as_of is not None or not days:
         return None
-    one, other = pair.best.run_id, pair.against.run_id
-    best = compared_with(
-        pair.best, pair.against, found[one], found[other], likeness(of[one], of[other], allow_mismatch)
-    )
-    if best.gain_vs_reference is None:
-        return None
-    return Between(like=pair.like, reference=reference, best=best, against=pair.against)
+    day, ids = max(days), {record.run_id for record in records}
+    rows = [
+        to_row(
+            one, found[one.latest.run_id], priced(one.latest, used(one.latest, catalog), catalog, options, day), catalog
+        )
+        for one in chosen
+        if one.latest.run_id in ids
+    ]
+    return day, answered(rows)
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
@@ -139,25 +154,40 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
             )
 
 
-def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
-    """Return the best row that fits: a gain over a slow variant of the baseline would be misleading. Rows without
-    switches of Transformer Engine's layer come first, so that the others show what each switch gains.
-
-    Raises UsageError if the user named a row that does not exist.
-    """
+def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
+    """Return the rows that fit. Raises UsageError if the user named a row that does not exist."""
     fitting = [
         row
         for row in rows
         if row.status == "ok" and wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
     ]
-    if fitting:
-        has_prices = all(row.units_per_usd for row in fitting)
-        plain = [row for row in fitting if not row.te_switches]
-        return max(plain or fitting, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0)
-    if wanted.asked_for:
+    if not fitting and wanted.asked_for:
         there = ", ".join(sorted({row.label for row in rows if row.status == "ok"}))
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
-    return None
+    return fitting
+
+
+def _best(fitting: Sequence[Row]) -> Row | None:
+    """Return the best of some rows: a gain over a slow variant of the baseline would be misleading. Rows without
+    switches of Transformer Engine's layer come first, so that the others show what each switch gains.
+    """
+    has_prices = all(row.units_per_usd for row in fitting)
+    plain = [row for row in fitting if not row.te_switches]
+    return max(
+        plain or fitting,
+        key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0,
+        default=None,
+    )
+
+
+def _reference_of(row: Row, references: Sequence[Row]) -> Row | None:
+    """Return the best reference of the row's batch size, on the row's own machine if there is one."""
+    like = [one for one in references if same_batch(one, row)]
+    return _best([one for one in like if (one.instance, one.machine) == (row.instance, row.machine)] or like)
+
+
+def _missing(reference: Row, row: Row) -> str:
+    return f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
 
 
 def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:

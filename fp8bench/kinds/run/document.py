@@ -8,16 +8,13 @@ show.
 
 from collections.abc import Iterator, Sequence
 
-from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run import brief
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB
-from fp8bench.kinds.run.rivals import RULE, rivals
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
-from fp8bench.pricing.cost import break_even_usd_per_hour
-from fp8bench.records.select import in_micro_batches
 from fp8bench.report import document as doc
-from fp8bench.report.written import change, counted
+from fp8bench.report.written import counted
 from fp8bench.schema.record import PROOF_VERSION
 
 SHORT_MARK = 24
@@ -38,7 +35,12 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Note, notes(rows, view))]
     below += [*map(doc.Warned, warnings), *map(doc.Note, unseen(rows))]
-    return doc.Document(doc.blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=doc.CsvLines.of(Row, rows))
+    return doc.Document(
+        doc.blocks(*tables[:-1], [*tables[-1], *below]),
+        data=rows,
+        answer=[as_json(one) for one in comparisons],
+        lines=doc.CsvLines.of(Row, rows),
+    )
 
 
 def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc.Part]:
@@ -48,8 +50,7 @@ def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc
         *([doc.Heading(comparison.name)] if comparison.name else []),
         _table(rows, letters, view),
         *([doc.Note(f"Every measured row: {', '.join(common)}.")] if common else []),
-        *map(doc.Sentence, answers(rows)),
-        *map(doc.Sentence, across(comparison)),
+        *map(doc.Sentence, sentences(comparison)),
     ]
 
 
@@ -110,72 +111,6 @@ def _marks(row: Row, letters: doc.Letters) -> str:
     return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
 
 
-def answers(rows: Sequence[Row]) -> Iterator[str]:
-    """Say which row is cheapest and which fastest; nothing if there are fewer than two rows with a price."""
-    priced = [row for row in rows if row.units_per_usd and row.pareto is not None]
-    if len(priced) < 2:
-        return
-    cheapest = max(priced, key=lambda row: row.units_per_usd or 0.0)
-    fastest = max(priced, key=lambda row: row.throughput_per_s or 0.0)
-    of_job = "" if cheapest.job_units is None else f" for {cheapest.job_units:,.0f} {cheapest.unit}"
-    both = cheapest is fastest
-    yield f"Cheapest{' and fastest' if both else ''}{of_job}: {_told(cheapest)}{_beside(cheapest, priced)}."
-    if not both:
-        yield f"Fastest{of_job}: {_told(fastest)}{_as_cheap_at(fastest, cheapest)}."
-
-
-def across(comparison: Comparison) -> Iterator[str]:
-    """Compare two instances in like modes and at the best of each, if all of these rows are shown."""
-    between, shown = comparison.between, {row.run_id for row in comparison.rows}
-    if between is None or not {one.run_id for one in (between.like, between.best, between.against)} <= shown:
-        return
-    like, best, against = between.like, between.best, between.against
-    one, other = _at_batch(best), _at_batch(against)
-    mode, sizes = like.mode_label, (like.batch_size, between.reference.batch_size)
-    alike = f"{mode} on both" if sizes[0] == sizes[1] else f"{mode} (batch {sizes[0]} against {sizes[1]})"
-    yield (
-        f"What a dollar buys on {like.instance}, against {against.instance}: {_gain(like)} with {alike}; "
-        f"{_gain(best)} with the best of each, {f'{one} on both' if one == other else f'{one} against {other}'}."
-    )
-
-
-def _gain(row: Row) -> str:
-    doubt = ", inconclusive" if row.verdict == "inconclusive" else ""
-    return f"{change(row.gain_vs_reference, row.gain_ci_vs_reference)}{doubt}"
-
-
-def _at_batch(row: Row) -> str:
-    return f"{row.variant_label} (batch {row.batch_size})"
-
-
-def _as_cheap_at(row: Row, cheapest: Row) -> str:
-    """Say at which price the row would be as cheap as the cheapest."""
-    if not (row.throughput_per_s and cheapest.units_per_usd and row.usd_per_hour):
-        return ""
-    usd = break_even_usd_per_hour(row.throughput_per_s, cheapest.units_per_usd)
-    return f"; as cheap as the cheapest at {usd:,.2f} USD/h, where it costs {row.usd_per_hour:,.2f}"
-
-
-def _told(row: Row) -> str:
-    source = "" if row.source == "measured" else f", {row.source}"
-    assumed = ", what-if price" if row.price_source == WHAT_IF else ""
-    pieces = row.grad_accumulation or 1
-    divided = f", {in_micro_batches(pieces)}" if pieces > 1 else ""
-    where = f"{row.variant_label} on {row.instance} (batch {row.batch_size}{divided}{source}{assumed})"
-    if row.job_usd is None or row.job_hours is None:
-        return f"{where}, {COLUMNS['value'].cell(row)} {row.unit}/USD, {COLUMNS['throughput'].cell(row)} {row.unit}/s"
-    return f"{where}, {COLUMNS['usd'].cell(row)} USD in {COLUMNS['hours'].cell(row)} h"
-
-
-def _beside(cheapest: Row, priced: Sequence[Row]) -> str:
-    """Name the rows that may be as cheap."""
-    alike = [row.label for row in rivals(cheapest, priced)]
-    if not alike:
-        return ""
-    names = ", ".join(alike) if len(alike) <= OTHERS else f"{len(alike)} other rows"
-    return f" (not distinguished from {names}: {RULE})"
-
-
 def _machines(rows: Sequence[Row]) -> dict[str, set[str]]:
     """Return the known machines of each instance that has several."""
     found: dict[str, set[str]] = {}
@@ -204,12 +139,6 @@ def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
         yield (
             "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
             "interruption, and no minimum billing period."
-        )
-    sizes = sorted({row.batch_size for row in rows if row.status == "ok"})
-    if len(sizes) > 1 and not view.best_batch and view.group_by != "batch":
-        yield (
-            f"Batch sizes differ ({', '.join(map(str, sizes))}): --group-by batch compares at the same batch, "
-            "--best-batch each mode at its best."
         )
     yield from older_proofs(rows)
     if view.group_by != "machine" and (several := _machines(rows)):

@@ -25,6 +25,20 @@ def other_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record])
     return {row.run_id: unlike_work(of[row.run_id].fingerprint, expected) if row.status == "ok" else [] for row in rows}
 
 
+def of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]) -> list[Row]:
+    """Return the measured rows of one work, and the published ones of one: the model's or the first ok row's. What
+    did not run is of any work.
+    """
+    found = []
+    for published in (False, True):
+        group = [row for row in rows if (row.source == "published") == published]
+        ran = [row for row in group if row.status == "ok"]
+        there = [row for row in ran if model is not None and row.run_id == model.run_id]
+        unlike = other_work(group, next(iter([*there, *ran]), None), of)
+        found += [row for row in group if not unlike[row.run_id]]
+    return found
+
+
 def with_other_work(row: Row, model: Row | None, unlike: Sequence[str], allow_mismatch: bool) -> Row:
     """Return the row, with a mark if it is of other work. model, unlike: as in `other_work`."""
     if not unlike or model is None:

@@ -125,24 +125,71 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
-class Between(Frozen):
-    """Two instances compared. like: a row of the one, compared with the other's `reference` in the same mode. best: the
-    best row of the one, compared with `against`, the best row of the other.
+class Pair(Frozen):
+    """Two rows compared. row: with its gain, interval and verdict against `reference`."""
+
+    row: Row
+    reference: Row
+
+    @property
+    def by_value(self) -> bool:
+        """Whether they are compared by what a dollar buys, and not by speed."""
+        return self.row.gain_vs_reference is not None
+
+    @property
+    def gain(self) -> float:
+        """How much more the row gives than the reference, as a share."""
+        gain = self.row.gain_vs_reference
+        return (self.row.speedup_vs_reference or 1.0) - 1 if gain is None else gain
+
+    @property
+    def gain_ci(self) -> tuple[float, float] | None:
+        if self.by_value:
+            return self.row.gain_ci_vs_reference
+        speedup = self.row.speedup_ci_vs_reference
+        return None if speedup is None else (speedup[0] - 1, speedup[1] - 1)
+
+    @property
+    def decided(self) -> bool:
+        """Whether one is better. Published figures have no interval, and are taken as they are."""
+        return self.row.verdict != "inconclusive" and self.gain != 0
+
+
+class OfMode(Frozen):
+    """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
+    and machine. in_python: a row of the same mode and batch size whose steps are launched from Python, against the same
+    reference; None if there is none. needs_graph: whether the best row is replayed as a CUDA graph.
     """
 
-    like: Row
-    reference: Row
-    best: Row
-    against: Row
+    pair: Pair
+    needs_graph: bool = False
+    in_python: Pair | None = None
+
+
+class Answer(Frozen):
+    """What follows from the rows, whichever are shown. modes: of each instance. pairs: of two instances each, the
+    better one's best row against the other's, of the largest batch size that both have. opposite: of the same at other
+    sizes, those that say the opposite. at_best: the same, each at its best batch size, where both were given every size
+    that either was. best: the instance that wins every pair. missing: an instance and a larger batch size that only
+    another one was given.
+    """
+
+    modes: tuple[OfMode, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    opposite: tuple[Pair, ...] = ()
+    at_best: tuple[Pair, ...] = ()
+    best: str | None = None
+    missing: tuple[tuple[str, int], ...] = ()
 
 
 class Comparison(Frozen):
     """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.
-    between: None unless it says more than the rows do.
+    answer: from all rows, whichever are shown. published: that of published figures at the prices of their own day.
     """
 
     rows: tuple[Row, ...]
-    between: Between | None = None
+    answer: Answer = Answer()
+    published: tuple[date, Answer] | None = None
     warnings: tuple[str, ...] = ()
     name: str = ""
 

@@ -5,17 +5,15 @@ Money is spent on elapsed time, so a process's time is its elapsed time over its
 too, because a few slow steps change the mean and not the median, and a reader must know when the two differ.
 
 All rows of a table are priced on one day, so that an instance has one price in it and no gain compares prices of
-different years: today or, if all figures are published, the day of the newest.
+different years: today, unless another is requested.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property
 from statistics import fmean, median, pstdev
 
-from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
 from fp8bench.report.written import Interval
@@ -84,15 +82,6 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
     """Return the times of a unit; None if there are no samples, e.g. for a published figure."""
     processes = unit_steps(measurement.rounds)
     return UnitTime(processes) if processes else None
-
-
-def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
-    """Return the day on which every row of the table is priced. records: those that the table shows."""
-    if options.as_of is not None:
-        return options.as_of
-    days = [r.provenance.published_on if r.provenance else None for r in records if r.status == "ok"]
-    known = [day for day in days if day is not None]
-    return max(known) if known and len(known) == len(days) else options.today
 
 
 def used(record: Record, catalog: Catalog) -> Used:

@@ -7,9 +7,10 @@ from typing import Any
 from fp8bench import __version__
 from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.page import grounds
-from fp8bench.kinds.run.page.answer import answer, detail_of, name_of, unit_of
+from fp8bench.kinds.run.page.names import detail_of, name_of, unit_of
 from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said, times_and_costs
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.report.chart import Chart
@@ -35,8 +36,9 @@ def page(
     """
     shown = shown_rows(comparison, records)
     drawn = charts(shown, job or MILLION)
-    found = answer(comparison, bought, quicker(shown, job or MILLION))
     rows = comparison.rows
+    answer, *rest = (*sentences(comparison), *_nothing(rows)) or ("These rows cannot be compared with each other.",)
+    best = next((row for row in rows if row.status == "ok" and row.source == "measured" and row.units_per_usd), None)
     sections = [
         Section("value", "What a dollar buys", _some(drawn, "price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else _some(drawn, "speed")),
@@ -60,12 +62,50 @@ def page(
     ]
     return Page(
         title=_title(rows),
-        answer=found.sentence,
-        grounds=(*found.grounds, *_of_the_job(found.best, job)),
+        answer=answer,
+        grounds=(
+            *rest,
+            *quicker(shown, job or MILLION),
+            *_price(best, bought),
+            *_not_ranked(rows),
+            *_of_the_job(best, job),
+        ),
         warnings=comparison.warnings,
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
+
+
+def _nothing(rows: Sequence[Row]) -> list[str]:
+    """Say why there is no answer, below one if there is."""
+    ran = [row for row in rows if row.status == "ok"]
+    if not ran:
+        return ["No row is a valid measurement, so there is no answer."]
+    if all(row.emulated for row in ran):
+        return ["Nothing can be said of money or of fp8: every row is an emulation."]
+    if all(row.source != "measured" for row in ran):
+        return ["Nothing here was measured. Run `fp8bench run` on the instance before you choose it."]
+    if all(row.device == "cpu" for row in ran):
+        return ["Every row ran on a CPU, whose speed does not predict a GPU's."]
+    return [] if len(ran) > 1 else ["There is no other row to compare it with."]
+
+
+def _price(best: Row | None, bought: str) -> list[str]:
+    if best is None:
+        return ["No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."]
+    of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
+    how = f" {bought}" if bought else ""
+    day = best.run_id[:8]
+    measured = f"; measured on {day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdecimal() else ""
+    return [f"Price of {best.instance}: {best.usd_per_hour:,.2f} USD an hour{how}, {of}{measured}."]
+
+
+def _not_ranked(rows: Sequence[Row]) -> list[str]:
+    stopped = [row for row in rows if row.status != "ok"]
+    if not stopped:
+        return []
+    listed = ", ".join(f"{name_of(row)} ({row.outcome})" for row in stopped)
+    return [f"Without a rank, and listed below with the cause: {listed}."]
 
 
 def quicker(shown: Sequence[Shown], job: float) -> list[str]:

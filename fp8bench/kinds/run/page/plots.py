@@ -8,7 +8,7 @@ from typing import Any
 from fp8bench.kinds.run.explain.choice import profiled
 from fp8bench.kinds.run.explain.document import COLOURS
 from fp8bench.kinds.run.explain.steps import StepBreakdown, explain_steps
-from fp8bench.kinds.run.page.answer import detail_of, name_of, unit_of
+from fp8bench.kinds.run.page.names import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.pricing.cost import front as front_of

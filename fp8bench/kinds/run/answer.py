@@ -1,0 +1,170 @@
+"""What follows from the rows of a comparison: which mode pays on each instance, and which instance.
+
+A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows: nothing
+that an option leaves out of the table can turn it. Compared are rows of equal batch size (per GPU), measured ones with
+measured and published ones with published. A mode is compared on one machine, since machines of one type differ. Two
+instances are compared by modes that both were given, and an instance is the best if it wins every pair; in a circle
+none is. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
+
+from fp8bench.kinds.run.row import Answer, OfMode, Pair, Row
+from fp8bench.records.named import Reference
+
+Against = Callable[[Row, Row], Row]
+"""Compares a row with another one."""
+
+
+def same_batch(row: Row, other: Row) -> bool:
+    """Return whether two rows may be compared: of one batch size, and both measured or both not."""
+    return _tried(row) == _tried(other)
+
+
+def _tried(row: Row) -> tuple[int, bool]:
+    return row.batch_size, row.source == "published"
+
+
+def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
+    """Return the answer. rows: all that may be compared or did not run. reference: names the mode that gains are over;
+    instances: in the order of the question.
+    """
+    ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s]
+    of = {name: [row for row in ran if row.instance == name] for name in instances}
+    of = {name: found for name, found in of.items() if found}
+    pairs: list[Pair] = []
+    opposite: list[Pair] = []
+    at_best: list[Pair] = []
+    for one, other in combinations(of, 2):
+        by_batch = _by_batch(of[one], of[other], against)
+        pairs += by_batch[:1]
+        opposite += [pair for pair in by_batch[1:] if pair.decided and pair.row.instance != by_batch[0].row.instance]
+        at_best += _at_best(of[one], of[other], rows, against)
+    return Answer(
+        modes=tuple(_modes(of, reference, against)),
+        pairs=tuple(pairs),
+        opposite=tuple(opposite),
+        at_best=tuple(at_best),
+        best=next((name for name in of if len(of) > 1 and _wins(name, of, pairs)), None),
+        missing=tuple(_missing(of, rows)),
+    )
+
+
+def _worth(row: Row) -> tuple[float, float]:
+    """Return what rows are ranked by: units for a dollar, then speed."""
+    return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
+
+
+def _compared(rows: Sequence[Row], others: Sequence[Row], against: Against) -> Pair | None:
+    """Return the better of the best of both beside the other; None if the two cannot be compared."""
+    if not rows or not others:
+        return None
+    found = _pair(max(rows, key=_worth), max(others, key=_worth), against)
+    return found if found is None or found.gain >= 0 else _pair(found.reference, found.row, against)
+
+
+def _pair(row: Row, other: Row, against: Against) -> Pair | None:
+    judged = against(row, other)
+    return None if judged.speedup_vs_reference is None else Pair(row=judged, reference=other)
+
+
+def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
+    """Return the pairs at each size that both have of a mode, the largest first, measured before published."""
+    common = {(row.mode_label, _tried(row)) for row in one} & {(row.mode_label, _tried(row)) for row in other}
+    found = []
+    for key in sorted({tried for _, tried in common}, key=_largest_first):
+        of_one, of_other = (
+            [row for row in rows if _tried(row) == key and (row.mode_label, key) in common] for rows in (one, other)
+        )
+        found.append(_compared(of_one, of_other, against))
+    return [pair for pair in found if pair is not None]
+
+
+def _largest_first(tried: tuple[int, bool]) -> tuple[bool, int]:
+    return tried[1], -tried[0]
+
+
+def _at_best(one: Sequence[Row], other: Sequence[Row], rows: Sequence[Row], against: Against) -> Iterator[Pair]:
+    """Yield the pair of each instance at its best batch size, if both were given the same sizes and are best at two, or
+    one source published both.
+    """
+    if all(row.source == "published" for row in (*one, *other)):
+        alike = True
+    else:
+        given = [
+            {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
+            for name in (one[0].instance, other[0].instance)
+        ]
+        alike = given[0] == given[1]
+    pair = _compared(one, other, against) if alike else None
+    if pair is not None and pair.row.batch_size != pair.reference.batch_size:
+        yield pair
+
+
+def _wins(name: str, of: Iterable[str], pairs: Sequence[Pair]) -> bool:
+    return all(
+        any(pair.decided and (pair.row.instance, pair.reference.instance) == (name, other) for pair in pairs)
+        for other in of
+        if other != name
+    )
+
+
+def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
+    """Yield what the best mode of each instance gains: at the largest size that all instances can tell it of; of a
+    single instance, at each.
+    """
+    found = {name: _gains(rows, reference, against) for name, rows in of.items()}
+    for published in (False, True):
+        those = [{key: gain for key, gain in gains.items() if key[1] == published} for gains in found.values()]
+        those = [gains for gains in those if gains]
+        common = {key for gains in those for key in gains if all(key in other for other in those)}
+        for gains in those:
+            shown = sorted(common or gains, key=_largest_first)
+            yield from (gains[key] for key in (shown if len(those) == 1 else shown[:1]))
+
+
+def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[tuple[int, bool], OfMode]:
+    """Return what the best mode of one instance gains, by what was tried."""
+    found: dict[tuple[int, bool], OfMode] = {}
+    for key in {_tried(row) for row in rows}:
+        there = [row for row in rows if _tried(row) == key]
+        on_machines = [
+            _gain([row for row in there if row.machine == one], reference, against) for one in _machines(there)
+        ]
+        known = [gain for gain in on_machines if gain is not None]
+        if known:
+            found[key] = max(known, key=lambda gain: _worth(gain.pair.row))
+    return found
+
+
+def _machines(rows: Sequence[Row]) -> Iterable[str | None]:
+    return dict.fromkeys(row.machine for row in rows)
+
+
+def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode | None:
+    mine = [row for row in rows if reference.mode in (row.mode, row.mode_label)]
+    others = [row for row in rows if row not in mine]
+    if not mine or not others:
+        return None
+    base, best = max(mine, key=_worth), max(others, key=_worth)
+    pair = _pair(best, base, against)
+    if pair is None:
+        return None
+    replayed = best.execution is not None and "graphed" in best.execution
+    launched = [
+        row for row in others if row.mode_label == best.mode_label and row.execution not in (None, best.execution)
+    ]
+    launched = [row for row in launched if row.execution is not None and "graphed" not in row.execution]
+    slower = _pair(max(launched, key=_worth), base, against) if replayed and launched else None
+    return OfMode(pair=pair, needs_graph=replayed, in_python=slower)
+
+
+def _missing(of: dict[str, list[Row]], rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
+    """Yield each instance with a larger size than any it was given, that another one was measured at."""
+    given = {name: {row.batch_size for row in rows if row.instance == name and row.source == "measured"} for name in of}
+    known = {name: sizes for name, sizes in given.items() if sizes}
+    largest = max((row.batch_size for found in of.values() for row in found if row.source == "measured"), default=0)
+    for name, sizes in known.items():
+        if max(sizes) < largest:
+            yield name, largest
