@@ -184,9 +184,9 @@ class Document(NamedTuple):
 
     blocks: tuple[tuple[Part, ...], ...]
     data: Any = None
-    answer: Any = None
     lines: CsvLines | None = None
     figures: tuple[Figure, ...] = ()
+    answer: Any = None
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -19,9 +19,9 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared, instance, price
 
-from fp8bench.kinds.run.page.answer import answer
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
+from fp8bench.kinds.run.sentences import sentences
 from fp8bench.report.chart import Bars, Scatter
 from fp8bench.report.document import Table
 from fp8bench.report.page.page import render
@@ -50,35 +50,12 @@ def cells(table, heading):
     return next(column.cells for column in table.columns if column.heading == heading)
 
 
-def test_the_answer_names_mode_instance_and_gain_with_its_interval_price_and_day():
+def test_the_answer_is_that_of_the_table_with_price_and_day():
     shown, comparison = made(*BASELINE, *FP8)
-    best = comparison.rows[0]
-    said = " ".join(shown.grounds)
 
-    assert (
-        shown.answer == "te-fp8:delayed on p5 buys most: 460,800 images for a dollar, 25.0 % more than baseline-bf16."
-    )
-    low, high = (f"{end * 100:+.1f}" for end in best.gain_ci_vs_reference)
-    assert f"{low} to {high} % with 95 % confidence, better value" in said
-    assert f"50.00 USD an hour on demand, as of {NEW}; measured on 2026-05-01" in said
-    assert f"Up to {best.break_even_usd_per_hour:.2f} USD an hour it would still buy more" in said
-
-
-def test_a_best_row_that_is_the_reference_says_so():
-    shown, _ = made(*BASELINE, *rounds(0.12, 0.121, 0.119, 0.12, mode="te-bf16", minutes=10))
-
-    assert shown.answer == "baseline-bf16 on p5 buys most: 368,640 images for a dollar."
-    assert "none of them buys more" in shown.grounds[0]
-
-
-def test_an_inconclusive_gain_is_not_sold_as_one_and_rivals_are_named():
-    close = rounds(0.0995, 0.1005, 0.0985, 0.1010, mode="te-fp8", recipe="delayed", minutes=10)
-    shown, comparison = made(*BASELINE, *close)
-    said = " ".join(shown.grounds)
-
-    assert any(row.verdict == "inconclusive" for row in comparison.rows)
-    assert "inconclusive" in said or "Not distinguished from it" in said
-    assert "Not distinguished from it" in said
+    assert [shown.answer, *shown.grounds][: len(list(sentences(comparison)))] == list(sentences(comparison))
+    assert "te-fp8:delayed on p5 at batch 64: 25.0 % more images per USD" in shown.answer
+    assert f"50.00 USD an hour on demand, as of {NEW}; measured on 2026-05-01" in " ".join(shown.grounds)
 
 
 def test_a_quicker_row_that_costs_more_is_offered_with_both_prices():
@@ -96,7 +73,8 @@ def test_a_quicker_row_that_costs_more_is_offered_with_both_prices():
 def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="my-box"), prices=catalog())
 
-    assert shown.answer.startswith("baseline-bf16 on my-box is fastest, at 5,120 images a second; no price is known")
+    assert shown.answer == "There is no other row to compare it with."
+    assert "No price is known" in shown.grounds[-1]
     assert "--price" in shown.grounds[-1]
     assert [part.name for part in section(shown, "speed").parts] == ["speed"]
     assert section(shown, "value") is None
@@ -105,25 +83,26 @@ def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
 def test_a_cpus_speed_predicts_no_gpus():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="box", make=measured_on_cpu), prices=catalog())
 
-    assert any("a CPU, whose speed does not predict" in text for text in shown.grounds)
+    assert shown.answer == "Every row ran on a CPU, whose speed does not predict a GPU's."
 
 
 def test_published_figures_are_no_ground_for_a_purchase():
     shown, _ = made(published("p5"), published("p4d", step_time_s=0.41, minutes=-59))
 
-    assert shown.answer.startswith("Nothing here was measured. Of published figures,")
+    assert shown.answer.startswith("Which instance? p4d: ")
+    assert any(text.startswith("Nothing here was measured.") for text in shown.grounds)
     assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
     bars = section(shown, "value").parts[0]
     assert {bar.look for bar in bars.rows} == {"reported"}
     assert all("published" in item.detail for item in (bar.item for bar in bars.rows))
 
 
-def test_a_published_figure_above_the_best_measured_row_is_marked():
-    shown, comparison = made(published("p4d", step_time_s=0.05, minutes=-59), *BASELINE, allow_mismatch=True)
+def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer():
+    shown, comparison = made(published("p4d", step_time_s=0.05, minutes=-59), *BASELINE, *FP8)
 
     assert comparison.rows[0].source == "published"
-    assert shown.answer.startswith("baseline-bf16 on p5 buys most")
-    assert any("were not measured here stand above it" in text for text in shown.grounds)
+    assert shown.answer.startswith("Which mode? te-fp8:delayed on p5")
+    assert "p4d" not in " ".join((shown.answer, *shown.grounds))
 
 
 def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
@@ -137,7 +116,8 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
 
 
 def test_an_emulation_is_never_the_answer():
-    assert answer(compared(emulated())).best is None
+    shown, _ = made(emulated())
+    assert shown.answer == "Nothing can be said of money or of fp8: every row is an emulation."
 
 
 def test_the_table_is_the_table_of_compare():

@@ -119,41 +119,6 @@ def test_a_job_has_hours_and_usd_instead_of_steps():
     assert "training steps alone" in text
 
 
-def test_the_answer_is_a_sentence_with_what_may_be_as_cheap_and_at_which_price():
-    cheap = judged(pareto=True)
-    near = judged(instance="p4d", units_per_usd=661_000.0, units_per_usd_ci=(650e3, 670e3), pareto=False)
-    fast = judged(
-        instance="dear",
-        units_per_usd=300e3,
-        units_per_usd_ci=None,
-        throughput_per_s=7340.0,
-        usd_per_hour=88.08,
-        pareto=True,
-    )
-    text = shown(cheap, near, fast)
-
-    assert (
-        "Cheapest: te-fp8:delayed/compiled on p5 (batch 64), 662,458 images/USD, 734 images/s "
-        "(not distinguished from p4d:te-fp8:delayed/compiled: intervals must be 1 % apart on one machine, and 4 % on "
-        "different ones)." in text
-    )
-    assert "Fastest: te-fp8:delayed/compiled on dear (batch 64), 300,000 images/USD, 7,340 images/s;" in text
-    assert "as cheap as the cheapest at 39.89 USD/h, where it costs 88.08." in text
-
-
-def test_the_answer_says_what_its_price_is():
-    assumed = judged(
-        instance="p4d", price_source="what-if", source="published", units_per_usd=7e5, throughput_per_s=1e4, pareto=True
-    )
-    text = shown(judged(pareto=False), assumed)
-    assert "Cheapest and fastest: te-fp8:delayed/compiled on p4d (batch 64, published, what-if price)" in text
-
-
-def test_nothing_to_choose_between_has_no_such_sentence():
-    assert "Cheapest" not in shown(judged(pareto=True))
-    assert "Cheapest" not in shown(row(), row())
-
-
 def test_named_columns_stand_in_the_order_named():
     text = shown(judged(peak_memory_bytes=2**33), view=View(columns=("memory", "mode", "pareto", "notes")))
 
@@ -181,6 +146,5 @@ def test_rows_that_differ_in_micro_batches_have_a_column_of_them():
     divided = judged(grad_accumulation=4, units_per_usd=7e5, throughput_per_s=1e4, pareto=True)
     text = shown(judged(grad_accumulation=1, pareto=False), divided, row(mode="te-bf16", source="published"))
     assert re.search(r"mode +micro-batches +step", text)
-    assert "Cheapest and fastest: te-fp8:delayed/compiled on p5 (batch 64, 4 micro-batches)" in text
     assert "micro-batches" not in shown(row(grad_accumulation=1), judged(grad_accumulation=1))
     assert shown(row(grad_accumulation=4), view=View(columns=("mode", "micro-batches"))).splitlines()[2].endswith(" 4")

@@ -4,6 +4,7 @@ import pytest
 from builders import fingerprint, invalid, measured, measured_on_cpu, unsupported
 from report.comparing import compared, row_of
 
+from fp8bench.kinds.view import View
 from fp8bench.schema.errors import UsageError
 
 
@@ -40,16 +41,22 @@ def test_unlike_work_is_shown_marked_when_that_is_allowed():
     assert row_of(comparison, like).marks == ("one process",)
 
 
-@pytest.mark.parametrize(
-    ("settings", "mark"),
-    [({"batch_size": 256}, "batch 256, reference 64"), ({"world_size": 16, "nodes": 2}, "16 GPUs, reference 8")],
-    ids=["batch", "GPUs"],
-)
-def test_unlike_batch_and_gpu_count_are_compared_and_marked(settings, mark):
-    comparison = compared(measured("p5"), other := measured("p5", "te-bf16", settings=settings))
+def test_an_unlike_gpu_count_is_compared_and_marked():
+    comparison = compared(measured("p5"), other := measured("p5", "te-bf16", settings={"world_size": 16, "nodes": 2}))
 
-    assert row_of(comparison, other).marks == ("one process", mark)
+    assert row_of(comparison, other).marks == ("one process", "16 GPUs, reference 8")
     assert row_of(comparison, other).gain_vs_reference is not None
+
+
+def test_an_unlike_batch_is_compared_only_where_that_is_asked_for():
+    records = measured("p5"), measured("p5", "te-bf16", settings={"batch_size": 256})
+    row = row_of(compared(*records), records[1])
+    assert row.marks == ("one process", "p5 has no baseline-bf16 of batch 256 to compare it with")
+    assert row.gain_vs_reference is row.speedup_vs_reference is row.verdict is None
+    for asked in ({"allow_mismatch": True}, {"view": View(best_batch=True)}):
+        row = row_of(compared(*records, **asked), records[1])
+        assert row.marks == ("one process", "batch 256, reference 64")
+        assert row.gain_vs_reference is not None
 
 
 def of_large_images(instance="p5", **changes):
@@ -73,12 +80,13 @@ def test_an_instance_without_the_workload_is_named():
     assert any("p4d has no record of it" in text or "h100-1x has no record" in text for text in comparison.warnings)
 
 
-def test_two_batches_of_one_mode_are_two_rows_and_the_other_one_is_marked():
+def test_two_batches_of_one_mode_are_two_rows_and_each_a_reference():
     small, large = measured("p5"), measured("p5", settings={"batch_size": 256}, step_time_s=0.5, minutes=1)
     comparison = compared(small, large)
 
     assert [row.batch_size for row in comparison.rows] == [64, 256]
-    assert row_of(comparison, large).marks == ("one process", "batch 256, reference 64")
+    assert [row.is_reference for row in comparison.rows] == [True, True]
+    assert row_of(comparison, large).marks == ("one process",)
 
 
 def test_cpu_processes_are_not_called_gpus():

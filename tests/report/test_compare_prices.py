@@ -7,7 +7,6 @@ from builders import (
     environment,
     measured,
     published,
-    unsupported,
 )
 from report.comparing import CATALOG, NEW, OLD, TODAY, catalog, compared, instance, price, row_of
 
@@ -16,7 +15,6 @@ from fp8bench.kinds.run.compare import compare
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 
 
@@ -44,10 +42,17 @@ def test_an_external_figure_takes_the_price_of_today():
     assert (row.source, row.usd_per_hour) == ("external", 50.0)
 
 
-def test_a_published_row_takes_the_price_of_its_publication_day():
-    row = row_of(compared(record := published("p5", published_on=date(2023, 11, 15))), record)
+def test_a_published_row_takes_todays_price_and_repeats_its_answer_at_that_of_its_day():
+    figures = published("p4d", step_time_s=0.4), published("p5", step_time_s=0.1)
+    comparison = compared(*figures)
 
-    assert (row.usd_per_hour, row.price_as_of) == (100.0, OLD)
+    assert [row_of(comparison, one).usd_per_hour for one in figures] == [20.0, 50.0]
+    assert comparison.answer.pairs[0].gain == pytest.approx(4 * 20 / 50 - 1)
+    day, then = comparison.published
+    assert day == date(2023, 11, 15)
+    assert then.pairs[0].gain == pytest.approx(4 * 30 / 100 - 1)
+    assert compared(*figures, as_of=TODAY).published is None
+    assert compared(measured("p4d"), measured("p5")).published is None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +75,7 @@ def test_without_a_price_every_figure_in_dollars_is_null_and_the_speed_up_stays(
 
 
 def test_an_undated_price_is_marked_and_holds_today_only():
-    today, then = compared(own := measured("undated")), compared(figure := published("undated"))
+    today, then = compared(own := measured("undated")), compared(figure := published("undated"), as_of=OLD)
 
     assert (row_of(today, own).usd_per_hour, row_of(today, own).price_as_of) == (40.0, None)
     assert "undated price" in row_of(today, own).marks
@@ -114,30 +119,16 @@ def test_a_region_that_no_price_is_of_is_refused_with_those_there_are():
 class TestOneDay:
     """Rows of one table are priced on one day, so that an instance has one price in it."""
 
-    def test_a_figure_of_no_day_beside_a_published_one_puts_both_on_today(self):
-        old, new = published("p5", step_time_s=0.2), published("p5", "te-fp8", published_on=None, step_time_s=0.1)
-        comparison = compared(old, new)
-
-        assert [row.usd_per_hour for row in comparison.rows] == [50.0, 50.0]
-        assert row_of(comparison, new).gain_vs_reference == pytest.approx(1.0)
-
     def test_measured_rows_put_the_published_ones_of_other_instances_on_today(self):
         own, figure = measured("p4d"), published("p5")
         comparison = compared(own, figure, allow_mismatch=True)
 
         assert (row_of(comparison, own).usd_per_hour, row_of(comparison, figure).usd_per_hour) == (20.0, 50.0)
 
-    def test_published_figures_of_two_days_are_priced_on_the_later_one(self):
-        old = published("p5", published_on=date(2023, 11, 15))
+    def test_published_figures_of_two_days_are_repeated_at_the_later_one(self):
+        old = published("p5", published_on=date(2022, 11, 15))
         new = published("p5", "te-fp8", published_on=date(2026, 6, 15))
-        comparison = compared(old, new)
-
-        assert [row.usd_per_hour for row in comparison.rows] == [50.0, 50.0]
-
-    def test_what_did_not_run_puts_nothing_on_another_day(self):
-        comparison = compared(figure := published("p5"), unsupported("p5"))
-
-        assert row_of(comparison, figure).usd_per_hour == 100.0
+        assert compared(old, new).published[0] == date(2026, 6, 15)
 
 
 def test_the_price_is_paid_once_a_node():
@@ -182,17 +173,24 @@ def test_a_price_without_a_date_gives_no_warning_about_dates():
     assert compared(measured("p5"), measured("undated")).warnings == ()
 
 
-def test_the_published_pair_that_travels_with_the_program_gives_the_figures_of_the_article(tmp_path):
-    bf16 = Filter(mode="baseline-bf16", batch_size=64)
-    asked = CompareOptions(("p4d", "p5"), date(2026, 11, 21), parse_reference(None, ["p4d", "p5"]), wanted=bf16)
-    records = [kept.record for kept in results.read(tmp_path / "results", ["p4d", "p5"])]
+@pytest.mark.parametrize(
+    ("as_of", "like", "best"), [(date(2023, 11, 15), "-31.3", "+2.0"), (None, "-17.8", "+22.1")], ids=["then", "today"]
+)
+def test_the_published_pair_that_travels_with_the_program_gives_the_figures_of_the_article(as_of, like, best, tmp_path):
+    names = ("p4d", "p5")
+    asked = CompareOptions(names, date(2026, 11, 21), parse_reference(None, list(names)), as_of=as_of)
+    records = [kept.record for kept in results.read(tmp_path / "results", names)]
     comparison = compare(records, load(), asked)
-    first, second = comparison.rows
+    (pair,), (at_best,) = comparison.answer.pairs, comparison.answer.at_best
 
-    assert (first.instance, first.usd_per_hour, round(first.units_per_usd or 0)) == ("p4d", 32.77, 137_187)
-    assert (second.instance, second.usd_per_hour, round(second.units_per_usd or 0)) == ("p5", 98.32, 94_206)
-    assert f"{(second.gain_vs_reference or 0) * 100:.1f} %" == "-31.3 %"
+    assert (pair.row.instance, pair.row.mode, pair.row.batch_size) == ("p4d", "baseline-bf16", 64)
+    assert f"{(1 / (1 + pair.gain) - 1) * 100:+.1f}" == like
+    assert (at_best.row.instance, at_best.row.mode, at_best.reference.mode) == ("p5", "te-fp8", "te-bf16")
+    assert f"{at_best.gain * 100:+.1f}" == best
     assert comparison.warnings == ()
+    if as_of is None:
+        day, then = comparison.published
+        assert (day, f"{then.at_best[0].gain * 100:+.1f}") == (date(2023, 11, 15), "+2.0")
 
 
 def _with_own_price(as_of):

@@ -167,7 +167,7 @@ class TestVerdict:
     def test_units_a_step_are_no_part_of_the_speed_up(self):
         """Twice the batch in twice the time is as fast."""
         large = rounds(0.2, 0.202, 0.198, mode="te-bf16", settings={"batch_size": 128}, minutes=0.5)
-        row = row_of(compared(*rounds(0.1, 0.101, 0.099), *large), large[-1])
+        row = row_of(compared(*rounds(0.1, 0.101, 0.099), *large, allow_mismatch=True), large[-1])
 
         assert row.speedup_vs_reference == pytest.approx(1.0)
         assert row.verdict == "inconclusive"

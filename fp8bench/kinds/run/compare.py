@@ -294,6 +294,7 @@ def compared_with(
     update: dict[str, object] = {
         "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference), *unlike_joins(row, reference)),
         "is_reference": is_reference,
+        "reference_run_id": reference.run_id,
     }
     if not (like.verdict and comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
         return row.model_copy(update=update)

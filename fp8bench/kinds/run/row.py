@@ -30,16 +30,17 @@ class Row(Labelled, Frozen):
     elapsed time over steps, median_step_time_s the mean of the processes' medians, slow_steps the number of steps that
     took more than 1.2 times their process's median. spread_between_processes is the relative standard deviation of the
     processes' own step times, spread_within_process the relative standard error of one process's. unseen_share: a state
-    that fewer processes than this have may be unseen. verdict_on: what the verdict is about. pareto: whether no row
-    that is shown trains faster without costing more for a unit, nor costs less without training slower; null without a
-    price. job_hours, job_usd: to train on job_units. warnings: of the complete table. compile: whether torch.compile
-    compiled anything. execution: how the steps were executed, in a word. joined: how ranks were joined, and what else
-    in a step differs from the plain one. te_switches: options of Transformer Engine's layer. grad_accumulation:
-    micro-batches a step; null for a figure from elsewhere. cause: of a row that is not ok. run_id: the latest round's.
-    machine: the id of its MachineIdentity. machine_label: the name given to it. software: what `schema.machine` derives
-    from its environment. price_share_of: the instance of whose price usd_per_hour is a share. price_share: that share.
-    Both are null if the price of the row's complete own instance is paid. proof_version: by which rules its rounds were
-    proved, the oldest; null for a figure that was not measured.
+    that fewer processes than this have may be unseen. verdict_on: what the verdict is about. reference_run_id: of the
+    row that this one is compared with. pareto: whether no row that is shown trains faster without costing more for a
+    unit, nor costs less without training slower; null without a price. job_hours, job_usd: to train on job_units.
+    warnings: of the complete table. compile: whether torch.compile compiled anything. execution: how the steps were
+    executed, in a word. joined: how ranks were joined, and what else in a step differs from the plain one. te_switches:
+    options of Transformer Engine's layer. grad_accumulation: micro-batches a step; null for a figure from elsewhere.
+    cause: of a row that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity. machine_label:
+    the name given to it. software: what `schema.machine` derives from its environment. price_share_of: the instance of
+    whose price usd_per_hour is a share. price_share: that share. Both are null if the price of the row's complete own
+    instance is paid. proof_version: by which rules its rounds were proved, the oldest; null for a figure that was not
+    measured.
     """
 
     instance: str
@@ -103,6 +104,7 @@ class Row(Labelled, Frozen):
     host_lead_share: float | None = None
     data_wait_share: float | None = None
     is_reference: bool = False
+    reference_run_id: str | None = None
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     run_id: str

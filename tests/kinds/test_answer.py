@@ -1,0 +1,192 @@
+"""The answer: which mode, which instance, by rows of equal batch size; and that no other row can turn it."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from builders import environment, evidence, published, replayed, rounds, unsupported
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report.comparing import compared
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.sentences import as_json, sentences
+from fp8bench.pricing.catalog import load
+from fp8bench.records import results
+from fp8bench.records.named import parse_reference
+
+ROOT = Path(__file__).parents[2]
+A100 = environment("NVIDIA A100-SXM4-40GB")
+GRAPHED = evidence(recipe="delayed", fp8=True, graph=replayed())
+
+
+def on(instance, step_time_s, mode="baseline-bf16", batch=64, minutes=0, **changes):
+    """Three rounds of a mode, whose processes differ by a quarter of a percent."""
+    times = (step_time_s, step_time_s * 1.0025, step_time_s * 0.9975)
+    return rounds(*times, instance=instance, mode=mode, minutes=minutes, settings={"batch_size": batch}, **changes)
+
+
+P4D = [*on("p4d", 0.40, environment=A100), *on("p4d", 0.36, "te-bf16", minutes=10, environment=A100)]
+P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe="delayed")]
+
+
+class TestWhichMode:
+    def test_each_instance_is_answered_by_itself(self):
+        first, second = compared(*P4D, *P5).answer.modes
+        assert (first.pair.row.instance, first.pair.row.mode) == ("p4d", "te-bf16")
+        assert first.pair.gain == pytest.approx(0.40 / 0.36 - 1)
+        assert (second.pair.row.instance, second.pair.reference.instance) == ("p5", "p5")
+        assert second.pair.gain == pytest.approx(0.10 / 0.08 - 1)
+
+    def test_a_single_instance_is_answered_at_each_batch(self):
+        large = [*on("p5", 0.36, batch=256, minutes=40), *on("p5", 0.26, "te-fp8", 256, 50, recipe="delayed")]
+        found = compared(*P5, *large).answer.modes
+        assert [(one.pair.row.batch_size, round(one.pair.gain, 3)) for one in found] == [(256, 0.385), (64, 0.25)]
+
+    def test_several_are_answered_at_the_batch_that_all_have(self):
+        large = [*on("p5", 0.36, batch=256, minutes=40), *on("p5", 0.26, "te-fp8", 256, 50, recipe="delayed")]
+        assert {one.pair.row.batch_size for one in compared(*P4D, *P5, *large).answer.modes} == {64}
+
+    def test_a_mode_that_is_worse_is_not_recommended(self):
+        said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.2, "te-fp8", minutes=10, recipe="delayed"))))
+        assert said.startswith("Which mode? baseline-bf16 on p5 at batch 64; te-fp8:delayed there: 50.0 % fewer images")
+
+    def test_what_is_not_decided_says_so(self):
+        said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.0999, "te-fp8", minutes=10, recipe="delayed"))))
+        assert "te-fp8:delayed there: not told apart, +0.1 % (" in said
+
+    def test_a_gain_that_needs_a_graph_says_what_is_left_without(self):
+        replayed = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED))
+        _, condition = sentences(replayed)
+        assert condition.endswith("launched from Python: not measured (fp8bench run --cuda-graphs off).")
+        slow = on("p5", 0.15, "te-fp8", minutes=20, recipe="delayed")
+        both = compared(
+            *on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED), *slow
+        )
+        _, condition = sentences(both)
+        assert "launched from Python: 33.3 % fewer images per USD" in condition
+
+
+class TestWhichInstance:
+    def test_it_is_factored_into_speed_and_price(self):
+        (pair,) = compared(*P4D, *P5).answer.pairs
+        assert (pair.row.instance, pair.row.mode, pair.reference.mode) == ("p5", "baseline-bf16", "baseline-bf16")
+        assert pair.gain == pytest.approx(0.40 / 0.10 * 20 / 50 - 1)
+        said = next(one for one in sentences(compared(*P4D, *P5)) if one.startswith("Which instance?"))
+        assert "p5: 60.0 % more images per USD" in said
+        assert (
+            "(p4d against it: -37.5 %; 4.00x its speed at 2.50x its price), while p4d costs more than 0.25 times"
+            in said
+        )
+
+    def test_modes_that_one_was_not_given_are_no_part_of_it(self):
+        (pair,) = compared(*P4D, *P5).answer.pairs
+        assert pair.row.mode_label == pair.reference.mode_label == "baseline-bf16"
+
+    def test_the_largest_common_batch_decides_and_another_that_says_the_opposite_is_named(self):
+        large = [*on("p4d", 1.0, batch=256, minutes=40, environment=A100), *on("p5", 0.9, batch=256, minutes=50)]
+        found = compared(*on("p4d", 0.4, environment=A100), *on("p5", 0.10, minutes=20), *large)
+        assert [(one.row.instance, one.row.batch_size) for one in found.answer.pairs] == [("p4d", 256)]
+        assert [(one.row.instance, one.row.batch_size) for one in found.answer.opposite] == [("p5", 64)]
+        assert "; at batch 64 p5: 60.0 % more" in " ".join(sentences(found))
+
+    def test_the_best_wins_every_pair_and_in_a_circle_there_is_none(self):
+        undated = on("undated", 0.3, minutes=40)
+        assert compared(*P4D, *P5, *undated).answer.best == "p5"
+        circle = [
+            *on("p4d", 0.40, batch=64),
+            *on("p5", 0.10, batch=64, minutes=10),
+            *on("p5", 0.40, batch=128, minutes=20),
+            *on("undated", 0.40, batch=128, minutes=30),
+            *on("undated", 0.40, batch=32, minutes=40),
+            *on("p4d", 0.40, batch=32, minutes=50),
+        ]
+        found = compared(*circle).answer
+        assert [(one.row.instance, one.reference.instance) for one in found.pairs] == [
+            ("p5", "p4d"),
+            ("p4d", "undated"),
+            ("undated", "p5"),
+        ]
+        assert found.best is None
+        assert "None wins against each of the others." in " ".join(sentences(compared(*circle)))
+
+    def test_a_batch_that_one_was_not_given_is_named_unless_it_did_not_fit(self):
+        large = on("p5", 0.24, batch=256, minutes=40)
+        assert compared(*P4D, *P5, *large).answer.missing == (("p4d", 256),)
+        said = list(sentences(compared(*P4D, *P5, *large)))[-1]
+        assert said == "What could change it: p4d at batch 256 (fp8bench run --batch-size 256 there)."
+        full = {"status": "failed", "reason": "no memory", "cause": "oom"}
+        oom = unsupported("p4d", "baseline-bf16", None, settings={"batch_size": 256}, minutes=60, **full)
+        tried = compared(*P4D, *P5, *large, oom).answer
+        assert tried.missing == ()
+        (best,) = tried.at_best
+        assert (best.row.instance, best.row.batch_size, best.reference.batch_size) == ("p5", 256, 64)
+
+    def test_published_and_measured_figures_are_answered_apart(self):
+        figures = published("p4d", "te-bf16", step_time_s=0.4), published("p5", "te-bf16", step_time_s=0.2, minutes=-30)
+        found = compared(*figures, *on("undated", 0.1), *on("my-box", 0.2, minutes=20)).answer
+        assert {(one.row.source, one.reference.source) for one in found.pairs} == {
+            ("published", "published"),
+            ("measured", "measured"),
+        }
+
+
+def committed():
+    """Every committed record, and their instances."""
+    names = sorted(path.name for path in (ROOT / "results").iterdir() if path.name != "published")
+    found = results.read([ROOT / "results"], (*names, "p4d", "p5"))
+    return results.read_on_demand(found, lambda _broken: None, lambda records, whole: [whole(one) for one in records])
+
+
+RECORDS = committed()
+NAMES = tuple(dict.fromkeys(record.instance for record in RECORDS))
+ROWS = tuple(
+    {
+        tuple(row.run_ids): row
+        for name in NAMES
+        for row in compare(
+            [one for one in RECORDS if one.instance == name],
+            load(),
+            CompareOptions((name,), date(2026, 11, 24), parse_reference(None, [name]), allow_mismatch=True),
+        ).rows
+    }.values()
+)
+
+
+def verdicts(chosen):
+    """Every verdict between two rows that a comparison of these rows gives, by their ids."""
+    ids = {run_id for row in chosen for run_id in row.run_ids}
+    records = [record for record in RECORDS if record.run_id in ids]
+    names = tuple(dict.fromkeys(record.instance for record in records))
+    found = compare(records, load(), CompareOptions(names, date(2026, 11, 24), parse_reference(None, list(names))))
+    answer = found.answer
+    pairs = [*(one.pair for one in answer.modes), *answer.pairs, *answer.opposite, *answer.at_best]
+    compared_rows = [*found.rows, *(pair.row for pair in pairs)]
+    return {
+        (row.run_id, row.reference_run_id): (row.verdict, row.gain_vs_reference, row.speedup_vs_reference)
+        for row in compared_rows
+        if row.reference_run_id is not None and row.speedup_vs_reference is not None
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_verdict_depends_on_its_two_rows_alone(data):
+    one = data.draw(st.sets(st.sampled_from(range(len(ROWS))), min_size=2))
+    other = data.draw(st.sets(st.sampled_from(range(len(ROWS))), min_size=2))
+    first, second = (verdicts([ROWS[place] for place in sorted(places)]) for places in (one, one | other))
+    for pair in first.keys() & second.keys():
+        assert first[pair][0] == second[pair][0]
+        for one_value, other_value in zip(first[pair][1:], second[pair][1:], strict=True):
+            assert one_value is other_value is None or one_value == pytest.approx(other_value, rel=1e-12)
+
+
+def test_its_numbers_are_those_of_its_sentences():
+    found = compared(*P4D, *P5)
+    told = as_json(found)
+    assert told["sentences"] == list(sentences(found))
+    (pair,) = told["which_instance"]
+    assert (pair["instance"], pair["against"]["instance"], pair["gain_on"]) == ("p5", "p4d", "units_per_usd")
+    assert pair["gain"] == pytest.approx(0.6)
+    assert (pair["speedup"], pair["price_ratio"]) == (pytest.approx(4.0), 2.5)
