@@ -14,12 +14,12 @@ def test_an_imported_figure_is_written_and_compared_marked_as_external(fp8bench_
     written = fp8bench_in(*IMPORT, "--mode", "te-fp8:delayed", "--source", "a talk", "--compile")
     path = tmp_path / written.stdout.strip()
     compared = fp8bench_in("compare", "p5", "--batch-size", "64", "--columns", "mode,throughput,notes")
-    (line,) = [line for line in compared.stdout.splitlines() if "te-fp8:delayed" in line]
+    (line,) = [line for line in compared.stdout.splitlines() if line.startswith("te-fp8:delayed")]
 
     assert (written.code, written.stderr, compared.code) == (0, "", 0)
     assert path.parent == tmp_path / "results" / "p5"
     assert json.loads(path.read_text())["provenance"]["citation"] == "a talk"
-    assert line.endswith("external")
+    assert line.endswith("external Pareto")
     assert "2,560" in line
 
 

@@ -39,7 +39,7 @@ def rows(outcome):
     return {(row["machine_label"], row["mode"]): row for row in found}
 
 
-def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_unjudged(fp8bench_in, tmp_path):
+def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_judged_by_their_own(fp8bench_in, tmp_path):
     kept("vendor-a", tmp_path, 3.0, minutes=0)
     before = rows(fp8bench_in("compare", KEY, "--format", "json"))
     kept("vendor-b", tmp_path / "b", 1.0, minutes=600)
@@ -52,8 +52,8 @@ def test_records_that_were_copied_stand_beside_the_first_ones_unpriced_and_unjud
         assert {**after[place], "marks": None, "is_reference": None} == {**row, "marks": None, "is_reference": None}
         assert after[place]["rounds"] == 3
     theirs = after["vendor-b", "te-fp8"]
-    assert (theirs["usd_per_hour"], theirs["verdict"], theirs["speedup_vs_reference"]) == (None, None, None)
-    assert any("machine" in mark and "vendor-a" in mark for mark in theirs["marks"])
+    assert (theirs["usd_per_hour"], theirs["verdict"]) == (None, "faster")
+    assert theirs["reference_run_id"] == after["vendor-b", "baseline-bf16"]["run_id"]
 
 
 def test_a_price_list_that_was_copied_too_is_not_taken_for_ones_own(fp8bench_in, tmp_path):
@@ -66,14 +66,19 @@ def test_a_price_list_that_was_copied_too_is_not_taken_for_ones_own(fp8bench_in,
     assert any("price of another machine" in mark for mark in found["vendor-a", "te-fp8"]["marks"])
 
 
-def test_with_allow_mismatch_they_are_judged_and_marked(fp8bench_in, tmp_path):
+def test_of_a_machine_without_a_reference_rows_are_judged_and_marked_with_allow_mismatch_alone(fp8bench_in, tmp_path):
     kept("vendor-a", tmp_path, 3.0, minutes=0)
     kept("vendor-b", tmp_path, 1.0, minutes=600)
-    outcome = fp8bench_in("compare", KEY, "--allow-mismatch", "--format", "json")
-
-    judged = [row for row in json.loads(outcome.stdout) if not row["is_reference"]]
-    assert all(row["speedup_vs_reference"] for row in judged)
-    assert any("unlike the reference in machine" in mark for row in judged for mark in row["marks"])
+    for path in (tmp_path / "results" / KEY).glob("*baseline-bf16*vendor-b.json"):
+        path.unlink()
+    alone, forced = (
+        rows(fp8bench_in("compare", KEY, *asked, "--format", "json"))["vendor-b", "te-fp8"]
+        for asked in ((), ("--allow-mismatch",))
+    )
+    assert (alone["verdict"], alone["speedup_vs_reference"]) == (None, None)
+    assert any("machine" in mark and "vendor-a" in mark for mark in alone["marks"])
+    assert forced["speedup_vs_reference"]
+    assert any("unlike the reference in machine" in mark for mark in forced["marks"])
 
 
 @pytest.mark.thorough

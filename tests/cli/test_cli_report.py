@@ -21,7 +21,7 @@ def test_the_page_of_all_that_was_measured_is_one_file(fp8bench_in, tmp_path):
 
     assert (outcome.code, outcome.stdout) == (0, "")
     assert outcome.stderr == "fp8bench: written as report.html\n"
-    assert "te-fp8:delayed on p5 buys most" in text
+    assert "Which mode? te-fp8:delayed on p5" in text
     assert not re.findall(r"(?:src|href)=.(?!#)", text)
     assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
 
@@ -133,7 +133,7 @@ def test_a_published_figure_beside_an_invalid_mode_is_no_answer(fp8bench_in, tmp
 
     assert fp8bench_in("report").code == 0
     text = (tmp_path / "report.html").read_text()
-    assert "Nothing here was measured. Of published figures, p5 te-fp8:delayed stands first" in text
+    assert "Nothing here was measured." in text
     assert "p5 torchao-float8:tensorwise (invalid)" in text
 
 
@@ -141,7 +141,7 @@ def test_an_instance_without_a_price_is_reported_by_speed(fp8bench_in, tmp_path)
     keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
 
     assert fp8bench_in("report").code == 0
-    assert "no price is known" in (tmp_path / "report.html").read_text()
+    assert "No price is known" in (tmp_path / "report.html").read_text()
     refused = fp8bench_in("report", "--plot", "price-performance")
     assert refused.code == 2
     assert "no row has anything to draw of what a dollar buys" in refused.stderr

@@ -75,7 +75,6 @@ def test_all_variants_are_one_session_there_and_back_and_a_row_each(run_with, ar
     }
     assert "fp8bench: baseline-bf16 (batch 8), round 2 of 2: vit-micro, batch 8 x 1 CPU process" in err
     assert len(re.findall(r"^baseline-\S+ ", out, re.MULTILINE)) == 3
-    assert "Batch sizes differ (4, 8)" in out
 
 
 @pytest.mark.parametrize("again", [("--config", "article.yaml"), ()], ids=["with the file", "without it"])
@@ -195,12 +194,11 @@ class TestPresets:
         preset = PRESETS[name]
         variants = yaml.safe_load(preset.read_text())["variants"]
         code = run_with([0.1] * len(variants), "--config", str(preset), *ON_A_CPU)
-        out, err = capsys.readouterr()
+        err = capsys.readouterr().err
 
         assert code == 0, err
         modes = [one["mode"].partition(":")[0] for one in variants]
         assert kept(tmp_path) == [(1, mode, one["batch_size"]) for mode, one in zip(modes, variants, strict=True)]
-        assert "Batch sizes differ" in out
 
     def test_the_first_article_compares_eager_with_eager_at_both_of_its_batch_sizes(self):
         preset = yaml.safe_load(PRESETS["article-1"].read_text())

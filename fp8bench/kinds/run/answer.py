@@ -18,12 +18,12 @@ Against = Callable[[Row, Row], Row]
 
 
 def same_batch(row: Row, other: Row) -> bool:
-    """Return whether two rows may be compared: of one batch size, and both measured or both not."""
+    """Return whether two rows may be compared: of one batch size, and both measured here or both not."""
     return _tried(row) == _tried(other)
 
 
 def _tried(row: Row) -> tuple[int, bool]:
-    return row.batch_size, row.source == "published"
+    return row.batch_size, row.source != "measured"
 
 
 def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
@@ -89,7 +89,7 @@ def _at_best(one: Sequence[Row], other: Sequence[Row], rows: Sequence[Row], agai
     """Yield the pair of each instance at its best batch size, if both were given the same sizes and are best at two, or
     one source published both.
     """
-    if all(row.source == "published" for row in (*one, *other)):
+    if not any(row.source == "measured" for row in (*one, *other)):
         alike = True
     else:
         given = [

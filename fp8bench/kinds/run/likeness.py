@@ -30,8 +30,8 @@ def of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]
     did not run is of any work.
     """
     found = []
-    for published in (False, True):
-        group = [row for row in rows if (row.source == "published") == published]
+    for is_measured in (True, False):
+        group = [row for row in rows if (row.source == "measured") == is_measured]
         ran = [row for row in group if row.status == "ok"]
         there = [row for row in ran if model is not None and row.run_id == model.run_id]
         unlike = other_work(group, next(iter([*there, *ran]), None), of)
