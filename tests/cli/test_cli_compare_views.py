@@ -156,9 +156,7 @@ def test_a_view_that_cannot_be_shown_is_wrong_usage(given, words, fp8bench_in):
 @pytest.mark.usefixtures("sizes")
 def test_at_the_same_batch_each_group_has_a_reference_of_its_own(fp8bench_in):
     outcome = fp8bench_in("compare", "p5", "--group-by", "batch")
-    assert re.findall(r"^same batch: \d+$", outcome.stdout, re.MULTILINE) == [
-        *("same batch: 64", "same batch: 128", "same batch: 256")
-    ]
+    assert re.findall(r"^batch: \d+$", outcome.stdout, re.MULTILINE) == [*("batch: 64", "batch: 128", "batch: 256")]
     listed = rows(fp8bench_in("compare", "p5", "--group-by", "batch", "--format", "json"))
     assert [(row["batch_size"], row["mode"]) for row in listed if row["is_reference"]] == [
         *((64, "baseline-bf16"), (128, "baseline-bf16"))
@@ -196,7 +194,7 @@ def machines(tmp_path):
 @pytest.mark.usefixtures("machines")
 def test_on_the_same_machine_each_group_has_a_reference_of_its_own(fp8bench_in):
     outcome = fp8bench_in("compare", "p5", "--group-by", "machine")
-    assert set(re.findall(r"^same machine: (.+)$", outcome.stdout, re.MULTILINE)) == {
+    assert set(re.findall(r"^machine: (.+)$", outcome.stdout, re.MULTILINE)) == {
         f"{one.label} ({one.id})" if one.label else one.id for one in map(machine_called, "ab")
     }
     assert "not comparable" not in outcome.stdout
@@ -219,14 +217,14 @@ def test_a_machine_that_was_named_later_is_one_machine(fp8bench_in, tmp_path):
     for one in (before, after):
         keep(one, tmp_path / "results")
     shown = fp8bench_in("compare", "p5", "--group-by", "machine").stdout
-    assert re.findall(r"^same machine: .+$", shown, re.MULTILINE) == [f"same machine: a ({named.id})"]
+    assert re.findall(r"^machine: .+$", shown, re.MULTILINE) == [f"machine: a ({named.id})"]
     assert "2.00x" in shown
 
 
 @pytest.mark.usefixtures("machines")
 def test_rows_of_several_machines_name_the_view(fp8bench_in):
     shown = fp8bench_in("compare", "p5").stdout
-    assert "Machines differ (2 of p5): --group-by machine compares on the same machine." in shown
+    assert "Machines differ (2 of p5): a row is compared on its own; --group-by machine has a table for each." in shown
 
 
 def test_published_figures_have_no_machine_and_are_compared_with_each_other(fp8bench_in):
@@ -234,7 +232,7 @@ def test_published_figures_have_no_machine_and_are_compared_with_each_other(fp8b
     of_p4d = [row for row in listed if row["instance"] == "p4d"]
     assert {row["machine"] for row in of_p4d} == {None}
     assert [row["mode"] for row in of_p4d if row["is_reference"]] == ["baseline-bf16"]
-    assert "same machine: unknown" in fp8bench_in(*FIGURES, "--group-by", "machine").stdout
+    assert "machine: unknown" in fp8bench_in(*FIGURES, "--group-by", "machine").stdout
 
 
 def test_several_folders_are_one_comparison(fp8bench_in, tmp_path):

@@ -2,17 +2,16 @@
 `schema.record` has the record. A session makes many records, so the command is separate (`cli.run`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, document
-from fp8bench.kinds.run.arranged import arranged, require_columns
+from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
-from fp8bench.kinds.run.views import Whole, views
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
@@ -20,6 +19,9 @@ from fp8bench.report.document import Document
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+
+Whole = Callable[[Record], Record]
+"""Returns a record with its samples."""
 
 
 class Gathered(NamedTuple):
@@ -84,7 +86,9 @@ class Run(Kind):
         found = results.read(results_dirs, options.instances)
 
         def compared(records: list[Record], whole: Whole) -> list[Comparison]:
-            return views(records, catalog, _readable(records, found, options, results_dirs), whole)
+            those = _readable(records, found, options, results_dirs)
+            every, column = arranged(compare.compare(records, catalog, those, whole), those), those.view.group_by
+            return [every] if column is None else grouped(every, column)
 
         return document.document(*results.read_on_demand(found, unread, compared), view=options.view)
 

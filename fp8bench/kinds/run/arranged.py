@@ -27,6 +27,9 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 
+MACHINE_MARK = "machine "
+"""The beginning of a mark that names a row's machine; a group of one machine has it in its name."""
+
 _SAME = 1e-9
 """The share within which a filter considers two numbers equal, because one was rounded by its unit."""
 
@@ -71,7 +74,10 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     if options.job is not None:
         rows = [with_job(row, options.job) for row in rows]
     rows = with_front(rows)
-    return comparison.model_copy(update={"rows": tuple(rows if view.sort is None else in_order(rows, view.sort))})
+    name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
+    return comparison.model_copy(
+        update={"rows": tuple(rows if view.sort is None else in_order(rows, view.sort)), "name": name}
+    )
 
 
 def _is_hidden(row: Row) -> bool:
@@ -80,17 +86,31 @@ def _is_hidden(row: Row) -> bool:
 
 
 def grouped(comparison: Comparison, column: str) -> list[Comparison]:
-    """Return a comparison for each value of the column, named by it, in the order of their first rows."""
-    found: dict[str, list[Row]] = {}
+    """Return a comparison for each value of the column, named by it, in the order of their first rows, of batch sizes
+    from the smallest. The answer is that of all rows, and goes with the last.
+    """
+    found: dict[Value, list[Row]] = {}
     for row in comparison.rows:
-        found.setdefault(_named(EVERY[column].value(row)), []).append(row)
-    return [
-        comparison.model_copy(update={"rows": tuple(rows), "name": f"{column}: {value}"})
-        for value, rows in found.items()
+        if column == "machine":
+            unnamed = tuple(mark for mark in row.marks if not mark.startswith(MACHINE_MARK))
+            found.setdefault(row.machine, []).append(row.model_copy(update={"marks": unnamed}))
+        else:
+            found.setdefault(EVERY[column].value(row), []).append(row)
+    groups = sorted(found.values(), key=lambda rows: rows[0].batch_size) if column == "batch" else list(found.values())
+    tables = [
+        Comparison(rows=tuple(with_front(rows)), name=f"{column}: {_named(column, rows)}", warnings=comparison.warnings)
+        for rows in groups
     ]
+    last = {"answer": comparison.answer, "published": comparison.published}
+    return [*tables[:-1], *(table.model_copy(update=last) for table in tables[-1:])]
 
 
-def _named(value: Value) -> str:
+def _named(column: str, rows: Sequence[Row]) -> str:
+    """Return the name of a group of rows. A machine may have been given a label after its first records."""
+    if column == "machine":
+        label = next((row.machine_label for row in rows if row.machine_label), None)
+        return f"{label} ({rows[0].machine})" if label else rows[0].machine or "unknown"
+    value = EVERY[column].value(rows[0])
     return "unknown" if value is None else value if isinstance(value, str) else f"{value:.6g}"
 
 

@@ -80,7 +80,6 @@ def compare(
         return compared_with(row, other, found[one], found[two], like)
 
     references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
-    any_batch = reference if options.allow_mismatch or options.view.best_batch else None
 
     def answered(those: Sequence[Row]) -> Answer:
         return answer(of_one_work(those, reference, of), options.reference, options.instances, against)
@@ -89,7 +88,7 @@ def compare(
         row
         if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch)
         else against(row, own)
-        if (own := _reference_of(row, references) or any_batch)
+        if (own := _reference_of(row, references, options))
         else row.model_copy(update={"marks": (*row.marks, _missing(reference, row))})
         for row in (with_other_work(row, model, unlike[row.run_id], options.allow_mismatch) for row in rows)
     ]
@@ -180,9 +179,13 @@ def _best(fitting: Sequence[Row]) -> Row | None:
     )
 
 
-def _reference_of(row: Row, references: Sequence[Row]) -> Row | None:
-    """Return the best reference of the row's batch size, on the row's own machine if there is one."""
-    like = [one for one in references if same_batch(one, row)]
+def _reference_of(row: Row, references: Sequence[Row], options: CompareOptions) -> Row | None:
+    """Return the best reference of the row's batch size, on the row's own machine if there is one. Of another size if
+    each mode is wanted at its best, or if mismatch is allowed.
+    """
+    like = [one for one in references if options.view.best_batch or same_batch(one, row)]
+    if options.allow_mismatch:
+        like = like or list(references)
     return _best([one for one in like if (one.instance, one.machine) == (row.instance, row.machine)] or like)
 
 
