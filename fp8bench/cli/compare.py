@@ -45,6 +45,7 @@ class Shown:
         option("COLUMN", "A table for each value; batch, machine: compared within each.", names.columns),
     ] = None
     best_batch: Annotated[bool, switch("--best-batch", "Each mode at its best batch size alone.")] = False
+    notes: Annotated[bool, switch("--notes", "Every note below the table, and not only the first three.")] = False
 
 
 def compare(
@@ -76,6 +77,7 @@ def compare(
         filter=parse_conditions(shown.filter or ()),
         group_by=shown.group_by,
         best_batch=shown.best_batch,
+        notes=shown.notes,
     )
     job = None if shown.job is None else parse_job(shown.job)
     options, catalog = selection.resolved(

@@ -181,6 +181,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
     from fp8bench.kinds.run.compare import compare
     from fp8bench.kinds.run.document import document
     from fp8bench.kinds.run.seconds import seconds
+    from fp8bench.kinds.view import View
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
     from fp8bench.records.select import Filter
@@ -204,7 +205,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
         unread,
         lambda records, whole: compare(records, catalog, options, whole),
     )
-    made = document(shown)
+    made = document(shown, view=View(notes=notes))
     if notes:
         whole = (results.first_whole([kept.path])[0] for kept in of_session)
         made = made._replace(blocks=(*made.blocks, tuple(seconds([one for one in whole if one is not None]))))

@@ -39,7 +39,7 @@ class View(NamedTuple):
     """What is shown. columns: their names; empty: the kind's own choice. wide: whether every column of the kind is
     shown. sort: the name of a column, after a `-` in descending order; None: by what a dollar buys. filter: conditions
     that each row must all meet. group_by: a column whose values get a table each. best_batch: whether only the batch
-    size of each mode that buys most for a dollar is shown.
+    size of each mode that buys most for a dollar is shown. notes: whether all notes are shown, and not only the first.
     """
 
     columns: tuple[str, ...] = ()
@@ -48,6 +48,7 @@ class View(NamedTuple):
     filter: tuple[Condition, ...] = ()
     group_by: str | None = None
     best_batch: bool = False
+    notes: bool = False
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
     )
 
     assert done.returncode == 0
-    assert b"137,187" in done.stdout
+    assert b"Which instance? p4d: 21.7 % more" in done.stdout
 
 
 @pytest.fixture

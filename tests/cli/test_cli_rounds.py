@@ -146,7 +146,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
     # Two processes of a host that is at work elsewhere may differ by so much that they bound nothing.
     interval = r"\(([\d.]+-[\d.]+|not bounded)\)"
     assert re.search(rf"^baseline-bf16\S* +2 +[\d.]+ {interval}$", chosen.stdout, re.MULTILINE), chosen.stdout
-    assert done.stdout.count("baseline-bf16") == 1
+    assert len(re.findall(r"^baseline-bf16\S* +[\d.]+ ms", done.stdout, re.MULTILINE)) == 1
     # What others would say on standard error, torch's profiler first of all, is not heard.
     assert all(line.startswith("fp8bench: ") for line in done.stderr.splitlines())
     assert (
@@ -180,7 +180,7 @@ def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path,
 
     assert code == 0
     assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
-    assert re.search(r"baseline-fp32\S* .* 0\.50x .* slower", out)
+    assert re.search(r"baseline-fp32\S* .* 0\.50x \*", out)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_the_trap_would_catch_a_run(trapped):
 
 COMMANDS = {
     "--help": (["--help"], "Usage: fp8bench"),
-    "compare": (["compare", "p4d", "p5"], "137,187"),
+    "compare": (["compare", "p4d", "p5"], "Which instance? p4d"),
     "list modes": (["list", "modes"], "te-fp8"),
     "list workloads": (["list", "workloads"], "vit-huge"),
     "list instances": (["list", "instances"], "p5.48xlarge"),

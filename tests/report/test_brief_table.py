@@ -1,13 +1,22 @@
-"""The table that answers: it fits 120 characters, says what differs, and says once what all rows have."""
+"""The table that answers: it fits 80 characters, and a row's name says what tells it from others."""
 
 import re
+from datetime import date
+from pathlib import Path
 
 import pytest
 from report.made_rows import made_up_comparison, row
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run import brief
+from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.view import AS_IT_IS, View
+from fp8bench.pricing.catalog import load
+from fp8bench.records import results
+from fp8bench.records.named import parse_reference
+from fp8bench.records.select import Filter
 from fp8bench.report.render import render
 
 
@@ -31,77 +40,137 @@ def judged(**changes):
     return row(**known | changes)
 
 
-def test_it_answers_in_one_line_a_row():
-    lines = shown(judged(pareto=True)).splitlines()
+def cells(line):
+    return re.split(r"\s{2,}", line.strip())
 
-    assert re.split(r"\s{2,}", lines[0].strip()) == [
-        *("mode", "instance", "step, ms (95 %)", "speed-up", "k images/USD (95 %)", "gain", "verdict", "notes")
-    ]
-    assert re.split(r"\s{2,}", lines[2].strip()) == [
-        *("te-fp8:delayed/compiled", "p5", "348.7 (347.2-350.1)", "1.25x", "662 (660-665)"),
-        *("+24.9 %", "better value", "Pareto"),
-    ]
+
+def test_it_answers_in_one_line_a_row():
+    lines = shown(judged(verdict_on="units_per_usd")).splitlines()
+
+    assert cells(lines[0]) == ["mode", "step", "faster", "k img/ USD", "per USD"]
+    assert cells(lines[2]) == ["te-fp8", "348.7 ms ±0.4 %", "1.25x", "662", "+24.9 % *"]
+    assert lines[3].startswith("* certain: the whole interval on one side")
 
 
 def test_the_reference_says_that_it_is_one_and_has_no_gain():
-    assert re.search(r" -  reference", shown(judged(is_reference=True, gain_vs_reference=0.0, verdict=None)))
+    assert shown(judged(is_reference=True, gain_vs_reference=0.0, verdict=None)).splitlines()[2].endswith(" reference")
+
+
+def test_only_what_is_decided_has_the_sign_and_by_what_it_was_decided():
+    undecided = shown(judged(verdict="inconclusive", verdict_on="units_per_usd", verdict_why="it is close"))
+    assert undecided.splitlines()[2].endswith("+24.9 %")
+    assert "certain" not in undecided
+    by_speed = judged(verdict="faster", verdict_on="throughput", gain_vs_reference=None, units_per_usd=None)
+    assert cells(shown(by_speed).splitlines()[2])[2:] == ["1.25x *", "-", "-"]
 
 
 @pytest.mark.parametrize("form", ["plain", "terminal"])
-def test_no_line_of_it_is_wider_than_120_characters(form, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+def test_no_line_of_it_is_wider_than_80_characters(form, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     rows = [
         judged(mode="torchao-float8", recipe="rowwise_with_gw_hp", execution="compiled+graphed", batch_size=512),
-        judged(instance="an-instance-of-a-long-name", execution="blocks+graphed", marks=("published", "a mark " * 9)),
+        judged(instance="custom-1x-nvidia-h200", execution="blocks+graphed", marks=("published", "a mark " * 9)),
         *made_up_comparison().rows,
     ]
-    table = shown(*rows, form=form).partition("Cheapest")[0].split("\n[a]")[0]
+    table = shown(*rows, form=form).partition(" certain")[0]
 
-    assert max(len(line.rstrip()) for line in table.splitlines()) <= 120
-    assert all(word in table for word in ("step,", "speed-up", "notes", "an-instance-of-a-long-name"))
-
-
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_a_terminal_never_divides_it_and_names_what_has_no_room(width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    text = shown(*made_up_comparison().rows, form="terminal")
-
-    assert len(re.findall(r"^ *mode\b", text, re.MULTILINE)) == 1
-    assert max(map(len, text.splitlines())) <= width
-    assert ("No room for: step, ms (95 %), speed-up." in " ".join(text.split())) == (width == 80)
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+    assert all(word in table for word in ("step", "faster", "per USD", "custom-1x-", "348.7 ms ±0.4 %"))
 
 
-def test_a_default_recipe_is_named_where_there_is_room():
-    few, many = judged(), judged(mode="torchao-float8", recipe="tensorwise", execution="compiled+graphed")
+@pytest.mark.parametrize("folder", [one.name for one in Path(__file__).parents[2].joinpath("results").iterdir()])
+def test_no_dash_stands_where_a_committed_row_has_a_figure(folder):
+    shown_fields = {"faster": "speedup_vs_reference", "per USD": "gain_vs_reference", "step": "step_time_s"}
+    for comparison in committed(folder):
+        for column in brief.columns(comparison.rows):
+            field = shown_fields.get(column.heading, "units_per_usd" if "/ USD" in column.heading else None)
+            for cell, one in zip(column.cells, comparison.rows, strict=True):
+                assert field is None or cell != "-" or getattr(one, field) is None
 
-    assert "te-fp8:delayed/compiled" in shown(few)
-    assert {"te-fp8/compiled", "torchao-float8/compiled+graphed"} <= set(shown(few, many).split())
-    assert "te-fp8:current/compiled" in shown(judged(recipe="current"), many)
+
+def committed(folder):
+    """A comparison of each workload of a committed folder."""
+    root = Path(__file__).parents[2] / "results"
+    names = ("p4d", "p5") if folder == "published" else (folder,)
+    records = [kept.record for kept in results.read([root], names)]
+    for workload in {record.what.workload for record in records}:
+        asked = CompareOptions(
+            names, date(2026, 11, 24), parse_reference(None, list(names)), wanted=Filter(workload=workload)
+        )
+        yield compare(records, load(), asked)
+
+
+def test_a_default_recipe_is_not_named():
+    assert cells(shown(judged()).splitlines()[2])[0] == "te-fp8"
+    assert cells(shown(judged(recipe="current")).splitlines()[2])[0] == "te-fp8:current"
+
+
+def test_executions_are_named_where_a_mode_has_several_by_what_tells_them_apart():
+    def names(*executions):
+        text = shown(*(judged(execution=one, mode="baseline-bf16", recipe=None) for one in executions))
+        return [cells(line)[0] for line in text.splitlines()[2 : 2 + len(executions)]]
+
+    assert names("compiled+graphed") == ["baseline-bf16"]
+    assert names("compiled+graphed", "eager") == ["baseline-bf16, compiled", "baseline-bf16, eager"]
+    assert names("compiled+graphed", "compiled", "eager") == [
+        *("baseline-bf16, CUDA graph", "baseline-bf16, compiled", "baseline-bf16, eager")
+    ]
+    assert names("graphed", None) == ["baseline-bf16", "baseline-bf16"]
+
+
+def test_options_in_which_rows_differ_are_part_of_the_name():
+    text = shown(judged(te_switches="split-qkv"), judged(grad_accumulation=4), judged(grad_accumulation=1))
+    assert "te-fp8+split-qkv" in text
+    assert "te-fp8, 4 micro-batches" in text
+    assert "te-fp8, published" in shown(judged(source="published"), judged())
+    assert "published" not in shown(judged(source="published"), judged(source="published"))
 
 
 def test_sizes_have_a_column_where_they_differ():
     def sizes(*rows):
-        return [line.split()[2:5] for line in shown(*rows).splitlines() if line.startswith(("mode", "te-fp8"))]
+        lines = shown(*rows).splitlines()
+        return [cells(line)[1] for line in (lines[0], *lines[2 : 2 + len(rows)])]
 
-    assert sizes(judged(), judged()) == [["step,", "ms", "(95"], *[["348.7", "(347.2-350.1)", "1.25x"]] * 2]
-    assert [line[0] for line in sizes(judged(), judged(batch_size=256))] == ["batch", "64", "256"]
-    assert [line[0] for line in sizes(judged(), judged(world_size=4))] == ["GPUs", "8", "4"]
-    assert sizes(judged(), judged(world_size=4, batch_size=256))[1:] == [["64", "x", "8"], ["256", "x", "4"]]
-
-
-def test_a_mark_of_every_measured_row_is_said_once():
-    capped = ("power-capped 98 % of the time",)
-    text = shown(judged(marks=capped), judged(marks=(*capped, "host-bound (idle 50 %)")), judged(source="published"))
-
-    assert "Every measured row: power-capped 98 % of the time." in text
-    assert text.count("power-capped") == 1
-    assert "[a] host-bound (idle 50 %)" in text
+    assert sizes(judged(), judged()) == ["step", *["348.7 ms ±0.4 %"] * 2]
+    assert sizes(judged(), judged(batch_size=256)) == ["batch", "64", "256"]
+    assert sizes(judged(), judged(world_size=4)) == ["GPUs", "8", "4"]
+    assert sizes(judged(), judged(world_size=4, batch_size=256)) == ["batch", "64 x 8", "256 x 4"]
 
 
-def test_letters_are_in_order():
-    marks = ("mark number one", "mark number two", "mark number three")
-    text = shown(judged(marks=marks[:2]), judged(marks=(marks[2], marks[1])), judged())
-    assert re.findall(r"\[\w \w\]", text) == ["[a b]", "[b c]"]
+def test_an_interval_that_bounds_nothing_is_not_shown_as_a_measurement():
+    assert "348.7 ms ±>100 %" in shown(judged(step_time_ci_s=(0.001, 90.0)))
+    assert "348.7 ms " in shown(judged(step_time_ci_s=None))
+
+
+def test_what_did_not_run_says_so_instead_of_a_step():
+    text = shown(row(status="failed", cause="oom", reason="the GPU ran out of memory"))
+    assert cells(text.splitlines()[2]) == ["te-fp8", "failed: oom", "-", "-", "-"]
+
+
+class TestNotes:
+    def test_what_would_change_a_decision_comes_first_and_three_at_most(self):
+        marks = ("power-capped 98 % of the time", "machine a", "not comparable with the reference: machine", "busy GPU")
+        refused = row(status="invalid", reason="the gradient at the input is 0", mode="te-bf16", recipe=None)
+        lines = shown(judged(marks=marks), refused).splitlines()[4:]
+        assert lines == [
+            "* certain: the whole interval on one side, and 4 % more between machines",
+            "te-bf16: the gradient at the input is 0",
+            "te-fp8: not comparable with the reference: machine",
+            "te-fp8: busy GPU",
+            "2 more notes: --notes",
+        ]
+        every = shown(judged(marks=marks), refused, view=View(notes=True))
+        assert "te-fp8: power-capped 98 % of the time" in every
+        assert "more note" not in every
+
+    def test_a_note_names_its_rows(self):
+        capped = ("power-capped 98 % of the time",)
+        text = shown(judged(marks=capped), judged(marks=capped, batch_size=128))
+        assert "Every row: power-capped 98 % of the time" in text
+        text = shown(judged(marks=capped), judged(batch_size=128), judged(marks=capped, instance="p4d"))
+        assert "te-fp8 p5 64 and te-fp8 p4d 64: power-capped 98 % of the time" in text
+        many = [judged(marks=capped, batch_size=size) for size in (1, 2, 4)]
+        assert "3 rows: power-capped" in shown(*many, judged())
 
 
 def test_a_job_has_hours_and_usd_instead_of_steps():
@@ -115,7 +184,7 @@ def test_a_job_has_hours_and_usd_instead_of_steps():
     text = shown(judged(**job))
 
     assert re.search(r"34\.0 \(33\.9-34\.2\) +136 \(135-136\) +1\.25x", text)
-    assert "step, ms" not in text
+    assert "step" not in text.splitlines()[0]
     assert "training steps alone" in text
 
 
@@ -126,13 +195,13 @@ def test_named_columns_stand_in_the_order_named():
     assert text.splitlines()[2].split() == ["8.0", "te-fp8:delayed", "-"]
 
 
-def test_groups_have_a_heading_each_and_share_letters():
-    one = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="same batch: 64")
-    two = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="same batch: 256")
+def test_groups_have_a_heading_each_and_share_notes():
+    one = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="batch: 64")
+    two = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="batch: 256")
     text = render(document(one, two), "plain")
 
-    assert re.findall(r"^same batch: \d+$", text, re.MULTILINE) == ["same batch: 64", "same batch: 256"]
-    assert text.count("[a] a long mark of two groups") == 1
+    assert re.findall(r"^batch: \d+$", text, re.MULTILINE) == ["batch: 64", "batch: 256"]
+    assert text.count("a long mark of two groups") == 1
 
 
 def test_every_field_is_in_csv_and_json_whatever_is_shown():
@@ -142,9 +211,6 @@ def test_every_field_is_in_csv_and_json_whatever_is_shown():
     assert '"units_per_usd_ci": [\n      659760.0,' in shown(judged(), form="json")
 
 
-def test_rows_that_differ_in_micro_batches_have_a_column_of_them():
-    divided = judged(grad_accumulation=4, units_per_usd=7e5, throughput_per_s=1e4, pareto=True)
-    text = shown(judged(grad_accumulation=1, pareto=False), divided, row(mode="te-bf16", source="published"))
-    assert re.search(r"mode +micro-batches +step", text)
-    assert "micro-batches" not in shown(row(grad_accumulation=1), judged(grad_accumulation=1))
-    assert shown(row(grad_accumulation=4), view=View(columns=("mode", "micro-batches"))).splitlines()[2].endswith(" 4")
+def test_micro_batches_are_a_column_for_those_who_ask():
+    text = shown(row(grad_accumulation=4), view=View(columns=("mode", "micro-batches")))
+    assert text.splitlines()[2].endswith(" 4")

@@ -104,7 +104,7 @@ KIND = Run(
         (
             *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job"),
             *("optimizer", "workload", "batch_size", "grad_accumulation"),
-            *("columns", "wide", "sort", "filter", "group_by", "best_batch"),
+            *("columns", "wide", "sort", "filter", "group_by", "best_batch", "notes"),
         )
     ),
     columns=NAMES,

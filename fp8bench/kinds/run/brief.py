@@ -1,105 +1,81 @@
-"""The table that answers: which mode on which instance, how fast, what a dollar buys, how much more than the reference,
-whether that is certain, and notes. With a job, its time and cost instead.
+"""The table that answers, 80 characters wide: which mode on which instance, how long a step is, how much faster that is
+than the reference, and what a dollar buys. With a job, its time and cost instead.
 
-The table is at most WIDTH characters wide if names allow it. To fit, it omits the default recipe from the names of
-modes, then an instance that all rows have, then digits of steps. A column that is the same for every row, as the batch
-size mostly is, is omitted.
+A name says what tells its row from others: executions only where a mode has several, a recipe unless it is the default,
+options in which rows differ. Notes stand below, those first that would change a decision.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from fp8bench import registry
-from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, OF_ITS_OWN, step, tone, units_of
-from fp8bench.kinds.run.likeness import unlike_sizes
+from fp8bench.kinds.run.columns import COLUMNS, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.report.document import NOTHING, Column, Letters, Rows
-from fp8bench.report.written import Interval, change, number, with_interval
-from fp8bench.schema.execution import suffix
+from fp8bench.report.written import change, counted, number
+from fp8bench.schema.execution import Variant
 
-WIDTH, GAP = 120, 2
 SHORT_MARK = 9
-"""The longest mark that is shown in the row: `published`, `emulated`, `what-if`."""
+"""The longest mark that is shown in a row's cell of notes: `published`, `emulated`, `what-if`."""
 
-THOUSANDS = 10_000
-"""The units for a dollar from which thousands are shown."""
+SCALES, LEAST = (("M ", 1e-6), ("k ", 1e-3)), 10
+"""Larger units of what a dollar buys, and the least value that is shown in one."""
+
+MOST_NOTES, NAMED = 3, 2
+"""The most notes below a table unless all are asked for, and the most rows that one of them names."""
 
 PARETO = "Pareto"
+CERTAIN = "*"
+SHORT_UNITS = {"images": "img", "tokens": "tok"}
+EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
-class Density(NamedTuple):
-    """How much a table shows. recipes: whether default recipes are named. instance: whether an instance that all rows
-    have is named. tenths: whether steps have tenths of milliseconds, else three digits.
-    """
-
-    recipes: bool
-    instance: bool
-    tenths: bool
+def columns(rows: Sequence[Row]) -> list[Column]:
+    return list(_columns(rows))
 
 
-DENSITIES = (
-    Density(True, True, True),
-    Density(False, True, True),
-    Density(False, False, True),
-    Density(False, True, False),
-)
-"""Densities from the roomiest to the tightest; the first that fits is used, or the last."""
-
-
-def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
-    common = of_every_row(rows)
-    reference = next((row for row in rows if row.is_reference), None)
-
-    def noted(row: Row) -> str:
-        return marks(row, letters, (*common, *(unlike_sizes(row, reference) if reference else [])))
-
-    notes = Rows(rows).column(NOTES, noted, "note")
-    for density in DENSITIES:
-        found = [*_columns(rows, density), notes]
-        if sum(_width(column) for column in found) + GAP * (len(found) - 1) <= WIDTH:
-            break
-    return found
-
-
-def _width(column: Column) -> int:
-    """Return the width of a column with each word of its heading on its own line."""
-    return max(map(len, (*column.heading.split(), *column.cells)))
-
-
-def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
+def _columns(rows: Sequence[Row]) -> Iterator[Column]:
     column = Rows(rows).column
-    yield column("mode", lambda row: _mode(row, density.recipes), "word")
-    if density.instance or len({row.instance for row in rows}) > 1:
+    yield column("mode", lambda row: name_of(row, rows), "word")
+    if len({row.instance for row in rows}) > 1:
         yield column("instance", lambda row: row.instance, "word")
-    sizes = _sizes(rows)
-    if sizes is not None:
+    if sizes := _sizes(rows):
         yield column(*sizes)
-    if len({row.grad_accumulation for row in rows if row.grad_accumulation is not None}) > 1:
-        yield OF_ITS_OWN["micro-batches"].column(rows)
     if rows[0].job_units is None:
-        written = step if density.tenths else lambda row: _three(row.step_time_s, row.step_time_ci_s, 1e3)
-        yield column("step, ms (95 %)", written, "interval", spare=True)
-        yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
-        heading, scale = _rates(rows)
-        yield column(
-            f"{heading} (95 %)",
-            lambda row: _three(row.units_per_usd, row.units_per_usd_ci, scale),
-            "interval",
-        )
+        yield column("step", _step, "interval")
     else:
         yield from (COLUMNS[name].column(rows) for name in OF_A_JOB)
-        yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
-    yield column("gain", lambda row: change(None if row.is_reference else row.gain_vs_reference, None), tone=tone)
-    yield column(
-        "verdict", lambda row: "reference" if row.is_reference else row.verdict or NOTHING, "verdict", tone=tone
-    )
+    yield column("faster", _faster)
+    if rows[0].job_units is None:
+        heading, scale = _rates(rows)
+        yield column(heading, lambda row: _digits(row.units_per_usd, scale))
+    yield column("per USD", _gain, tone=tone)
 
 
-def _mode(row: Row, recipes: bool) -> str:
-    """Return e.g. `te-fp8:delayed/graphed`, as --reference takes it."""
+def name_of(row: Row, rows: Sequence[Row]) -> str:
+    """Return what tells the row from the others, apart from instance and batch size."""
     entry = next((one for one in registry.BUILTIN_MODES if one.name == row.mode), None)
     default = entry is not None and entry.recipes is not None and row.recipe in entry.recipes[:1]
-    return f"{row.mode}{suffix(row.execution)}" if default and not recipes else row.variant_label
+    words = [row.mode if default else row.mode_label]
+    if row.te_switches:
+        words[0] += f"+{row.te_switches}"
+    words += _executed(row.execution, [one.execution for one in rows if one.mode_label == row.mode_label])
+    if len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
+        words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
+    if len({one.source for one in rows}) > 1 and row.source != "measured":
+        words.append(row.source)
+    if row.emulated:
+        words.append("emulated")
+    return ", ".join(words)
+
+
+def _executed(execution: Variant | None, among: Sequence[Variant | None]) -> list[str]:
+    """Return how steps were executed, if a mode has rows of several executions: the first word that tells it apart."""
+    others = {one for one in among if one is not None} - {execution}
+    if execution is None or not others:
+        return []
+    words = execution.split("+")
+    alone = [word for word in words if all(word not in one.split("+") for one in others)]
+    return [EXECUTED[word] for word in alone[:1] or words]
 
 
 def _sizes(rows: Sequence[Row]) -> tuple[str, Callable[[Row], str]] | None:
@@ -113,21 +89,119 @@ def _sizes(rows: Sequence[Row]) -> tuple[str, Callable[[Row], str]] | None:
     return ("GPUs", lambda row: str(row.world_size)) if workers else None
 
 
+def _step(row: Row) -> str:
+    """Write e.g. `346.3 ms ±0.2 %`, half the interval's width; or why there is none."""
+    if row.step_time_s is None:
+        return row.outcome if row.status != "ok" else NOTHING
+    ms, ends = row.step_time_s * 1e3, row.step_time_ci_s
+    written = f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
+    if ends is None:
+        return written
+    half = (ends[1] - ends[0]) / 2 / row.step_time_s
+    return f"{written} ±{half * 100:.1f} %" if half < 1 else f"{written} ±>100 %"
+
+
+def _faster(row: Row) -> str:
+    sure = row.verdict_on == "throughput" and row.verdict not in (None, "inconclusive")
+    found = number(row.speedup_vs_reference, ".2f", after="x")
+    return f"{found} {CERTAIN}" if sure else found
+
+
+def _gain(row: Row) -> str:
+    if row.is_reference:
+        return "reference"
+    sure = row.verdict_on == "units_per_usd" and row.verdict not in (None, "inconclusive")
+    return change(row.gain_vs_reference, None) + (f" {CERTAIN}" if sure else "")
+
+
 def _rates(rows: Sequence[Row]) -> tuple[str, float]:
     """Return the heading for what a dollar buys, and the factor for its values."""
     least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
-    return (f"k {units_of(rows)}/USD", 1e-3) if least >= THOUSANDS else (f"{units_of(rows)}/USD", 1)
+    prefix, scale = next((size for size in SCALES if least * size[1] >= LEAST), ("", 1.0))
+    units = SHORT_UNITS.get(units_of(rows), units_of(rows)) if prefix else units_of(rows)
+    return f"{prefix}{units}/ USD", scale
 
 
-def _three(value: float | None, ci: Interval | None, scale: float) -> str:
+def _digits(value: float | None, scale: float) -> str:
     """Write integers, or three digits of values below 100."""
-    largest = max(value or 0.0, ci[1] if ci else 0.0) * scale
-    return with_interval(value, ci, ".3g" if largest < 100 else ",.0f", scale=scale)
+    return number(value, ".3g" if (value or 0.0) * scale < 100 else ",.0f", scale)
+
+
+def certain(rows: Sequence[Row]) -> list[str]:
+    """Explain the sign of a decided row, if there is one."""
+    if not any(row.verdict not in (None, "inconclusive") for row in rows):
+        return []
+    return [f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"]
+
+
+def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[str]:
+    """Return lines of notes, those that would change a decision first. about_all: notes on the table as a whole. every:
+    whether all are wanted, and not only the first.
+    """
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        _, below = in_row_and_below(row, lambda _mark, _words: False)
+        for text in below:
+            found.setdefault(text, []).append(row)
+    ranked = sorted(found, key=lambda text: _rank(text, found[text]))
+    urgent = [text for text in ranked if _rank(text, found[text]) < LAST]
+    lines = [
+        *(f"{_told(found[text], rows)}: {text}" for text in urgent),
+        *about_all,
+        *(f"{_told(found[text], rows)}: {text}" for text in ranked[len(urgent) :]),
+    ]
+    if every or len(lines) <= MOST_NOTES:
+        return lines
+    return [*lines[:MOST_NOTES], f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"]
+
+
+DECISIVE = (
+    ("compare", "compared", "unlike the reference", "other work", "reference"),
+    (
+        "rounds failed",
+        "by elapsed time",
+        "price",
+        "what-if",
+        "processes differ",
+        "uneven",
+        "not replayed",
+        "-bound",
+        "busy",
+    ),
+)
+"""Words of marks that change a decision: that a row is not compared, and that its figures are doubtful."""
+
+LAST = len(DECISIVE) + 1
+
+
+def _rank(text: str, rows: Sequence[Row]) -> int:
+    if any(row.reason == text for row in rows):
+        return 0
+    return next((place for place, words in enumerate(DECISIVE, 1) if any(word in text for word in words)), LAST)
+
+
+def _told(named: Sequence[Row], rows: Sequence[Row]) -> str:
+    """Name the rows of a note."""
+    if len(named) == len(rows) > 1:
+        return "Every row"
+    if len(named) > NAMED:
+        return counted(len(named), "row")
+    several = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
+    return " and ".join(
+        " ".join(
+            [
+                name_of(row, rows),
+                *([row.instance] if several[0] else []),
+                *([str(row.batch_size)] if several[1] else []),
+            ]
+        )
+        for row in named
+    )
 
 
 def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
-    """Return the notes of a row: status and cause if it is not ok, marks of one word, whether it is on the Pareto
-    front, and letters for the rest. said: marks that are shown elsewhere, in a column or below the table.
+    """Return the notes of a row in a column of them: status and cause if it is not ok, marks of one word, whether it is
+    on the Pareto front, and letters for the rest. said: marks that are shown elsewhere.
     """
     words, long = in_row_and_below(row, lambda mark, _words: len(mark) <= SHORT_MARK, said)
     given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
@@ -148,9 +222,3 @@ def in_row_and_below(
     if row.verdict == "inconclusive" and row.verdict_why:
         below.append(f"inconclusive: {row.verdict_why}")
     return words, below
-
-
-def of_every_row(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the marks that all of several measured rows that ran have: they are shown once, not in every row."""
-    found = [row.marks for row in rows if row.status == "ok" and row.source == "measured"]
-    return tuple(mark for mark in found[0] if all(mark in marks for marks in found)) if len(found) > 1 else ()

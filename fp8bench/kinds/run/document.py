@@ -1,9 +1,8 @@
-"""A comparison of runs as a document: a table of 120 characters that answers, the wide table that has everything, or
+"""A comparison of runs as a document: a table of 80 characters that answers, the wide table that has everything, or
 the columns that were requested.
 
-Short marks are in the row; longer marks, why a verdict is inconclusive, and why a mode did not run, are footnotes below
-the table. They are followed by the answer in a sentence, warnings about all rows, and what so few processes cannot
-show.
+The answer follows in sentences, then notes: marks of rows, why a verdict is inconclusive, why a mode did not run, and
+what so few processes cannot show. The wide table has short marks in its rows and letters for the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,23 +32,22 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     letters = doc.Letters()
     tables = [_block(one, letters, view) for one in comparisons]
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
-    below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Note, notes(rows, view))]
-    below += [*map(doc.Warned, warnings), *map(doc.Note, unseen(rows))]
-    return doc.Document(
-        doc.blocks(*tables[:-1], [*tables[-1], *below]),
-        data=rows,
-        answer=[as_json(one) for one in comparisons],
-        lines=doc.CsvLines.of(Row, rows),
-    )
+    of_all = [*notes(rows, view), *unseen(rows)]
+    in_columns = view.wide or bool(view.columns)
+    lines = [*letters.lines(), *of_all] if in_columns else brief.notes(rows, of_all, view.notes)
+    below: list[doc.Part] = [*map(doc.Note, lines), *map(doc.Warned, warnings)]
+    blocks = doc.blocks(*tables[:-1], [*tables[-1], *below])
+    data = doc.CsvLines.of(Row, rows)
+    return doc.Document(blocks, data=rows, answer=[as_json(one) for one in comparisons], lines=data)
 
 
 def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc.Part]:
     rows = comparison.rows
-    common = () if view.wide or view.columns else brief.of_every_row(rows)
+    certain = [] if view.wide or view.columns else brief.certain(rows)
     return [
         *([doc.Heading(comparison.name)] if comparison.name else []),
         _table(rows, letters, view),
-        *([doc.Note(f"Every measured row: {', '.join(common)}.")] if common else []),
+        *map(doc.Note, certain),
         *map(doc.Sentence, sentences(comparison)),
     ]
 
@@ -62,7 +60,7 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     if view.columns:
         named = tuple(_named(name, rows, letters) for name in view.columns)
         return doc.Table(named, naming=1, whole=True, emphasis=emphasis)
-    return doc.Table(tuple(brief.columns(rows, letters)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
+    return doc.Table(tuple(brief.columns(rows)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
 
 
 def _named(name: str, rows: Sequence[Row], letters: doc.Letters) -> doc.Column:
@@ -133,7 +131,7 @@ def older_proofs(rows: Sequence[Row]) -> Iterator[str]:
 
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
     """Yield what applies to all tables: notes on the Pareto front, a job, several batch sizes, and several machines."""
-    if any(row.pareto for row in rows) and not view.columns:
+    if any(row.pareto for row in rows) and view.wide:
         yield f"{brief.PARETO}: no other row is faster without costing more, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):
         yield (

@@ -12,7 +12,7 @@ SOFT_HYPHEN = "\u00ad"
 Headings = Callable[[tuple[Column, ...]], list[str]]
 
 
-WIDTH, GAP = 120, 2
+WIDTH, GAP = 80, 2
 """The width in characters of a table that is never divided, and the gap between two of its columns."""
 
 
