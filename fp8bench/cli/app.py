@@ -95,7 +95,7 @@ _ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 def main() -> None:
     """Run the command line and exit. An error is one line: what, why, and the remedy."""
     _without_plugins_of_pydantic()
-    arguments = sys.argv[1:] or ["--help"]
+    arguments = sys.argv[1:]
     signals.raise_on_signals()
     errors = sys.__stderr__
     if errors is not None and sys.stderr is errors:
@@ -154,6 +154,10 @@ def _answer(arguments: Sequence[str]) -> int:
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
     completing = COMPLETE in os.environ
+    if not arguments and not completing:
+        _at("start:start")(os.environ)
+        sys.stdout.flush()
+        return 0
     arguments = _renamed(arguments)
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
