@@ -48,7 +48,9 @@ def test_help_fits_two_screens(words, capsys, monkeypatch):
 
 @pytest.mark.parametrize("words", EVERY)
 def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one(words, capsys, monkeypatch):
-    options = {flag for one in EVERY[words].params for flag in one.opts if flag.startswith("--")}
+    options = {
+        flag for one in EVERY[words].params for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")
+    }
     short, everything = (flags_in(said(words, flag, capsys, monkeypatch)) for flag in ("--help", "--help-all"))
 
     assert everything == options | {"--help"}
