@@ -66,7 +66,11 @@ def test_the_ways_to_begin_are_targets_and_the_first_installs_what_measuring_nee
 
 RUNS = [words for words in dict.fromkeys(re.findall(r"`fp8bench (run(?: [^`]+)?)`", README)) if "://" not in words]
 """Examples of `run`, but those that keep records elsewhere."""
-NEEDS = {"run --session latest": "no session", "run --config nightly.yaml --dry-run": "cannot read nightly.yaml"}
+NEEDS = {
+    "run --session latest": "no session",
+    "run --config nightly.yaml --dry-run": "cannot read nightly.yaml",
+    "run --workload my.net:Net": "No module named 'my'",
+}
 """What is said of an example that needs something of the reader's own."""
 
 

@@ -72,4 +72,4 @@ def test_what_fails_in_a_rank_alone_is_told_with_its_place(run):
     done = run(fails, "--mode", "baseline-bf16")
 
     assert done.code == 5
-    assert "AssertionError: only in a rank, at my/net.py:15" in done.stderr
+    assert "AssertionError: only in a rank, at my/net.py:14" in done.stderr
