@@ -1,7 +1,7 @@
-# make bench   set up, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has, print the comparison
+# make bench   set up without developers' tools, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has
 # make install  set up as `make bench` does, without measuring
 # make test-quick  the tests of the inner loop: no test that imports torch, starts a process or draws a picture
-# make test    set up, run the tests for a commit: every test except those marked `thorough`
+# make test    set up with developers' tools, run the tests for a commit: every test except those marked `thorough`
 # make test-all  every test: in parallel, then, alone, the tests that measure time
 # make faults  every fault of docs/faults.md, in real processes; `make test-all` runs their quick part
 # make check   lint, types, layers, workflows, shell scripts, launch recipes
@@ -15,6 +15,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DEVELOPING := $(VENV)/.developing
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
 # pytest collects only these files for the serial tests.
 SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
@@ -29,21 +30,21 @@ bench: install
 install: $(INSTALLED)
 	bash install/transformer-engine.sh $(BIN)/python
 
-test-quick: $(INSTALLED)
+test-quick: $(DEVELOPING)
 	$(BIN)/pytest -q $(SIDE_BY_SIDE) --without-torch -m "not slow and not faults"
 
-test: $(INSTALLED)
+test: $(DEVELOPING)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not thorough and not faults"
 
-test-all: $(INSTALLED)
+test-all: $(DEVELOPING)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial and not faults"
 	$(BIN)/pytest -m "serial and not faults" $(SERIAL)
 
-faults: $(INSTALLED)
+faults: $(DEVELOPING)
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/faults -m "not serial"
 	$(BIN)/pytest tests/faults -m serial
 
-check: $(INSTALLED)
+check: $(DEVELOPING)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -60,10 +61,10 @@ overhead: $(INSTALLED)
 simulate: $(INSTALLED)
 	$(BIN)/python benchmarks/simulate.py
 
-prediction-errors: $(INSTALLED)
+prediction-errors: $(DEVELOPING)
 	$(BIN)/python benchmarks/prediction_errors.py
 
-records: install
+records: install $(DEVELOPING)
 	$(BIN)/python benchmarks/remeasure.py
 
 tables: $(INSTALLED)
@@ -74,6 +75,10 @@ all: check test-all
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -c constraints.txt -e .
+	touch $@
+
+$(DEVELOPING): $(INSTALLED)
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	touch $@
 

@@ -6,8 +6,11 @@ An outside package adds modes and workloads through the entry-point groups `fp8b
 each entry names a class.
 """
 
+import os
+import re
 import sys
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from typing import Any
 
 from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
@@ -217,6 +220,15 @@ FAMILIES = {
 }
 """Families of workloads by their prefix."""
 
+OWN_MODULE = WorkloadEntry(
+    "MODULE:CLASS",
+    "fp8bench.workloads.module:ModuleWorkload",
+    "your torch.nn.Module: forward(inputs) gives logits, example(batch_size) gives (inputs, labels)",
+)
+"""A class of the user's own, which is found from the current directory."""
+
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
 KINDS = (
     KindEntry("run", "fp8bench.kinds.run:KIND", "Training steps of whole models, with what they cost."),
     KindEntry("gemm", "fp8bench.kinds.gemm:KIND", "GEMMs by shape, in bf16 and fp8, each proved before it is timed."),
@@ -283,8 +295,8 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
 
 
 def find_workload(name: str) -> WorkloadEntry:
-    """Return the workload of that name, also of the form `timm:NAME`, or with sizes of its own (`config.sizes`).
-    Raises UsageError with the nearest name.
+    """Return the workload of that name, also of the form `timm:NAME` or `MODULE:CLASS`, or with sizes of its own
+    (`config.sizes`). Raises UsageError with the nearest name.
     """
     plain, comma, _sizes = name.partition(",")
     if comma:
@@ -294,10 +306,22 @@ def find_workload(name: str) -> WorkloadEntry:
     if colon and prefix in FAMILIES:
         return FAMILIES[prefix].entry(member)
     known = workloads()
+    if name not in known and _is_of_a_module(name):
+        return OWN_MODULE._replace(name=name, member=name)
     if name not in known:
         without_prefix = [f"{family.prefix}:{name}" for family in FAMILIES.values() if name in family.members()]
         raise unknown_name("workload", name, without_prefix or list(known), "fp8bench list workloads", without_prefix)
     return known[name]
+
+
+def _is_of_a_module(name: str) -> bool:
+    """Return whether the name has the form MODULE:CLASS. In lower case and without a dot it may as well be a mistyped
+    family, unless there is such a module.
+    """
+    module, _, member = name.partition(":")
+    if not _MODULE.fullmatch(name) or "." in module or not member.islower():
+        return bool(_MODULE.fullmatch(name))
+    return PathFinder.find_spec(module, [os.getcwd(), *sys.path]) is not None
 
 
 def switches_of(workload: str) -> tuple[str, ...]:

@@ -232,5 +232,33 @@ def test_make_bench_installs_it_before_it_measures():
     assert engine < measures
 
 
+def made_by(target, tmp_path):
+    """What `make` would run for a target from a clean clone."""
+    new = f"VENV={tmp_path / 'env'}"
+    return subprocess.run(["make", "-n", "-C", ROOT, new, target], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["bench", "install", "overhead", "simulate", "tables"])
+def test_what_measures_installs_no_tools_of_developers(target, tmp_path):
+    assert re.findall(r"pip install .*?-e (.+)", made_by(target, tmp_path)) == ["."]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "target", ["test-quick", "test", "test-all", "faults", "check", "prediction-errors", "records"]
+)
+def test_what_tests_installs_the_product_and_then_the_tools(target, tmp_path):
+    assert re.findall(r"pip install .*?-e (.+)", made_by(target, tmp_path)) == [".", "'.[dev]'"]
+
+
+def test_nothing_that_measures_needs_a_tool_of_developers():
+    tools = {re.match(r"[\w-]+", one)[0].lower().replace("-", "_") for one in PROJECT["optional-dependencies"]["dev"]}
+    optional = {"gpuhunt", "s3fs", "sshfs", "transformers"}
+    code = "".join(path.read_text() for path in (ROOT / "fp8bench").rglob("*.py"))
+    imported = set(re.findall(r"^ *(?:import|from) (\w+)", code, re.MULTILINE))
+    assert imported & (tools - NEEDED) <= optional
+
+
 def test_the_extra_names_the_engine_first():
     assert PROJECT["optional-dependencies"]["te"][0].startswith("transformer-engine[")

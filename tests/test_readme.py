@@ -55,9 +55,22 @@ def test_the_readme_has_tables_of_measured_and_of_published_rows():
     assert any("casts and scales" in shown for _, shown in TABLES)
 
 
+def test_the_ways_to_begin_are_targets_and_the_first_installs_what_measuring_needs_alone():
+    makefile = (ROOT / "Makefile").read_text()
+    begin = re.findall(r"^\$ make (\S+) +# (.+)$", README, re.MULTILINE)
+    stamps = {target: re.findall(rf"^{target}: (.+)$", makefile, re.MULTILINE)[-1] for target, _ in begin}
+    assert stamps == {"bench": "install", "test": "$(DEVELOPING)", "faults": "$(DEVELOPING)"}
+    assert "installs what measuring needs" in dict(begin)["bench"]
+    assert "adds developers' tools" in dict(begin)["test"]
+
+
 RUNS = [words for words in dict.fromkeys(re.findall(r"`fp8bench (run(?: [^`]+)?)`", README)) if "://" not in words]
 """Examples of `run`, but those that keep records elsewhere."""
-NEEDS = {"run --session latest": "no session", "run --config nightly.yaml --dry-run": "cannot read nightly.yaml"}
+NEEDS = {
+    "run --session latest": "no session",
+    "run --config nightly.yaml --dry-run": "cannot read nightly.yaml",
+    "run --workload my.net:Net": "No module named 'my'",
+}
 """What is said of an example that needs something of the reader's own."""
 
 

@@ -12,7 +12,7 @@ TARGETS = ("test-quick", "test", "test-all")
 
 def marks_of(target):
     """The `-m` of each call of pytest that the target makes."""
-    (recipe,) = re.findall(rf"^{target}: \$\(INSTALLED\)\n((?:\t.*\n)+)", MAKEFILE, re.M)
+    (recipe,) = re.findall(rf"^{target}: \$\(DEVELOPING\)\n((?:\t.*\n)+)", MAKEFILE, re.M)
     return re.findall(r'-m "([^"]*)"', recipe)
 
 

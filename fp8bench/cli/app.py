@@ -17,6 +17,7 @@ from typing import Any, NoReturn, cast
 import typer
 
 from fp8bench import __version__, registry
+from fp8bench.cli import help
 from fp8bench.cli.command import Command, with_options
 from fp8bench.cli.output import FULL, of_output, warn
 from fp8bench.launch import signals
@@ -79,7 +80,7 @@ REPLACED = {
 }
 """Commands of the last release, and what answers their question now."""
 
-COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
+COMMANDS = tuple(name for names in help.COMMANDS.values() for name in names)
 HELP = ("-h", "--help")
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
@@ -95,7 +96,7 @@ _ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 def main() -> None:
     """Run the command line and exit. An error is one line: what, why, and the remedy."""
     _without_plugins_of_pydantic()
-    arguments = sys.argv[1:] or ["--help"]
+    arguments = sys.argv[1:]
     signals.raise_on_signals()
     errors = sys.__stderr__
     if errors is not None and sys.stderr is errors:
@@ -154,6 +155,10 @@ def _answer(arguments: Sequence[str]) -> int:
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
     completing = COMPLETE in os.environ
+    if not arguments and not completing:
+        _at("start:start")(os.environ)
+        sys.stdout.flush()
+        return 0
     arguments = _renamed(arguments)
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
@@ -177,6 +182,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     has every command with its options.
     """
     app = typer.Typer(
+        cls=help.Commands,
         help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
         context_settings={"help_option_names": list(HELP)},
         pretty_exceptions_enable=False,
@@ -191,8 +197,8 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         if subcommands:
             app.add_typer(_group(*subcommands, listed), name=name)
         elif name in OWN:
-            place, help = OWN[name]
-            app.command(name, cls=Command, help=help)(_root if listed else with_options(_at(place)))
+            place, summary = OWN[name]
+            app.command(name, cls=Command, help=summary)(_root if listed else with_options(_at(place)))
         else:
             entry = registry.find_kind(name)
             app.command(name, cls=Command, help=entry.summary)(_root if listed else _at("measure:command_of")(entry))
@@ -216,8 +222,8 @@ def _at(place: str) -> Any:
     return getattr(import_module(f"fp8bench.cli.{module}"), name)
 
 
-def _group(place: str, help: str, listed: bool) -> typer.Typer:
-    group = typer.Typer(help=help)
+def _group(place: str, summary: str, listed: bool) -> typer.Typer:
+    group = typer.Typer(help=summary)
     for inner, answer in ({} if listed else _at(place)).items():
         group.command(inner, cls=Command, help=answer.__doc__)(answer)
     return group

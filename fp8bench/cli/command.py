@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from fp8bench import registry
-from fp8bench.cli import names
+from fp8bench.cli import help, names
 from fp8bench.cli.output import warn
 from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
@@ -142,6 +142,9 @@ OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))
 class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises UsageError for an option or an argument that is an empty string."""
+        if help.ALL in args:
+            ctx.meta[help.ALL] = True
+            args = ["--help"]
         if not ctx.resilient_parsing:
             refuse_empty(args)
             self._take_variables(args)
@@ -160,6 +163,17 @@ class Command(TyperCommand):
         named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
         _require_folders(_folders(ctx), must_exist=named and self.name in SHOW_PUBLISHED)
         return rest
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        found = {str(one.name): (one, one.get_help_record(ctx)) for one in self.get_params(ctx)}
+        arguments = [line for one, line in found.values() if one.param_type_name == "argument" and line]
+        options = {name: line for name, (one, line) in found.items() if one.param_type_name == "option" and line}
+        called = ctx.command_path.partition(" ")[2]
+        groups = help.grouped(called, options, everything=help.ALL in ctx.meta)
+        for heading, lines in (("Arguments", arguments), *groups):
+            if lines:
+                with formatter.section(heading):
+                    formatter.write_dl(lines, col_max=help.FLAGS)
 
     def invoke(self, ctx: Any) -> Any:
         """Invoke the command, fetching remote results before and sending new ones after. `run` does so itself, because
@@ -182,7 +196,7 @@ class Command(TyperCommand):
             settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
             if option.name in settings:
-                option.envvar = variable_of(option.name)
+                option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
 
 
 def _as_folder(process: Callable[[Any, Any], Any], ctx: Any, words: Any) -> Any:

@@ -81,7 +81,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json(shown, "name", "default_on", "summary")
         return
-    rows = [(e.name, ", ".join(e.default_on), e.summary) for e in shown]
+    rows = [(e.name, ", ".join(e.default_on), e.summary) for e in (*shown, registry.OWN_MODULE)]
     families = registry.FAMILIES.values()
     rows += [(f"{one.prefix}:NAME", "", f"{one.summary}: {one.prefix}:{one.example}") for one in families]
     print_table(rows, ["workload", "default on", "what it is"])

@@ -6,6 +6,7 @@ standard input and writes its findings as JSON to standard output (`launch.exami
 """
 
 import sys
+from contextlib import redirect_stdout
 
 import torch
 from torch import nn
@@ -105,9 +106,9 @@ def refusal_of(config: RunConfig, workload: Workload, model: nn.Module) -> Refus
 def answer(asked: Asked) -> Answer:
     """Answer for one workload under several modes. An error of this package becomes an answer too."""
     one = asked.configs[0]
-    workload_class = registry.load(registry.find_workload(one.workload))
-    options = {name: getattr(one, name) for name in stated(workload_class, "config_fields")}
     try:
+        workload_class = registry.load(registry.find_workload(one.workload))
+        options = {name: getattr(one, name) for name in stated(workload_class, "config_fields")}
         workload = as_named(workload_class(data="device", seed=one.seed, **options), one.workload)
     except UsageError as error:
         return Answer(refusal=Refusal.of(error, of_usage=True))
@@ -119,8 +120,10 @@ def answer(asked: Asked) -> Answer:
 
 
 def main() -> None:
-    """Answer one question from standard input."""
-    sys.stdout.write(answer(Asked.model_validate_json(sys.stdin.read())).model_dump_json())
+    """Answer one question from standard input. What a user's own module prints is no part of the answer."""
+    with redirect_stdout(sys.stderr):
+        found = answer(Asked.model_validate_json(sys.stdin.read()))
+    sys.stdout.write(found.model_dump_json())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Random samples in a data set of a million: images, float32 and normally distributed, or sequences of tokens with all
-words equally likely.
+"""Random samples in a data set of a million: images, float32 and normally distributed, sequences of tokens with all
+words equally likely, or what has the form of a user's examples.
 
 Values are normal and not zero, because matrix units draw less power on zeros and run faster. Sample i is the same in
 every process and every run with the same seed. An image's label is i modulo the number of classes; a token's target is
@@ -59,6 +59,22 @@ class FakeTokens(Dataset[tuple[Tensor, Tensor]]):
         generator = torch.Generator().manual_seed(self.seed * self.length + index)
         text = torch.randint(self.words, (self.sequence + 1,), generator=generator)
         return text[:-1], text[1:]
+
+
+class FakeExamples(Dataset[tuple[Tensor, Tensor]]):
+    """Random samples in the form of examples. Items are (inputs, labels): normally distributed, or whole numbers up to
+    the examples' largest; labels below `classes`, or, without any, those of the examples in turn.
+    """
+
+    def __init__(self, inputs: Tensor, labels: Tensor, classes: int | None, seed: int) -> None:
+        self.shape, self.labels, self.classes, self.seed = inputs[0].shape, labels, classes, seed
+        self.words = None if inputs.is_floating_point() else int(inputs.max()) + 1
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(self.seed * LENGTH + index)
+        drawn, label = partial(torch.randint, generator=generator), self.labels[index % len(self.labels)]
+        inputs = torch.randn(self.shape, generator=generator) if self.words is None else drawn(self.words, self.shape)
+        return inputs, label if self.classes is None else drawn(self.classes, label.shape)
 
 
 class EndlessSampler(Sampler[int]):

@@ -24,11 +24,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple, Resizable
 
@@ -193,6 +193,4 @@ def _parameters_and_flops(architecture: tuple[tuple[str, int], ...], sequence_le
     with torch.device("meta"):
         model = GPTModel(sizes["hidden"], sizes["ffn"], sizes["heads"])
         x = torch.empty(1, sequence_length, sizes["hidden"])
-    with FlopCounterMode(display=False) as counter:
-        model(x).sum().backward()
-    return sum(parameter.numel() for parameter in model.parameters()), int(counter.get_total_flops())
+    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(x))

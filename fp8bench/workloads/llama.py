@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.fake_data import EndlessSampler, FakeTokens, LoaderBatches, device_batches
+from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple, Resizable
@@ -237,6 +237,4 @@ def _count(sizes: dict[str, Any], sequence_length: int) -> tuple[int, int]:
     with torch.device("meta"):
         model = _causal_lm(sizes, sequence_length)
         tokens = torch.empty(1, sequence_length, dtype=torch.int64)
-    with FlopCounterMode(display=False) as counter:
-        model(tokens).sum().backward()
-    return sum(parameter.numel() for parameter in model.parameters()), int(counter.get_total_flops())
+    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(tokens))

@@ -15,21 +15,20 @@ is not a row of logits for each image. All of this is checked on the meta device
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from math import gcd, lcm, prod
+from math import gcd, lcm
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.images import ImageClassifier, Images
 
 USUAL_CLASSES = 1000
@@ -38,8 +37,6 @@ USUAL_CLASSES = 1000
 CHANNELS = 3
 HIDING = 0.1
 """A LayerScale of at most this value hides its block from the gate. Those in timm are 1e-6 to 0.1, or 1."""
-
-Sizes = Sequence[int]
 
 _LAYER_SCALE = re.compile(r"(^|\.)(gamma\w*|ls\d*|layer_scale\w*(\.scale)?)$")
 
@@ -266,25 +263,12 @@ def _survey(made: Made, batch_size: int) -> Survey:
 
 @cache
 def _work(made: Made) -> tuple[int, int]:
-    """Return the parameters, and the FLOPs of one image, forward and backward, by FlopCounterMode (see below)."""
+    """Return the parameters, and the FLOPs of one image, forward and backward, by `flops_of`."""
     with torch.device("meta"):
         model = _meta(made)
         images = torch.empty(2, CHANNELS, made.image_px, made.image_px)
-    formulas: dict[Any, Any] = {torch.ops.aten.convolution_backward: _convolution_backward}
-    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        output = _pass(made, model, images)
-        if isinstance(output, Tensor):
-            output.sum().backward()
-    return sum(parameter.numel() for parameter in model.parameters()), int(counter.get_total_flops()) // 2
-
-
-def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *arguments: Any, **_others: Any) -> int:
-    """Return the FLOPs of a convolution's gradients, each of which costs as much as its forward pass. torch's formula
-    for the weight's gradient ignores groups, and multiplies the work of a depthwise convolution by its channels.
-    """
-    _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = arguments
-    places = prod((inputs if transposed else gradient)[2:])
-    return int(2 * gradient[0] * places * prod(weight) * sum(wanted[:2]))
+    flops = flops_of(lambda: _pass(made, model, images))
+    return sum(parameter.numel() for parameter in model.parameters()), flops // 2
 
 
 def _meta(made: Made) -> nn.Module:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
+from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.images import ImageClassifier, Images
 from fp8bench.workloads.resizable import Multiple, Resizable
 
@@ -97,6 +97,4 @@ def _count_flops(sizes: dict[str, Any]) -> int:
     with torch.device("meta"):
         model = _vision_transformer(sizes)
         images = torch.empty(1, 3, sizes["img_size"], sizes["img_size"])
-    with FlopCounterMode(display=False) as counter:
-        model(images).sum().backward()
-    return int(counter.get_total_flops())
+    return flops_of(lambda: model(images))

@@ -83,7 +83,7 @@ def test_a_number_that_run_takes_too_has_the_bound_that_it_has_there(name):
 
 @pytest.mark.slow
 def test_its_help_shows_the_options_of_its_example(kind):
-    done = call(".", kind.name, "--help")
+    done = call(".", kind.name, "--help-all")
     assert (done.code, done.stderr) == (0, "")
     assert all(word in done.stdout for word in kind.example if word.startswith("--"))
 

@@ -252,7 +252,7 @@ def rank_error(error: BaseException) -> RankError:
     if isinstance(error, Fp8benchError):
         what, remedy = in_words(error.what), in_words(error.remedy)
         return RankError(at_s=now, what=what, cause=error.cause or "crash", remedy=remedy, traceback=trace)
-    what = in_a_line(error)
+    what = f"{in_a_line(error)}{_users_place(error)}"
     lost = any(words in f"{what} {_message(error)}" for words in CONNECTION_LOST)
     return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
 
@@ -261,6 +261,14 @@ def in_a_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message that is not empty."""
     lines = [line.strip() for line in _message(error).splitlines() if line.strip()]
     return in_words(": ".join([type(error).__name__, *lines[:1]]))
+
+
+def _users_place(error: BaseException) -> str:
+    """Return `, at FOLDER/FILE.py:LINE`, the last one that is neither a library's nor of this package; else nothing."""
+    ours = (f"{Path(__file__).parents[2]}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<")
+    frames = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)]
+    own = [one for one in frames if not one[0].startswith(ours) and "-packages" not in one[0]]
+    return f", at {'/'.join(own[-1][0].split('/')[-SHOWN:])}:{own[-1][1]}" if own else ""
 
 
 def _message(error: BaseException) -> str:

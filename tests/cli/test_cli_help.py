@@ -1,0 +1,86 @@
+"""Help fits two screens of 24 lines and 80 columns, in groups; `--help-all` has every option."""
+
+import re
+
+import pytest
+from typer.main import get_command
+
+from fp8bench import registry
+from fp8bench.cli import help
+from fp8bench.cli.app import COMMANDS, GROUPS, OWN, RENAMED, REPLACED, program
+
+TWO_SCREENS = 48
+MOST_COMMANDS = 17
+
+
+def every_command():
+    """By its words: the command itself."""
+    found = {}
+    for name in COMMANDS:
+        command = get_command(program([name])).commands[name]
+        found |= {f"{name} {inner}": one for inner, one in getattr(command, "commands", {}).items()} or {name: command}
+    formats = get_command(program(["numerics", "formats"])).commands["numerics"].commands["formats"]
+    return {**found, "numerics formats": formats}
+
+
+EVERY = every_command()
+
+
+def said(words, flag, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    main = get_command(program([*words.split(), flag])).main
+    assert main([*words.split(), flag], prog_name="fp8bench", standalone_mode=False) in (0, None)
+    return capsys.readouterr().out.splitlines()
+
+
+def flags_in(lines):
+    options = [line[2:].split("  ")[0] for line in lines if line.startswith("  -")]
+    return {flag for each in options for flag in re.findall(r"--[a-z0-9-]+", each)}
+
+
+@pytest.mark.parametrize("words", ["", *GROUPS, *EVERY])
+def test_help_fits_two_screens(words, capsys, monkeypatch):
+    lines = said(words, "--help", capsys, monkeypatch)
+
+    assert len(lines) <= TWO_SCREENS
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one(words, capsys, monkeypatch):
+    options = {
+        flag for one in EVERY[words].params for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")
+    }
+    short, everything = (flags_in(said(words, flag, capsys, monkeypatch)) for flag in ("--help", "--help-all"))
+
+    assert everything == options | {"--help"}
+    assert short - {help.ALL} <= everything
+    assert (help.ALL in short) == (short - {help.ALL} != everything)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(command, name) for command, of in help.OPTIONS.items() for one in of.values() for name in one],
+)
+def test_what_help_shows_is_an_option(command, name):
+    assert name in {one.name for one in EVERY[command].params}
+
+
+def test_every_command_is_in_one_group(capsys, monkeypatch):
+    lines = said("", "--help", capsys, monkeypatch)
+    listed = [line.split()[0] for line in lines[lines.index("Measure:") :] if re.match(r"  [a-z]", line)]
+
+    assert [line for line in lines if line.endswith(":") and line[0] != " "] == [
+        *("Options:", "Measure:", "Decide:", "This machine, prices, records:")
+    ]
+    assert sorted(listed) == sorted({*OWN, *GROUPS, *(kind.name for kind in registry.KINDS)})
+    assert len(listed) <= MOST_COMMANDS
+    assert not set(listed) & {*RENAMED, *REPLACED}
+
+
+def test_help_all_comes_whatever_else_is_given_or_set(fp8bench_in):
+    done = fp8bench_in("run", "--mode", "", "--help-all", FP8BENCH_STEP="3")
+
+    assert (done.code, done.stderr) == (0, "")
+    assert "--weight-dtype" in done.stdout
+    assert "--weight-dtype" not in fp8bench_in("run", "--help").stdout
