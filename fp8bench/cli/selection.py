@@ -49,7 +49,7 @@ class Scope:
 
     price_as_of: Annotated[
         str | None,
-        option("DATE|today", "Price all rows on this day [today; of published figures alone, the newest's day]."),
+        option("DATE|today", "Price all rows on this day [today]."),
     ] = None
     region: Region = None
     purchase: Annotated[str | None, choice("--purchase", PURCHASES, f"How it is bought [{PURCHASES[0]}].")] = None

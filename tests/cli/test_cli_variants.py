@@ -74,7 +74,7 @@ def test_all_variants_are_one_session_there_and_back_and_a_row_each(run_with, ar
         )
     }
     assert "fp8bench: baseline-bf16 (batch 8), round 2 of 2: vit-micro, batch 8 x 1 CPU process" in err
-    assert len(re.findall(r"^baseline-\S+ ", out, re.MULTILINE)) == 3
+    assert len(re.findall(r"^baseline-\S+ +\d+ +[\d.]+ ms", out, re.MULTILINE)) == 3
 
 
 @pytest.mark.parametrize("again", [("--config", "article.yaml"), ()], ids=["with the file", "without it"])
