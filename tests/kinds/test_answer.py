@@ -1,5 +1,6 @@
 """The answer: which mode, which instance, by rows of equal batch size; and that no other row can turn it."""
 
+import re
 from datetime import date
 from pathlib import Path
 
@@ -30,6 +31,11 @@ def on(instance, step_time_s, mode="baseline-bf16", batch=64, minutes=0, **chang
 P4D = [*on("p4d", 0.40, environment=A100), *on("p4d", 0.36, "te-bf16", minutes=10, environment=A100)]
 P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe="delayed")]
 
+OTHER = [
+    *on("undated", 0.3, minutes=60),
+    *on("undated", 0.2, "te-fp8", minutes=70, recipe="delayed"),
+]
+
 
 class TestWhichMode:
     def test_each_instance_is_answered_by_itself(self):
@@ -47,6 +53,15 @@ class TestWhichMode:
     def test_several_are_answered_at_the_batch_that_all_have(self):
         large = [*on("p5", 0.36, batch=256, minutes=40), *on("p5", 0.26, "te-fp8", 256, 50, recipe="delayed")]
         assert {one.pair.row.batch_size for one in compared(*P4D, *P5, *large).answer.modes} == {64}
+
+    def test_gains_of_one_mode_are_one_clause(self):
+        told = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"), *OTHER)
+        said = next(sentences(told))
+        assert re.fullmatch(
+            r"Which mode\? te-fp8:delayed: 25\.0 % more images per USD \([^)]+\) than the best baseline-bf16 on p5 "
+            r"at batch 64, 50\.0 % \([^)]+\) on undated at batch 64\.",
+            said,
+        )
 
     def test_a_mode_that_is_worse_is_not_recommended(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.2, "te-fp8", minutes=10, recipe="delayed"))))

@@ -72,14 +72,22 @@ def _numbers(pair: Pair) -> dict[str, object]:
 
 
 def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
+    """Yield a clause for each mode that is best somewhere, and one for each instance where the base is."""
+    gains: dict[tuple[str, str, str], list[Pair]] = {}
     for of in modes:
         row, base = of.pair.row, of.pair.reference.mode_label
-        where = f"on {row.instance} at batch {row.batch_size}"
         if of.pair.decided and of.pair.gain > 0:
-            yield f"{row.mode_label} {where}: {_more(of.pair)} than the best {base}{_source(row)}"
+            gains.setdefault((row.mode_label, base, row.source), []).append(of.pair)
         else:
             outcome = _more(of.pair) if of.pair.decided else f"not told apart, {_interval(of.pair)}"
-            yield f"{base} {where}; {row.mode_label} there: {outcome}{_source(row)}"
+            yield f"{base} on {row.instance} at batch {row.batch_size}; {row.mode_label} there: {outcome}{_source(row)}"
+    for (mode, base, _), (first, *others) in gains.items():
+        rest = "".join(f", {_percent(pair)} {_where(pair.row)}" for pair in others)
+        yield f"{mode}: {_more(first)} than the best {base} {_where(first.row)}{rest}{_source(first.row)}"
+
+
+def _where(row: Row) -> str:
+    return f"on {row.instance} at batch {row.batch_size}"
 
 
 def _conditions(modes: Sequence[OfMode]) -> Iterator[str]:
@@ -141,11 +149,16 @@ def _names(pair: Pair) -> set[str]:
 
 def _more(pair: Pair) -> str:
     """Write e.g. `14.6 % more images per USD (13.8 to 15.5)`."""
-    ends = "" if pair.gain_ci is None else f" ({_ends(pair.gain_ci)})"
     unit = pair.row.unit or "units"
     assumed = " at the what-if price" if WHAT_IF in (pair.row.price_source, pair.reference.price_source) else ""
     per = f"per USD{assumed}" if pair.by_value else "per second"
-    return f"{abs(pair.gain) * 100:.1f} % {'more' if pair.gain >= 0 else 'fewer'} {unit} {per}{ends}"
+    return _percent(pair, f" {'more' if pair.gain >= 0 else 'fewer'} {unit} {per}")
+
+
+def _percent(pair: Pair, what: str = "") -> str:
+    """Write e.g. `14.6 % (13.8 to 15.5)`."""
+    ends = "" if pair.gain_ci is None else f" ({_ends(pair.gain_ci)})"
+    return f"{abs(pair.gain) * 100:.1f} %{what}{ends}"
 
 
 def _interval(pair: Pair) -> str:
