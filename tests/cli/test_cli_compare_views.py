@@ -222,7 +222,9 @@ def test_a_machine_that_was_named_later_is_one_machine(fp8bench_in, tmp_path):
 @pytest.mark.usefixtures("machines")
 def test_rows_of_several_machines_name_the_view(fp8bench_in):
     shown = fp8bench_in("compare", "p5").stdout
-    assert "Machines differ (2 of p5): a row is compared on its own; --group-by machine has a table for each." in shown
+    assert (
+        "Machines differ (2 of p5): each row is compared on its own; --group-by machine has a table for each." in shown
+    )
 
 
 def test_published_figures_have_no_machine_and_are_compared_with_each_other(fp8bench_in):

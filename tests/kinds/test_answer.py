@@ -66,6 +66,8 @@ class TestWhichMode:
     def test_a_mode_that_is_worse_is_not_recommended(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.2, "te-fp8", minutes=10, recipe="delayed"))))
         assert said.startswith("Which mode? baseline-bf16 on p5 at batch 64; te-fp8:delayed there: 50.0 % fewer images")
+        low, high = map(float, re.search(r"\((\S+) to (\S+)\)", said).groups())
+        assert 0 < low < 50 < high
 
     def test_what_is_not_decided_says_so(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.0999, "te-fp8", minutes=10, recipe="delayed"))))
@@ -108,7 +110,12 @@ class TestWhichInstance:
 
     def test_the_best_wins_every_pair_and_in_a_circle_there_is_none(self):
         undated = on("undated", 0.3, minutes=40)
-        assert compared(*P4D, *P5, *undated).answer.best == "p5"
+        found = compared(*P4D, *P5, *undated)
+        assert found.answer.best == "p5"
+        (said,) = [one for one in sentences(found) if one.startswith("Which instance?")]
+        assert said.startswith("Which instance? p5 wins against each of the others. p5: ")
+        assert "than p4d" in said
+        assert "p4d: " not in said, "the others are compared with the best alone"
         circle = [
             *on("p4d", 0.40, batch=64),
             *on("p5", 0.10, batch=64, minutes=10),
@@ -136,6 +143,8 @@ class TestWhichInstance:
         tried = compared(*P4D, *P5, *large, oom).answer
         assert tried.missing == ()
         (best,) = tried.at_best
+        told = " ".join(sentences(compared(*P4D, *P5, *large, oom)))
+        assert "Each at its best batch, p5 (baseline-bf16, 256): " in told
         assert (best.row.instance, best.row.batch_size, best.reference.batch_size) == ("p5", 256, 64)
 
     def test_published_and_measured_figures_are_answered_apart(self):

@@ -168,6 +168,8 @@ COLUMNS: dict[str, RowColumn] = {
 """Columns in the order of the wide table."""
 
 OF_ITS_OWN: dict[str, RowColumn] = {
+    "faster": COLUMNS["speed-up"],
+    "per-usd": COLUMNS["gain"],
     "pareto": RowColumn("Pareto front", _pareto, _pareto, "word"),
     "workload": _word(lambda r: r.workload, "workload"),
     "micro-batches": _number("micro-batches", lambda r: r.grad_accumulation, "d"),

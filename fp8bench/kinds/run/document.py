@@ -141,4 +141,4 @@ def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
     yield from older_proofs(rows)
     if view.group_by != "machine" and (several := _machines(rows)):
         counts = ", ".join(f"{len(machines)} of {instance}" for instance, machines in several.items())
-        yield f"Machines differ ({counts}): a row is compared on its own; --group-by machine has a table for each."
+        yield f"Machines differ ({counts}): each row is compared on its own; --group-by machine has a table for each."

@@ -106,13 +106,15 @@ def _of_instances(answer: Answer) -> Iterator[str]:
     if len(names) > 2 and 2 * len(answer.pairs) == len(names) * (len(names) - 1):
         yield f"{answer.best or 'None'} wins against each of the others."
     for pair in answer.pairs:
+        if len(names) > 2 and answer.best not in (None, pair.row.instance):
+            continue
         yield f"{_of_pair(pair)}{_opposite(pair, answer.opposite)}."
     for pair in answer.at_best:
-        row, other = pair.row, pair.reference
-        yield (
-            f"Each at its best batch, {row.instance} ({row.mode_label}, {row.batch_size}): {_more(pair)} than "
-            f"{other.instance} ({other.mode_label}, {other.batch_size})."
-        )
+        one, other = (f"{row.instance} ({row.mode_label}, {row.batch_size})" for row in (pair.row, pair.reference))
+        if pair.decided:
+            yield f"Each at its best batch, {one}: {_more(pair)} than {other}."
+        else:
+            yield f"Each at its best batch, {one} and {other} are not told apart: {_interval(pair)}."
 
 
 def _of_pair(pair: Pair) -> str:
@@ -157,7 +159,7 @@ def _more(pair: Pair) -> str:
 
 def _percent(pair: Pair, what: str = "") -> str:
     """Write e.g. `14.6 % (13.8 to 15.5)`."""
-    ends = "" if pair.gain_ci is None else f" ({_ends(pair.gain_ci)})"
+    ends = "" if pair.gain_ci is None else f" ({_ends(sorted(map(abs, pair.gain_ci)))})"
     return f"{abs(pair.gain) * 100:.1f} %{what}{ends}"
 
 
@@ -166,7 +168,7 @@ def _interval(pair: Pair) -> str:
     return f"{pair.gain * 100:+.1f} % {ends}"
 
 
-def _ends(interval: tuple[float, float]) -> str:
+def _ends(interval: Sequence[float]) -> str:
     return f"{interval[0] * 100:.1f} to {interval[1] * 100:.1f}"
 
 
