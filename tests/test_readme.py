@@ -1,5 +1,5 @@
-"""The README, and the pages about comparing, formats and language models, show what the program prints: their
-tables are made again from the committed records and held against them.
+"""The README and the docs show what the program prints: their tables are made again from the committed records and held
+against them, and so are the figures in their sentences.
 """
 
 import json
@@ -17,7 +17,10 @@ from fp8bench.profiling.unused import ADVICE
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text()
+FRONT = (ROOT / "README.md").read_text()
+GUIDE = ("results", "method", "explain", "numerics", "commands", "records", "extending")
+"""Pages that go on where the README ends."""
+README = "\n".join([FRONT, *((ROOT / "docs" / f"{name}.md").read_text() for name in GUIDE)])
 MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.DOTALL)
 TABLES = MADE.findall(README)
 
@@ -46,6 +49,35 @@ def test_a_table_in_the_readme_is_what_its_command_prints(command, shown, commit
     done = call(committed, *shlex.split(command), "--format", "markdown")
     assert done.code == 0, done.stderr
     assert done.stdout.strip() == shown
+
+
+def test_the_readme_is_short_and_has_the_answer():
+    assert len(FRONT.split()) <= 1500
+    ((command, shown),) = MADE.findall(FRONT)
+    assert command.startswith("compare ")
+    assert "Which mode? te-fp8:delayed" in shown
+    assert "Which instance? " in shown
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_every_link_leads_to_a_file_and_a_heading(page):
+    for target, heading in LINK.findall(page.read_text()):
+        found = page.parent / target
+        assert found.exists(), target
+        if heading:
+            words = re.findall(r"^#+ (.+)$", found.read_text(), re.MULTILINE)
+            known = {re.sub(r"[^\w\- ]", "", word.lower()).replace(" ", "-") for word in words}
+            assert heading[1:] in known, f"{target}{heading}"
+
+
+def test_every_page_is_in_the_readmes_index():
+    there = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert set(re.findall(r"\]\(docs/([\w-]+\.md)", FRONT)) == there
 
 
 def test_the_readme_has_tables_of_measured_and_of_published_rows():
