@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from builders import environment, evidence, published, replayed, rounds, unsupported
+from builders import environment, evidence, fingerprint, measured_on_cpu, published, replayed, rounds, unsupported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.comparing import compared
@@ -31,6 +31,7 @@ def on(instance, step_time_s, mode="baseline-bf16", batch=64, minutes=0, **chang
 P4D = [*on("p4d", 0.40, environment=A100), *on("p4d", 0.36, "te-bf16", minutes=10, environment=A100)]
 P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe="delayed")]
 
+ON_A_CPU = (("baseline-fp32", 0.8), ("baseline-bf16", 0.4))
 OTHER = [
     *on("undated", 0.3, minutes=60),
     *on("undated", 0.2, "te-fp8", minutes=70, recipe="delayed"),
@@ -100,6 +101,12 @@ class TestWhichInstance:
     def test_modes_that_one_was_not_given_are_no_part_of_it(self):
         (pair,) = compared(*P4D, *P5).answer.pairs
         assert pair.row.mode_label == pair.reference.mode_label == "baseline-bf16"
+
+    def test_a_cpu_is_not_compared_with_a_gpu_though_each_has_a_mode_that_pays(self):
+        alike = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}
+        there = [measured_on_cpu("cpu", mode, step_time_s=time, **alike) for mode, time in ON_A_CPU]
+        found = compared(*there, *P5, reference="cpu:baseline-fp32", allow_mismatch=True).answer
+        assert found.pairs == found.at_best == ()
 
     def test_the_largest_common_batch_decides_and_another_that_says_the_opposite_is_named(self):
         large = [*on("p4d", 1.0, batch=256, minutes=40, environment=A100), *on("p5", 0.9, batch=256, minutes=50)]

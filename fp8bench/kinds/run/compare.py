@@ -84,6 +84,7 @@ def compare(
     def answered(those: Sequence[Row]) -> Answer:
         return answer(of_one_work(those, reference, of), options.reference, options.instances, against)
 
+    bare = rows
     rows = [
         row
         if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch)
@@ -99,7 +100,7 @@ def compare(
     )
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
-        answer=answered(rows),
+        answer=answered(bare),
         published=_as_published(chosen, found, catalog, options, answered),
         warnings=warnings,
     )
