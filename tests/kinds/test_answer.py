@@ -4,11 +4,12 @@ import re
 from datetime import date
 from pathlib import Path
 
+import builders
 import pytest
 from builders import environment, evidence, fingerprint, measured_on_cpu, published, replayed, rounds, unsupported
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.comparing import compared
+from report.comparing import NEW, catalog, compared, price
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
@@ -31,6 +32,7 @@ def on(instance, step_time_s, mode="baseline-bf16", batch=64, minutes=0, **chang
 P4D = [*on("p4d", 0.40, environment=A100), *on("p4d", 0.36, "te-bf16", minutes=10, environment=A100)]
 P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe="delayed")]
 
+OWN = (("p5", 50.0), ("p4d", 20.0))
 ON_A_CPU = (("baseline-fp32", 0.8), ("baseline-bf16", 0.4))
 OTHER = [
     *on("undated", 0.3, minutes=60),
@@ -101,6 +103,27 @@ class TestWhichInstance:
     def test_modes_that_one_was_not_given_are_no_part_of_it(self):
         (pair,) = compared(*P4D, *P5).answer.pairs
         assert pair.row.mode_label == pair.reference.mode_label == "baseline-bf16"
+
+    def test_what_other_providers_ask_is_said_where_two_list_both_gpus(self):
+        listed = {
+            ("one", "p5"): 50.0,
+            ("one", "p4d"): 20.0,
+            ("two", "p5"): 40.0,
+            ("two", "p4d"): 10.0,
+            ("3", "p5"): 1.0,
+        }
+        gpus = {"p5": "H100-SXM5-80GB", "p4d": "A100-SXM4-40GB"}
+        known = [
+            builders.instance(f"{who}-{what}", provider=who, gpu=gpus[what], gpu_count=8, prices=(price(usd, NEW),))
+            for (who, what), usd in listed.items()
+        ]
+        own = [builders.instance(name, gpu=gpus[name], gpu_count=8, prices=(price(usd, NEW),)) for name, usd in OWN]
+        both = compared(*P4D, *P5, prices=catalog(*own, *known))
+        found = both.answer.pairs[0].elsewhere
+        assert (found.providers, found.least, found.most) == (2, pytest.approx(0.0), pytest.approx(0.6))
+        assert "at the 2 providers that list both GPUs: +0 % to +60 %." in " ".join(sentences(both))
+        alone = compared(*P4D, *P5, prices=catalog(*own, *known[:2]))
+        assert alone.answer.pairs[0].elsewhere is None
 
     def test_a_cpu_is_not_compared_with_a_gpu_though_each_has_a_mode_that_pays(self):
         alike = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}

@@ -22,14 +22,15 @@ from fp8bench.kinds.run.likeness import (
     unlike_sizes,
     with_other_work,
 )
+from fp8bench.kinds.run.providers import elsewhere
 from fp8bench.kinds.run.row import Answer, Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import require_region
+from fp8bench.pricing.choose import PriceQuery, choose, require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import Software, differing, in_words
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import RowVerdict, holds_noise, verdict_on_value
@@ -81,8 +82,16 @@ def compare(
 
     references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
 
-    def answered(those: Sequence[Row]) -> Answer:
-        return answer(of_one_work(those, reference, of), options.reference, options.instances, against)
+    def answered(those: Sequence[Row], on: date) -> Answer:
+        found = answer(of_one_work(those, reference, of), options.reference, options.instances, against)
+        query = PriceQuery(on, on >= options.today, options.region, options.purchase)
+
+        def price_of(instance: Instance) -> float | None:
+            price = choose(instance.prices, query)
+            return price.usd_per_hour if price else None
+
+        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, price_of)}) for one in found.pairs)
+        return found.model_copy(update={"pairs": tuple(pairs)})
 
     bare = rows
     rows = [
@@ -100,7 +109,7 @@ def compare(
     )
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
-        answer=answered(bare),
+        answer=answered(bare, day),
         published=_as_published(chosen, found, catalog, options, answered),
         warnings=warnings,
     )
@@ -111,7 +120,7 @@ def _as_published(
     found: Mapping[str, UnitTime | None],
     catalog: Catalog,
     options: CompareOptions,
-    answered: Callable[[Sequence[Row]], Answer],
+    answered: Callable[[Sequence[Row], date], Answer],
 ) -> tuple[date, Answer] | None:
     """Return the answer of published figures at the prices of the day of the newest; None if a day was requested."""
     records = [one.latest for one in chosen if one.latest.provenance is not None and one.latest.source == "published"]
@@ -126,7 +135,7 @@ def _as_published(
         for one in chosen
         if one.latest.run_id in ids
     ]
-    return day, answered(rows)
+    return day, answered(rows, day)
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:

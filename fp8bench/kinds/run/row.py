@@ -127,11 +127,22 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
+class Elsewhere(Frozen):
+    """The least and the most gain of a row over another at the providers that list the GPUs of both."""
+
+    providers: int
+    least: float
+    most: float
+
+
 class Pair(Frozen):
-    """Two rows compared. row: with its gain, interval and verdict against `reference`."""
+    """Two rows compared. row: with its gain, interval and verdict against `reference`. elsewhere: the gain at other
+    providers' prices.
+    """
 
     row: Row
     reference: Row
+    elsewhere: Elsewhere | None = None
 
     @property
     def by_value(self) -> bool:

@@ -68,6 +68,7 @@ def _numbers(pair: Pair) -> dict[str, object]:
         "verdict": row.verdict,
         "speedup": row.speedup_vs_reference,
         "price_ratio": paid,
+        "at_other_providers": None if pair.elsewhere is None else pair.elsewhere.model_dump(),
     }
 
 
@@ -129,7 +130,15 @@ def _of_pair(pair: Pair) -> str:
     if not pair.by_value:
         return said
     dearer = f"{1 / (row.speedup_vs_reference or 1.0):.2f} times as much as {row.instance}"
-    return f"{said}, while {other.instance} costs more than {dearer}"
+    return f"{said}, while {other.instance} costs more than {dearer}{_elsewhere(pair)}"
+
+
+def _elsewhere(pair: Pair) -> str:
+    found = pair.elsewhere
+    if found is None:
+        return ""
+    ends = f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
+    return f"; at the {found.providers} providers that list both GPUs: {ends}"
 
 
 def _factors(pair: Pair) -> str:
