@@ -56,6 +56,8 @@ def _spin():
 
 
 def _wait():
+    if "WAITING" in os.environ:
+        open(os.environ["WAITING"], "w").close()
     time.sleep(600)
 
 
