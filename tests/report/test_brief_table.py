@@ -47,8 +47,8 @@ def cells(line):
 def test_it_answers_in_one_line_a_row():
     lines = shown(judged(verdict_on="units_per_usd")).splitlines()
 
-    assert cells(lines[0]) == ["mode", "step", "faster", "k img/ USD", "per USD"]
-    assert cells(lines[2]) == ["te-fp8", "348.7 ms ±0.4 %", "1.25x", "662", "+24.9 % *"]
+    assert cells(lines[0]) == ["mode", "step", "faster", "img/ USD", "per USD"]
+    assert cells(lines[2]) == ["te-fp8", "348.7 ms ±0.4 %", "1.25x", "662 k", "+24.9 % *"]
     assert lines[3].startswith("* certain: the whole interval on one side")
 
 

@@ -17,7 +17,7 @@ from fp8bench.schema.execution import Variant
 SHORT_MARK = 9
 """The longest mark that is shown in a row's cell of notes: `published`, `emulated`, `what-if`."""
 
-SCALES, LEAST = (("M ", 1e-6), ("k ", 1e-3)), 10
+SCALES, LEAST = ((1e-6, " M"), (1e-3, " k")), 10
 """Larger units of what a dollar buys, and the least value that is shown in one."""
 
 MOST_NOTES, NAMED = 3, 2
@@ -46,8 +46,8 @@ def _columns(rows: Sequence[Row]) -> Iterator[Column]:
         yield from (COLUMNS[name].column(rows) for name in OF_A_JOB)
     yield column("faster", _faster)
     if rows[0].job_units is None:
-        heading, scale = _rates(rows)
-        yield column(heading, lambda row: _digits(row.units_per_usd, scale))
+        heading, scale, letter = _rates(rows)
+        yield column(heading, lambda row: _digits(row.units_per_usd, scale, letter))
     yield column("per USD", _gain, tone=tone)
 
 
@@ -114,17 +114,17 @@ def _gain(row: Row) -> str:
     return change(row.gain_vs_reference, None) + (f" {CERTAIN}" if sure else "")
 
 
-def _rates(rows: Sequence[Row]) -> tuple[str, float]:
-    """Return the heading for what a dollar buys, and the factor for its values."""
+def _rates(rows: Sequence[Row]) -> tuple[str, float, str]:
+    """Return the heading for what a dollar buys, the factor for its values, and the letter after them."""
     least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
-    prefix, scale = next((size for size in SCALES if least * size[1] >= LEAST), ("", 1.0))
-    units = SHORT_UNITS.get(units_of(rows), units_of(rows)) if prefix else units_of(rows)
-    return f"{prefix}{units}/ USD", scale
+    scale, letter = next((size for size in SCALES if least * size[0] >= LEAST), (1.0, ""))
+    units = SHORT_UNITS.get(units_of(rows), units_of(rows)) if letter else units_of(rows)
+    return f"{units}/ USD", scale, letter
 
 
-def _digits(value: float | None, scale: float) -> str:
+def _digits(value: float | None, scale: float, after: str) -> str:
     """Write integers, or three digits of values below 100."""
-    return number(value, ".3g" if (value or 0.0) * scale < 100 else ",.0f", scale)
+    return number(value, ".3g" if (value or 0.0) * scale < 100 else ",.0f", scale, after)
 
 
 def certain(rows: Sequence[Row]) -> list[str]:
