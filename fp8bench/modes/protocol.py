@@ -71,6 +71,13 @@ class Rounding:
     layers: frozenset[str]
     gradient: torch.dtype = torch.float8_e5m2
 
+    def within(self, name: str) -> "Rounding":
+        """Return what is rounded of the module of this name, by names inside it."""
+        inside = {
+            layer.removeprefix(name).removeprefix(".") for layer in self.layers if f"{layer}.".startswith(f"{name}.")
+        }
+        return Rounding(frozenset(inside), self.gradient)
+
 
 BF16_TOLERANCE = Tolerance(logits=0.1, loss=0.02, input_gradient=0.1)
 """For two bf16 computations of the same function (see worker.parity). Transformer Engine's block in ViT-Huge, measured

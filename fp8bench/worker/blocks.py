@@ -27,6 +27,7 @@ autocast for the end of a pass, and the backward of the first module for the end
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,11 @@ class Pair:
     context: Callable[[], AbstractContextManager[object]]
     rounding: Rounding | None = None
     stated: tuple[float, float] = (0.0, 0.0)
+
+    @cached_property
+    def names(self) -> dict[nn.Parameter, str]:
+        """The plain model's trained weights with their names."""
+        return {weight: name for name, weight in trained_weights(self.plain).items()}
 
     @property
     def more(self) -> dict[Kind, float]:
@@ -91,7 +97,8 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
             at_inputs = [gradient_at(one) / scale for one in inputs]
             run = Run([one.detach() for one in outputs], at_inputs, by_plain_names(pair.ties, scaled, shapes))
             found.append(_compared(pair, call, run, device))
-        pair.converted.zero_grad(set_to_none=True)
+        block.zero_grad(set_to_none=True)
+    pair.converted.zero_grad(set_to_none=True)
     return [one for of_call in reversed(found) for one in of_call], faults
 
 
@@ -99,7 +106,7 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     """Run the call on the plain block: as it is, in float32, and rounded to fp8 if the mode says what it rounds."""
     block = pair.plain.get_submodule(call.block)
     home = next(block.parameters()).device
-    names = {weight: name for name, weight in trained_weights(pair.plain).items()}
+    names = pair.names
     block.to(device)
     as_is = recorded.run(block, call, names, device)
     # On a CPU torch's norms add up 16-bit gradients in 16 bits: what rounding does to them depends on their input.
@@ -108,7 +115,7 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     fp8 = []
     if pair.rounding is not None:
         for full in grids(block, 2):
-            with rounded(pair.plain, pair.rounding, full):
+            with rounded(block, pair.rounding.within(call.block), full):
                 fp8.append(recorded.run(block, call, names, device))
     block.to(home)
     more = pair.more if bf16 else _at_least(pair.more)
