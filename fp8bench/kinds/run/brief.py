@@ -13,6 +13,7 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.report.document import NOTHING, Column, Letters, Rows
 from fp8bench.report.written import change, counted, number
 from fp8bench.schema.execution import Variant
+from fp8bench.stats.certainty import VerdictOn
 
 SHORT_MARK = 9
 """The longest mark that is shown in a row's cell of notes: `published`, `emulated`, `what-if`."""
@@ -102,16 +103,21 @@ def _step(row: Row) -> str:
 
 
 def _faster(row: Row) -> str:
-    sure = row.verdict_on == "throughput" and row.verdict not in (None, "inconclusive")
-    found = number(row.speedup_vs_reference, ".2f", after="x")
-    return f"{found} {CERTAIN}" if sure else found
+    return number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
 
 
 def _gain(row: Row) -> str:
     if row.is_reference:
         return "reference"
-    sure = row.verdict_on == "units_per_usd" and row.verdict not in (None, "inconclusive")
-    return change(row.gain_vs_reference, None) + (f" {CERTAIN}" if sure else "")
+    return change(row.gain_vs_reference, None) + _sign(row, "units_per_usd")
+
+
+def _sign(row: Row, of: VerdictOn) -> str:
+    return f" {CERTAIN}" if row.verdict_on == of and _decided(row) else ""
+
+
+def _decided(row: Row) -> bool:
+    return row.verdict not in (None, "inconclusive")
 
 
 def _rates(rows: Sequence[Row]) -> tuple[str, float, str]:
@@ -129,7 +135,7 @@ def _digits(value: float | None, scale: float, after: str) -> str:
 
 def certain(rows: Sequence[Row]) -> list[str]:
     """Explain the sign of a decided row, if there is one."""
-    if not any(row.verdict not in (None, "inconclusive") for row in rows):
+    if not any(map(_decided, rows)):
         return []
     return [f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"]
 
@@ -199,24 +205,21 @@ def _told(named: Sequence[Row], rows: Sequence[Row]) -> str:
     )
 
 
-def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
+def marks(row: Row, letters: Letters) -> str:
     """Return the notes of a row in a column of them: status and cause if it is not ok, marks of one word, whether it is
-    on the Pareto front, and letters for the rest. said: marks that are shown elsewhere.
+    on the Pareto front, and letters for the rest.
     """
-    words, long = in_row_and_below(row, lambda mark, _words: len(mark) <= SHORT_MARK, said)
+    words, long = in_row_and_below(row, lambda mark, _words: len(mark) <= SHORT_MARK)
     given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
     return " ".join([*words, *([f"[{' '.join(given)}]"] if given else [])])
 
 
-def in_row_and_below(
-    row: Row, fits: Callable[[str, list[str]], bool], said: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
+def in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple[list[str], list[str]]:
     """Return the texts in the row, and those below the table. fits: decides for a mark and the words before it."""
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [row.reason]
     for mark in row.marks:
-        if mark not in said:
-            (words if fits(mark, words) else below).append(mark)
+        (words if fits(mark, words) else below).append(mark)
     if row.pareto:
         words.append(PARETO)
     if row.verdict == "inconclusive" and row.verdict_why:
