@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from gpu import gpu_ranks
-from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
+from gpu.this_gpu import needs_fp8, needs_gpu
 from torch import multiprocessing
 
 from fp8bench.modes.transformer_engine import TEFP8
@@ -86,7 +86,6 @@ def test_cached_weights_are_cast_once_a_step():
     assert found[2] != pytest.approx(found[0], rel=1e-2), "and the next step casts them anew"
 
 
-@needs_two_gpus
 @needs_fp8
 @pytest.mark.parametrize("label", ["te-bf16", "te-fp8:delayed", "te-fp8:current"])
 @pytest.mark.parametrize("switches", [None, ALL, "fused-qkv+fused-wgrad"])
@@ -101,7 +100,6 @@ def test_two_gpus_share_the_layer_by_its_own_arguments(label, switches, settled)
         assert found["gradient_error"] < 0.45
 
 
-@needs_two_gpus
 @needs_fp8
 @pytest.mark.parametrize("label", ["te-bf16", "te-fp8:current"])
 @pytest.mark.parametrize(("parallel", "join"), [("auto", "tp2"), ("fsdp", "fsdp+tp2")])

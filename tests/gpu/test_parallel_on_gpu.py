@@ -30,7 +30,6 @@ def settled(tmp_path):
     return run
 
 
-@needs_two_gpus
 @pytest.mark.parametrize(
     ("mode", "compile", "gathered"),
     [
@@ -53,7 +52,6 @@ def test_sharded_steps_are_proved_against_a_whole_model(mode, compile, gathered,
         assert "FSDP2 gathers weights on streams of its own" in found["graph"]["reason"]
 
 
-@needs_two_gpus
 @needs_fp8
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_delayed_scaling_is_compared_with_a_second_model_that_has_a_state_of_its_own(accumulation, settled):
@@ -64,7 +62,6 @@ def test_delayed_scaling_is_compared_with_a_second_model_that_has_a_state_of_its
         assert len(set(found["losses"])) == gpu_ranks.AFTERWARDS, "training goes on"
 
 
-@needs_two_gpus
 @pytest.mark.parametrize(
     ("mode", "compile"),
     [
@@ -80,7 +77,6 @@ def test_two_gpus_that_share_layers_do_what_one_does(mode, compile, settled):
         assert found["update_error"] < 0.45
 
 
-@needs_two_gpus
 def test_a_gpu_that_holds_a_part_needs_less_memory(settled):
     whole = settled(parallel="ddp", asked="off", **HUGE)
     parts = settled(parallel="fsdp", asked="off", **HUGE)
