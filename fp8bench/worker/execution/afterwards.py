@@ -10,12 +10,12 @@ the plain model with the same weights computes what it should have found:
                         where there is no room for a plain model: there it computes the loss alone, with one block on
                         the GPU at a time
 
-Every weight that has a gradient must also get one, and must move, in this step and while steps were timed. Ranks that
-hold the same weights must still hold the same numbers (`sketches`). And every quarter of the samples must have its
-share in the gradient (`shares`), since a gradient of half of them may be within the bounds of fp8. The batch is new
-because a batch that is learned by heart has next to no gradient; fp8 scales of earlier passes are made for that
-one, and would cut off the gradient of another, so a mode that keeps some first trains on the new batch as often as its
-scales need.
+Every weight, and every group of its rows, that has a gradient must also get one, and weights must move, in this step
+and while steps were timed. Ranks that hold the same weights must still hold the same numbers (`sketches`). And every
+quarter of the samples must have its share in the gradient (`shares`), since a gradient of half of them may be within
+the bounds of fp8. The batch is new because a batch that is learned by heart has next to no gradient; fp8 scales of
+earlier passes are made for that one, and would cut off the gradient of another, so a mode that keeps some first trains
+on the new batch as often as its scales need.
 """
 
 import math
@@ -41,6 +41,7 @@ from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import MAX_SPREAD, MOST, OF_ONE_WEIGHT, Gate, small
 from fp8bench.worker.execution.sketches import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of, gradients_are_finite
+from fp8bench.worker.judged import GROUPS, ROWS
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
 from fp8bench.worker.relative import ratio
@@ -181,7 +182,7 @@ def _of_gradients(parts: Parts, expected: "_Plain", tolerance: Tolerance) -> tup
     if not error <= bound:
         faults.append(f"its gradients differ by {error:.3g} (at most {bound:.3g})")
     if missing:
-        faults.append(f"{len(missing)} weights get no gradient: {', '.join(missing[:SHOWN])}")
+        faults.append(f"no gradient reaches {', '.join(missing[:SHOWN])} ({len(missing)} in all)")
     if not all(abs(share - 1) <= OF_SAMPLES for share in of_samples):
         told = ", ".join(f"{share:.2f}" for share in of_samples)
         faults.append(
@@ -344,10 +345,27 @@ def _compared(parts: Parts, expected: _Plain) -> tuple[float, list[str], set[str
     own |= {name: one for name, one in found.items() if one is not None and name in plain}
     apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
     missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
+    missing += [f"rows {rows}" for name in sorted(taught - {*missing}) for rows in _lost_rows(name, plain, own, usual)]
     error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
     moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
     seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
     return error, missing, moving, shares(own, seen) if seen[0] else []
+
+
+def _lost_rows(name: str, plain: Mapping[str, Tensor], own: Mapping[str, Tensor], usual: float) -> list[str]:
+    """Return the groups of a weight's rows that get no gradient where the plain model's is more than rounding: queries
+    and keys of an attention that is none have no weight of their own where they are packed with the values.
+    """
+    if plain[name].dim() < 2 or len(plain[name]) < GROUPS * ROWS:
+        return []
+    rows = torch.stack([one.detach().float().flatten(1).square().sum(1) for one in (plain[name], own[name])]).double()
+    sums = torch.stack([group.sum(1) for group in rows.tensor_split(GROUPS, 1)], 1).tolist()
+    least = small(plain[name]) ** 2 * usual * plain[name].numel() / GROUPS
+    return [
+        f"{number}/{GROUPS} of {name}"
+        for number, (wanted, found) in enumerate(zip(*sums, strict=True), 1)
+        if wanted > least and found < (1 - MOST) ** 2 * wanted
+    ]
 
 
 def _square(values: Tensor) -> float:

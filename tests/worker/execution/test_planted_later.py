@@ -10,7 +10,7 @@ from builders import config
 from outside.outside_plugins import Polite
 from torch import nn
 
-from fp8bench.modes.protocol import FP8_TOLERANCE
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, PROOF_STEPS
 from fp8bench.worker import main
 from fp8bench.worker.execution import afterwards
@@ -23,6 +23,8 @@ from fp8bench.workloads.vit import ViTMicro
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
 
 CPU = torch.device("cpu")
+GATE = 16
+"""Samples that a gate looks at."""
 WARMUP, STEPS = 6, 6
 WARM, TIMED, LAST = 3, WARMUP + PROOF_STEPS + PACE_STEPS, WARMUP + PROOF_STEPS + PACE_STEPS + LEAD_IN + 4
 BEGINS = pytest.mark.parametrize("begins", [WARM, TIMED, LAST], ids=["in warm-up", "when timed", "in the last steps"])
@@ -161,6 +163,33 @@ def test_a_mode_that_freezes_weights_when_it_converts_again_is_refused(measured)
     report = measured(Again)
     assert (report.status, report.cause) == ("invalid", "execution")
     assert "it does not train blocks." in report.reason
+
+
+class MeanOfValues(Polite):
+    """Has no attention in batches that are larger than the gate's."""
+
+    def convert(self, model):
+        for block in model.blocks:
+            attention = block.attn
+            forward = attention.forward
+
+            def mean(x, *more, attention=attention, forward=forward, **named):
+                if len(x) <= GATE:
+                    return forward(x, *more, **named)
+                values = attention.qkv(x).chunk(3, -1)[2]
+                return attention.proj(values.mean(1, keepdim=True).expand_as(values))
+
+            attention.forward = mean
+        return model
+
+
+@pytest.mark.parametrize("tolerance", [BF16_TOLERANCE, FP8_TOLERANCE], ids=["bf16", "fp8"])
+def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_and_keys(tolerance, measured):
+    report = measured(type("Planted", (MeanOfValues,), {"tolerance": tolerance}), batch_size=2 * GATE)
+    assert (report.status, report.cause) == ("invalid", "execution"), report.reason
+    assert re.search(r"differs|no gradient reaches .*rows \d+/12 of blocks.\d.attn.qkv", report.reason)
+    honest = measured(type("Planted", (Polite,), {"tolerance": tolerance}), batch_size=2 * GATE)
+    assert honest.status == "ok", honest.reason
 
 
 class Counting(ViTMicro):
