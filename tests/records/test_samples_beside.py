@@ -190,6 +190,14 @@ class TestSound:
 
         assert sound(folder)[1] == [paths[-1]]
 
+    @pytest.mark.parametrize("run_id", ["../mine/another", "a\0b", "x" * 5000])
+    def test_a_run_id_leads_nowhere_else(self, three, run_id):
+        folder, _, paths = three
+        document = json.loads(paths[-1].read_text())
+        paths[-1].write_text(json.dumps(document | {"run_id": run_id}))
+
+        assert sound(folder)[1] == [paths[-1]]
+
     def test_a_sound_copy_takes_the_place_of_one_that_is_not(self, three):
         folder, records, paths = three
         copy = folder / "again" / paths[-1].name
