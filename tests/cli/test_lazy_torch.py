@@ -62,7 +62,7 @@ for name in sys.argv[1:]:
 def test_the_traps_work(trapped):
     done = trapped("-c", EACH_IN_TURN, *HEAVY)
 
-    assert (done.code, done.stderr.split("Name:")[0]) == (0, "")
+    assert done.code == 0
     for name in HEAVY:
         assert f"RuntimeError: {name} was imported" in done.stderr
 
