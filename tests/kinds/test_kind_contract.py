@@ -57,7 +57,7 @@ def beside(kind, example):
 
 
 def records(folder, kind):
-    return [results.read_record(path, kind.record) for path in record_paths(folder)]
+    return [results.read_record(path, kind.record) for path in record_paths(folder, "cpu/*.json")]
 
 
 def test_it_is_called_as_it_is_registered(kind):
@@ -101,7 +101,7 @@ class TestExample:
     def test_it_makes_one_record_that_survives_the_store(self, kind, example):
         folder, _, done = example
         assert done.code == 0, done.stderr
-        (path,) = record_paths(folder)
+        (path,) = record_paths(folder, "cpu/*.json")
         record = results.read_record(path, kind.record)
         assert texts_of(record)[0] == path.read_text()
         assert (record.kind, record.status, record.instance, record.source) == (kind.name, "ok", "cpu", "measured")
