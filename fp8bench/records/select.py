@@ -209,19 +209,21 @@ def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list
     ok = Filter(status="ok").of(chosen)
     measured = {record.instance for record in ok if record.source == "measured"}
     latest = {(*variant(r), *system(r)): r for r in ok if r.source == "measured" or r.instance not in measured}
-    found = [_with_its_rounds(record, chosen) for record in latest.values()]
+    sessions = grouped(chosen, session)
+    found = [_with_its_rounds(record, sessions[session(record)]) for record in latest.values()]
     # Two variants of one session may both have been replaced by the invalid round.
     found = list({one.latest.run_id: one for one in found}.values())
     shown = {record.run_id for one in found for record in (*one.rounds, *one.stopped)}
     return [*found, *(Measurement((one,)) for one in _not_run_again(chosen) if one.run_id not in shown)]
 
 
-def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
-    together = [
-        record
-        for record in records
-        if session(record) == session(latest) and same_machine(record.machine, latest.machine)
-    ]
+def rounds_of(records: Sequence[Record], every: bool = False, wanted: Filter = ALL) -> list[Record]:
+    """Return the rounds that `select` makes rows of, for `results.sound` to check them."""
+    return [record for one in select(records, every, wanted) for record in one.rounds]
+
+
+def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measurement:
+    together = [record for record in of_session if same_machine(record.machine, latest.machine)]
     stopped = tuple(
         record
         for record in together
