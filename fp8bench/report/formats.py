@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fp8bench.numerics.block_formats import BLOCK_FORMATS
-from fp8bench.numerics.definitions import Bits, Definition
+from fp8bench.numerics.definitions import BLOCK_FORMATS, Bits, Definition
 from fp8bench.report.document import NOTHING, CsvLines, Document, Note, Rows, Table, blocks, telling
 from fp8bench.report.written import number
 
@@ -18,7 +17,8 @@ FIELDS = (
 SATURATES = "*"
 LIMITS = (
     "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
-    "; ".join(f"{one.name}: {one.block} {one.element} share a {one.scale}" for one in BLOCK_FORMATS.values()) + ".",
+    "; ".join(f"{name}: {one.block} {one.element.name} share a {one.scale.name}" for name, one in BLOCK_FORMATS.items())
+    + ".",
     "What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8.",
 )
 
