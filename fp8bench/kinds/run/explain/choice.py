@@ -11,9 +11,9 @@ from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, latest_first, session, variant
-from fp8bench.report.written import workers
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.tables.written import workers
 
 
 @dataclass(frozen=True)
