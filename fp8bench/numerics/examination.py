@@ -48,7 +48,16 @@ from fp8bench.numerics.memory import free_bytes, layers_bytes, require
 from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status, first_line
 from fp8bench.schema.formats import padded
-from fp8bench.schema.numerics import EXACT, TENSORS, AmaxJump, InputName, LayerError, LayerName, NumericsConfig
+from fp8bench.schema.numerics import (
+    EXACT,
+    TENSORS,
+    AmaxJump,
+    InputName,
+    LayerError,
+    LayerName,
+    NumericsConfig,
+    TensorName,
+)
 
 ALIGNMENTS = {"te-fp8:mxfp8": 32}
 """The multiples that widths must be divisible by, for modes that need more than 16."""
@@ -212,7 +221,7 @@ def _pass(
     }
 
 
-def shares(label: str, case: Case, tensor: str) -> tuple[float | None, float | None]:
+def shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, float | None]:
     """Return (saturated, flushed) of the worse operand; (None, None) if the casts are unknown, as inside a block."""
     known = CASTS.get(label, {}).get(tensor, ()) if case.layer == "linear" else ()
     if not known:

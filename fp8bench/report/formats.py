@@ -30,9 +30,7 @@ CASTS: tuple[Column[Bits], ...] = (
     Column("scale", lambda one: one.scale, ".4g"),
     Column("becomes", lambda one: _becomes(one), str),
     Column("error", lambda one: one.relative_error, ".2g"),
-    word("sign", lambda one: one.sign or None),
-    word("exponent", lambda one: one.exponent or None),
-    word("mantissa", lambda one: one.mantissa or None),
+    word("sign exponent mantissa", lambda one: _digits(one) if one.exponent else None),
 )
 SHARING = "; ".join(
     f"{name}: {one.block} {one.element.name} share a {one.scale.name}" for name, one in BLOCK_FORMATS.items()
@@ -46,7 +44,10 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
     every = [column.cells(casts) for column in CASTS] if casts else [column.cells(formats) for column in LIMITS]
     columns = (*every[:2], *telling(every[2]), *every[3:]) if casts else every
     said = notes(
-        (not casts, "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte."),
+        (
+            not casts,
+            "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
+        ),
         (not casts, f"{SHARING}."),
         (not casts, "What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
         (casts, "By the formats' definitions, to nearest, ties to even, from float32. error: relative."),
@@ -61,7 +62,7 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
         (any(one.becomes is None for one in casts), f"{NOTHING} the format has no bits for it."),
     )
     return Document(
-        blocks([Table(tuple(columns), naming=2 if casts else 1, whole=True)], said),
+        blocks([Table(tuple(columns), whole=True)], said),
         data=data,
         lines=CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows)),
     )
@@ -69,6 +70,10 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
 
 def _becomes(one: Bits) -> str:
     return NOTHING if one.becomes is None else f"{one.becomes:.6g}" + SATURATES * one.saturated
+
+
+def _digits(one: Bits) -> str:
+    return " ".join(digits or NOTHING for digits in (one.sign, one.exponent, one.mantissa))
 
 
 def _flat(one: Definition | Bits, names: Sequence[str]) -> dict[str, Any]:
