@@ -181,13 +181,14 @@ class Shown(Generic[ReportT, RowT]):
 class Study(Generic[RecordT, ReportT]):
     """What is shown of the records of one kind.
 
-    report: returns the numbers of a record. title: returns the heading. where: the machines in words. tables: in their
-    order. found: returns what one record says, in sentences; those that several records share are said once. notes:
-    returns how to read the tables. lines: returns the csv. figures: what can be drawn of one record, by name.
+    report: returns the numbers of a record. title: returns the heading, from reports and their machines in words.
+    tables: in their order. found: returns what one record says, in sentences; those that several records share are said
+    once. notes: returns how to read the tables, from reports and the names of their records. lines: returns the csv.
+    figures: what can be drawn of one record, by name.
     """
 
     report: Callable[[RecordT, Catalog], ReportT]
-    title: Callable[[ReportT, str], str]
+    title: Callable[[Sequence[ReportT], str], str]
     tables: Sequence[Shown[ReportT, Any]]
     found: Callable[[ReportT], Sequence[str]]
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
@@ -232,7 +233,7 @@ class Study(Generic[RecordT, ReportT]):
         ]
         said = said_by(names, [self.found(report) for report in reports])
         return doc.blocks(
-            [doc.Heading(self.title(reports[0], where))],
+            [doc.Heading(self.title(reports, where))],
             *blocks,
             [*map(doc.Note, letters.lines())],
             [*map(doc.Sentence, [*differences_line(differences(group), names), *said])],
