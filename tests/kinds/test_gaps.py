@@ -54,12 +54,12 @@ class TestEstimate:
         assert found.verdict == "costs"
 
     def test_ratios_are_put_together_by_their_logarithms(self):
-        found = gaps.estimate_of_ratios([0.5, 2.0])
+        found = gaps.estimate([0.5, 2.0], ratios=True)
         assert found.value == pytest.approx(0)
         assert (1 + found.low) * (1 + found.high) == pytest.approx(1)
 
     def test_of_no_ratio_there_is_nothing(self):
-        assert gaps.estimate_of_ratios([]) is None
+        assert gaps.estimate([], ratios=True) is None
 
 
 @pytest.mark.thorough
@@ -115,18 +115,18 @@ def test_how_often_a_spread_is_a_tenth_of_what_it_should_be_is_as_documented():
 
 class TestDivergence:
     def test_a_loss_that_fell_is_none(self):
-        assert gaps.divergence(curve(5.0, 6.0, 4.0)) is None
+        assert gaps.divergence(curve(5.0, 6.0, 4.0), 0) is None
 
     def test_the_step_whose_loss_was_not_finite_is_named(self):
-        found = gaps.divergence(curve(5.0, 4.0, None, train=(3.0, 3.0, None, None)))
+        found = gaps.divergence(curve(5.0, 4.0, None, train=(3.0, 3.0, None, None)), 0)
         assert (found.step, found.why) == (3, "not finite")
 
     def test_a_validation_alone_may_be_it(self):
-        found = gaps.divergence(curve(5.0, 4.0, None))
+        found = gaps.divergence(curve(5.0, 4.0, None), 0)
         assert (found.step, found.why) == (4, "not finite")
 
     def test_a_loss_above_the_start_is_divergence_too(self):
-        found = gaps.divergence(curve(5.0, 4.0, 5.01))
+        found = gaps.divergence(curve(5.0, 4.0, 5.01), 0)
         assert (found.step, found.why) == (4, "above the start")
 
 
