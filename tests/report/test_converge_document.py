@@ -11,8 +11,8 @@ from builders import environment
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, STEPS, record, stopped, trained
 
 from fp8bench.kinds.converge import KIND
-from fp8bench.kinds.converge.rows import compare
 from fp8bench.kinds.converge.document import document, shown
+from fp8bench.kinds.converge.rows import compare
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
