@@ -40,6 +40,9 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 }
 """Metadata by suffix, without the day or the version of the software that drew the plot."""
 
+LETTERS_OF_TITLE = 10
+"""Letters of a title in an inch."""
+
 INK = "#1f2328"
 FAINT = "#59636e"
 GRID = "#d8dee4"
@@ -218,7 +221,9 @@ def contrast(one: str, other: str) -> float:
 
 
 def title(figure: Any, text: str) -> None:
-    figure.suptitle(inert(text), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
+    """Write the title in as many lines as the figure's width needs."""
+    lines = textwrap.wrap(inert(text), int(LETTERS_OF_TITLE * figure.get_figwidth()))
+    figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
 
 
 def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks: Any) -> None:
@@ -232,10 +237,10 @@ def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks
 
 
 def box(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
-    """Draw a field without an outline."""
+    """Draw a field, with an outline that shows a white one on paper."""
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=GRID, linewidth=0.6))
 
 
 def blend(one: str, other: str, share: float) -> str:

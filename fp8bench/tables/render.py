@@ -60,10 +60,10 @@ def _written(document: Document, between: str, safe: Callable[[str], str], write
 
 
 def plain(table: Table) -> str:
-    """Return the table as text: in WIDTH characters if it is never divided, else in one piece."""
+    """Return the table as text: folded into WIDTH characters, or in one piece where that is too narrow."""
     drawn = drawn_of(table)
     omitted: tuple[str, ...] = ()
-    if table.whole:
+    if table.whole or _folds(drawn, WIDTH):
         drawn, omitted = fitted(drawn, WIDTH)
     headings = [cells.heading.split("\n") for cells in drawn.columns]
     height = max(map(len, headings))
@@ -145,6 +145,13 @@ def fitted(table: Table, width: int) -> Fitted:
         for cells, wide in zip(columns, widths, strict=True)
     )
     return Fitted(table._replace(columns=tuple(lines)), tuple(reversed(omitted)))
+
+
+def _folds(table: Table, width: int) -> bool:
+    """Return whether the table, without spare columns, fits into the width without a line break in a number or within a
+    name's words. Columns of a numbered table are rather divided.
+    """
+    return not table.numbered and _least([cells for cells in table.columns if not cells.spare], 0, False) <= width
 
 
 def omission(headings: Sequence[str]) -> list[str]:
@@ -230,8 +237,7 @@ def print_table(table: Table, console: "Console") -> None:
 
     drawn = drawn_of(table)
     folded = fitted(drawn, console.width)
-    kept = [cells for cells in drawn.columns if not cells.spare]
-    if table.whole or (not table.numbered and _least(kept, 0, numbers=False) <= console.width):
+    if table.whole or _folds(drawn, console.width):
         _draw(folded.table, console)
         for line in omission(folded.omitted):
             console.print(Text(line, style=LOOKS[Note]))
