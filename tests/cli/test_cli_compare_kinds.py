@@ -165,7 +165,7 @@ def test_all_of_one_instance_are_told_apart_by_when_they_were_made(fp8bench_in):
 def test_errors_of_two_instances_stand_side_by_side(fp8bench_in):
     done = fp8bench_in("compare", "p5", "p4d", "--kind", "numerics")
     (line,) = lines_with("6.0e-02", done)
-    assert line == ["normal", "te-fp8:delayed", "output", "6.0e-02", "4.0e-02", "0.67"]
+    assert line == ["normal", "te-fp8:delayed", "output", "6.0e-02", "4.0e-02", "0.67x"]
 
 
 @pytest.mark.usefixtures("several")

@@ -25,7 +25,7 @@ from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerErr
 from fp8bench.tables import document as doc
 from fp8bench.tables.side_by_side import device, differences, differences_line, labels
 from fp8bench.tables.study import Aligned, Column, StudyTable, beside, word
-from fp8bench.tables.written import error, share
+from fp8bench.tables.written import error, ratio, share
 
 ERRORS, JUMP = "errors", "jump"
 """The names of the figures."""
@@ -102,7 +102,7 @@ ERROR_TABLE = StudyTable[LayerError](
     columns=(),
     beside=(Column("error", lambda row: row.relative_error, error),),
     key=_name,
-    against=lambda row, first: (ratio_text(ratio(row, first)), ""),
+    against=lambda row, first: (ratio(error_ratio(row, first)), ""),
     refused=lambda row: (row.status, row.reason) if row.reason is not None else None,
 )
 """Records side by side: a row for each tensor."""
@@ -248,7 +248,7 @@ def _covers(wide: Name, name: Name) -> bool:
     return all(own in (None, other) for own, other in zip(wide, name, strict=True))
 
 
-def ratio(row: LayerError, first: LayerError) -> float | None:
+def error_ratio(row: LayerError, first: LayerError) -> float | None:
     """Return the error over the first's; None if either is unknown, or only the first is 0."""
     if row.relative_error is None or first.relative_error is None:
         return None
@@ -257,20 +257,13 @@ def ratio(row: LayerError, first: LayerError) -> float | None:
     return row.relative_error / first.relative_error if first.relative_error else None
 
 
-def ratio_text(value: float | None) -> str:
-    """Write a ratio with two decimals; a small one with two significant digits, and a large one without decimals."""
-    if value is None:
-        return doc.NOTHING
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.2f}"
-
-
 def agreements(found: Aligned[LayerError], names: Sequence[str]) -> Iterator[str]:
     """Yield how far each record's errors agree with the first's."""
     for place, name in enumerate(names[1:], start=1):
         pairs = [(rows[place], rows[0]) for rows in found]
-        ratios = [(row, value) for row, first in pairs if row and first and (value := ratio(row, first)) is not None]
+        ratios = [
+            (row, value) for row, first in pairs if row and first and (value := error_ratio(row, first)) is not None
+        ]
         alike = sum(abs(value - 1) <= CLOSE for _, value in ratios)
         within = f"within {CLOSE * 100:.0f} % of {names[0]}'s"
         if not ratios:
@@ -283,7 +276,7 @@ def agreements(found: Aligned[LayerError], names: Sequence[str]) -> Iterator[str
             what = ", ".join(filter(None, (row.layer, row.input, row.mode, (row.tensor or "").replace("_", " "))))
             yield (
                 f"{name}: {alike} of {len(ratios)} errors that both have are {within}; the furthest is "
-                f"{ratio_text(furthest)} times as large ({what})."
+                f"{ratio(furthest)} ({what})."
             )
 
 
