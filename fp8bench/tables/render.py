@@ -1,8 +1,9 @@
 """Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, csv and json.
 
-A table that is wider than its paper is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
+A table that is wider than its terminal is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
 after `-` and `_` too, numbers last. Where that is not enough, spare columns are omitted, then columns are divided over
-several tables that each begin with the columns that name a row; a table that is never divided is as wide as its words.
+several tables that each begin with the columns that name a row. A pipe gets each row as one line, for `grep`, unless
+the table is never divided.
 """
 
 import csv
@@ -60,10 +61,10 @@ def _written(document: Document, between: str, safe: Callable[[str], str], write
 
 
 def plain(table: Table) -> str:
-    """Return the table as text: folded into WIDTH characters, or in one piece where that is too narrow."""
+    """Return the table as text: folded into WIDTH characters if it is never divided, else a line for each row."""
     drawn = drawn_of(table)
     omitted: tuple[str, ...] = ()
-    if table.whole or _folds(drawn, WIDTH):
+    if table.whole:
         drawn, omitted = fitted(drawn, WIDTH)
     headings = [cells.heading.split("\n") for cells in drawn.columns]
     height = max(map(len, headings))
@@ -126,7 +127,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(table: Table, width: int) -> Fitted:
-    """Return the table folded into the width. Of all columns the widest gives way first."""
+    """Return the table folded into the width. Headings wider than their cells give way first, then the widest."""
     columns, omitted = list(table.columns), []
     while _least(columns, 0, numbers=False) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
@@ -136,7 +137,8 @@ def fitted(table: Table, width: int) -> Fitted:
     least = [_narrowest(cells, level, numbers) for cells in columns]
     widths = [_width([cells.heading, *cells.texts]) for cells in columns]
     while _total(widths) > width and widths != least:
-        widest = max((place for place, wide in enumerate(widths) if wide > least[place]), key=widths.__getitem__)
+        able = (place for place, wide in enumerate(widths) if wide > least[place])
+        widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
         widths[widest] -= 1
     lines = (
         cells._replace(
