@@ -96,14 +96,14 @@ class TestAnswer:
             "at equal time (7.5 s); it comes to the same loss for 24.2 % (24.1 to 24.3) less time."
         )
         assert "equal money" not in table(found)
-        assert table(found)["to the same loss"] == ("-", "-24.2 +-0.1")
+        assert table(found)["same loss"] == ("-", "-24.2")
         assert "own: no price: the catalogue does not know 'own'" in notes(found)
 
     def test_of_emulated_fp8_time_and_money_mean_nothing(self, catalog):
         trainings = [*of_seeds(BASELINE), *of_seeds(TORCHAO, emulated=True)]
         found = shown([record(*trainings, settings={"modes": (BASELINE, TORCHAO)})], catalog, options())
         assert sentences(found) == [f"{TORCHAO} shows no difference at equal steps."]
-        assert (table(found)["step"], table(found)["notes"]) == (("100", "-"), ("", "emulated"))
+        assert (table(found)["step"], table(found)["mode"][1]) == (("100", "-"), f"{TORCHAO}, emulated")
         assert "equal time" not in table(found)
         assert "fp8 is emulated on a CPU" in notes(found)
 
@@ -115,7 +115,7 @@ class TestDivergence:
         assert sentences(found) == [
             "te-fp8:delayed diverged under 1 of 3 seeds: the loss was not finite at step 55 under seed 1."
         ]
-        assert table(found)["notes"] == ("", "diverged [a]")
+        assert table(found)["mode"] == (BASELINE, f"{FP8}, diverged [a]")
         [reference, row] = compare([one], catalog, options()).rows
         assert (row.equal_steps.seeds, row.equal_steps.verdict) == (2, "diverged")
         assert (reference.diverged, row.seeds) == ((), 3)
@@ -136,7 +136,7 @@ class TestTable:
     def test_a_mode_that_did_not_train_has_a_row_with_its_reason(self, catalog):
         modes = (BASELINE, TORCHAO, FP8)
         found = shown([record(*of_seeds(*modes[:2]), stopped(), settings={"modes": modes})], catalog, options())
-        assert table(found)["notes"] == ("", "", "unsupported [a]")
+        assert table(found)["mode"] == (BASELINE, TORCHAO, f"{FP8}, unsupported [a]")
         assert "[a] it needs another GPU" in notes(found)
         assert len(sentences(found)) == 1
 

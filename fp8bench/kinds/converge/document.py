@@ -101,26 +101,26 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
     rows = group.rows
     names = {report.run_id: name for report, name in zip(group.reports, group.names, strict=True)}
 
-    def marks(row: Row) -> str:
-        found = ["emulated"] if row.emulated else []
-        found += [f"diverged [{letters.of(f'{row.mode}: {_how(row)}')}]"] if row.diverged else []
+    def mode(row: Row) -> str:
+        said = [row.mode, *(["emulated"] if row.emulated else [])]
+        said += [f"diverged [{letters.of(f'{row.mode}: {_how(row)}')}]"] if row.diverged else []
         stopped = "stopped" if row.status == "ok" else row.status
-        return ", ".join([*found, *([letters.refer(stopped, row.reason)] if row.reason is not None else [])])
+        return ", ".join([*said, *([letters.refer(stopped, row.reason)] if row.reason is not None else [])])
 
     naming: tuple[Column[Row], ...] = (
         *([word("instance", lambda row: names[row.run_id], once=True)] if len(names) > 1 else []),
-        word("mode", lambda row: row.mode),
+        word("mode", mode),
     )
-    same_loss = _gaps("to the same loss", lambda row: row.money_to_same_loss, "% money")
-    if not any(row.money_to_same_loss for row in rows):
-        same_loss = _gaps("to the same loss", lambda row: row.time_to_same_loss, "% time")
+    if any(row.money_to_same_loss for row in rows):
+        same_loss = _same_loss(lambda row: row.money_to_same_loss, "% money")
+    else:
+        same_loss = _same_loss(lambda row: row.time_to_same_loss, "% time")
     columns: tuple[Column[Row], ...] = (
-        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3),
+        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
         _gaps("equal steps", lambda row: row.equal_steps),
-        _gaps("equal time", lambda row: row.equal_time, spare=_same_price(rows)),
+        _gaps("equal time", lambda row: row.equal_time, spare=any(row.equal_money for row in rows)),
         _gaps("equal money", lambda row: row.equal_money),
         same_loss,
-        Column("notes", marks, kind="note"),
     )
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
     always = (
@@ -129,7 +129,7 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
         Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
     )
     shown = (*(column.cells(rows) for column in always), *doc.telling(*(column.cells(rows) for column in columns)))
-    return doc.Table(shown, len(naming), whole=True)
+    return doc.Table(shown, len(naming))
 
 
 def _same_price(rows: Sequence[Row]) -> bool:
@@ -137,29 +137,29 @@ def _same_price(rows: Sequence[Row]) -> bool:
     return len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
 
 
-def _gaps(heading: str, get: Callable[[Row], Gap | None], unit: str = "nats", spare: bool = False) -> Column[Row]:
-    write = nats if unit == "nats" else percent
-
+def _gaps(heading: str, get: Callable[[Row], Gap | None], spare: bool = False) -> Column[Row]:
     def with_half_width(gap: Gap) -> str:
         if gap.low is None or gap.high is None:
-            return write(gap.value)
-        return f"{write(gap.value)} +-{write((gap.high - gap.low) / 2)[1:]}"
+            return nats(gap.value)
+        return f"{nats(gap.value)} +-{(gap.high - gap.low) / 2:.4f}"
 
-    def tone(row: Row) -> doc.Tone:
-        gap = get(row)
-        return TONES[gap.verdict] if gap else ""
+    return Column(heading, get, with_half_width, "interval", "nats", "less", tone=_tone(get), spare=spare)
 
-    return Column(heading, get, with_half_width, "interval", unit, better="less", tone=tone, spare=spare)
+
+def _same_loss(get: Callable[[Row], Gap | None], unit: str) -> Column[Row]:
+    def percent(gap: Gap) -> str:
+        return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
+
+    return Column("same loss", get, percent, unit=unit, better="less", tone=_tone(get))
+
+
+def _tone(get: Callable[[Row], Gap | None]) -> Callable[[Row], doc.Tone]:
+    return lambda row: TONES[gap.verdict] if (gap := get(row)) else ""
 
 
 def nats(value: float) -> str:
     """Write nats with their sign and four decimals, like losses."""
     return f"{value:+z.4f}"
-
-
-def percent(value: float) -> str:
-    """Write a share in per cent, with its sign."""
-    return f"{value * 100:+z.1f}"
 
 
 def _how(row: Row) -> str:
@@ -215,8 +215,9 @@ def _notes(group: Group) -> list[doc.Note]:
             True,
             f"Losses are of the text that is held out, in nats a byte; gaps are against {group.name(rows[0])}, so that "
             "below 0 is better. Each is a mean over the last quarter of the steps, the time or the money. +-: half of "
-            "a 95 % interval over seeds, each seed a pair. Time is that of training steps alone; money is that time at "
-            "the price of an hour. It is what so many steps show: a longer training may come to something else.",
+            "a 95 % interval over seeds, each seed a pair; ?: it contains 0. Time is that of training steps alone; "
+            "money is that time at the price of an hour. It is what so many steps show: a longer training may come to "
+            "something else.",
         ),
         (_same_price(rows), "On one instance what is equal in time is equal in money."),
         (
