@@ -5,9 +5,8 @@ little precision as that needs, or by their ids if even the second is the same.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.record import RecordHead
@@ -87,36 +86,6 @@ def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -
         known = (f"{one.name} {one.values[place] or NOTHING}".strip() for one in differences)
         every.append(f"{label}: {', '.join(known)}")
     return [f"{'; '.join(every)}."]
-
-
-class Reading(Protocol):
-    """What one record says about a row. reason: why it is not `ok`."""
-
-    @property
-    def reason(self) -> str | None: ...
-
-
-class WithReadings(Protocol):
-    """A row with a reading for each record."""
-
-    @property
-    def readings(self) -> Sequence[Reading]: ...
-
-
-def reasons(rows: Iterable[WithReadings]) -> tuple[str, ...]:
-    """Return, row by row, the reasons of the readings that are not `ok`."""
-    return tuple(one.reason for row in rows for one in row.readings if one.reason is not None)
-
-
-ReadingT = TypeVar("ReadingT")
-
-
-def against_first(
-    readings: Iterable[ReadingT], compare: Callable[[ReadingT, ReadingT], ReadingT]
-) -> tuple[ReadingT, ...]:
-    """Return the first reading unchanged, followed by the results of comparing each other reading with the first."""
-    first, *others = readings
-    return first, *(compare(one, first) for one in others)
 
 
 def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
