@@ -1,6 +1,6 @@
 """Predictions as a document."""
 
-from fp8bench.kinds.run.explain.steps import PARTS
+from fp8bench.profiling.facts import PARTS
 from fp8bench.predict.error import ModelError
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
 from fp8bench.report import document as doc

@@ -20,9 +20,8 @@ from builders import (
     unsupported,
 )
 
-from fp8bench.kinds.run.check.document import document, sentence
-from fp8bench.kinds.run.check.exports import EXPORTS
-from fp8bench.kinds.run.check.result import Check, CheckedRow, CheckOptions, check
+from fp8bench.kinds.run.check import Check, CheckedRow, CheckOptions, check
+from fp8bench.kinds.run.check_shown import EXPORTS, document, sentence
 from fp8bench.records.select import select
 from fp8bench.report.render import render
 

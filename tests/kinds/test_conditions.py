@@ -4,7 +4,7 @@ import pytest
 from builders import START, environment, machine_called, rounds
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.check.result import CheckOptions, check
+from fp8bench.kinds.run.check import CheckOptions, check
 from fp8bench.kinds.run.compare import compare
 from fp8bench.launch.resume import find
 from fp8bench.machine.identity import Here

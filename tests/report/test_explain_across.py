@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from builders import environment, measured, profile, summary
 
-from fp8bench.kinds.run.explain.steps import explain_steps
+from fp8bench.kinds.run.explain import explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of
 
 NARROW = {"gemm_fp8": 0.036, "elementwise": 0.029, "cast": 0.018, "attention": 0.0125, "optimizer": 0.0046}

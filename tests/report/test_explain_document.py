@@ -5,8 +5,7 @@ import json
 import pytest
 from builders import evidence, measured, profile, proof, replayed, summary
 
-from fp8bench.kinds.run.explain.document import document
-from fp8bench.kinds.run.explain.steps import explain_steps
+from fp8bench.kinds.run.explain import document, explain_steps
 from fp8bench.profiling.facts import facts_of
 from fp8bench.report.render import render
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from fp8bench.kinds.run.explain.steps import explain_steps
+from fp8bench.kinds.run.explain import explain_steps
 from fp8bench.kinds.run.page.names import detail_of
 from fp8bench.kinds.run.page.plots import Shown, facts_shown
 from fp8bench.kinds.run.row import Row

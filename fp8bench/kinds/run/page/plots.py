@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from fp8bench.kinds.run.explain.choice import profiled
-from fp8bench.kinds.run.explain.document import COLOURS
-from fp8bench.kinds.run.explain.steps import StepBreakdown, explain_steps
+from fp8bench.kinds.run.explain import COLOURS, StepBreakdown, explain_steps, profiled
 from fp8bench.kinds.run.page.names import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
