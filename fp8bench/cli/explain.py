@@ -25,11 +25,11 @@ from fp8bench.records import named, results
 from fp8bench.records.named import Reference, candidates, nothing_called, of_mode
 from fp8bench.records.results import Found, Kept, read_record, sound
 from fp8bench.records.select import ALL, Filter
-from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
+from fp8bench.tables.chart import require_drawable
 
 AT_MOST = 2
 

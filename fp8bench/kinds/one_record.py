@@ -18,7 +18,6 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import together
 from fp8bench.records import results
 from fp8bench.records.select import BY_WORK, in_order, latest_alike
-from fp8bench.report.document import Document
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
@@ -27,6 +26,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.option import ByDevice, Option, flag_of
 from fp8bench.schema.record import RecordHead
+from fp8bench.tables.document import Document
 
 if TYPE_CHECKING:
     from fp8bench.launch.nodes.agent import Agent

@@ -25,7 +25,7 @@ from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.doctor.run_probes import Failure
 from fp8bench.report.doctor import document
-from fp8bench.report.render import PIPE, render
+from fp8bench.tables.render import PIPE, render
 
 
 @pytest.mark.parametrize(

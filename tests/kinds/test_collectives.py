@@ -24,9 +24,9 @@ from fp8bench.kinds.collectives.rows import collectives_report, size_of
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
-from fp8bench.report.render import PIPE, render
 from fp8bench.schema.collectives import Case, RankOutcome, RankTimes
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.tables.render import PIPE, render
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 TWO = Machine(gpus=("NVIDIA H200",) * 2, product_name=None, cpu_count=16)

@@ -8,9 +8,9 @@ from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, fing
 from fp8bench.kinds.gemm.words import named_formats, of_shape, parse_outputs, parse_pairs
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
-from fp8bench.report.render import render
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import PAIRS, Product, Shape
+from fp8bench.tables.render import render
 
 SHAPE = Shape(m=32, n=16, k=48)
 

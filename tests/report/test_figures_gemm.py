@@ -9,9 +9,9 @@ from report.made_gemm import config, gemm_record, sweep_record, timing
 from fp8bench.kinds.gemm.figure import FASTER, SLOWER, _colour, draw
 from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.paper import contrast, on
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
+from fp8bench.tables.chart import contrast, on
 
 pytestmark = pytest.mark.slow
 

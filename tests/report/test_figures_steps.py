@@ -9,8 +9,8 @@ from builders import measured, profile, summary
 
 from fp8bench.kinds.run.explain import COLOURS, IDLE, PARTS, explain_steps, step_bars
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.tables.chart import require_drawable
 
 pytestmark = pytest.mark.slow
 

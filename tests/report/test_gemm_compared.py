@@ -6,8 +6,8 @@ from report.made_gemm import FASTER, config, gemm_record, of_layers, of_sweep, s
 
 from fp8bench.kinds.gemm.compared import Reading, compare_products
 from fp8bench.pricing.catalog import load
-from fp8bench.report.side_by_side import reasons
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
+from fp8bench.tables.side_by_side import reasons
 
 CATALOG = load()
 FC1 = "blocks.*.mlp.fc1 forward"

@@ -10,8 +10,8 @@ from report.made_gemm import config, gemm_record, of_layers, step_bound, sweep_r
 from fp8bench.kinds.gemm.document import EMULATED, document, sentences
 from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.render import render
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
+from fp8bench.tables.render import render
 
 CATALOG = load()
 

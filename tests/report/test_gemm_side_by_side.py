@@ -9,9 +9,9 @@ from report.made_gemm import H200, config, gemm_record, of_layers, of_sweep, ste
 from fp8bench.kinds.gemm.document import CASTS_METHOD, STEP_METHOD, STEP_TITLE, alone, document
 from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.document import Document
-from fp8bench.report.render import render
 from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
+from fp8bench.tables.document import Document
+from fp8bench.tables.render import render
 
 CATALOG = load()
 H100 = "NVIDIA H100 80GB HBM3"
@@ -180,7 +180,7 @@ def test_machines_get_every_record_by_itself():
     assert text_in("csv", [FAST, SLOW]) == "\n".join([text_in("csv", [FAST]), *text_in("csv", [SLOW]).splitlines()[1:]])
 
 
-@pytest.mark.parametrize(("width", "tables"), [(80, 2 * 2 + 2), (120, 2 + 1), (200, 1 + 1)])
+@pytest.mark.parametrize(("width", "tables"), [(80, 3 + 4), (120, 2 + 2), (200, 1 + 1)])
 def test_a_terminal_of_any_width_shows_every_column_whole(monkeypatch, capsys, width, tables):
     monkeypatch.setenv("COLUMNS", str(width))
     records = [gemm_record(instance=name, products=of_layers()[:2]) for name in ("p5en", "p5")]

@@ -7,11 +7,11 @@ from fp8bench.kinds.collectives import figure
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.kinds.collectives.rows import CollectiveRow, CollectivesReport, collectives_report, size_of
 from fp8bench.records.select import same_work
-from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import differences, differences_line, labels
-from fp8bench.report.written import number, with_interval
 from fp8bench.schema.collectives import Dtype, Operation
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import differences, differences_line, labels
+from fp8bench.tables.written import number, with_interval
 
 PICTURE = "bandwidth"
 METHOD = (
@@ -90,7 +90,7 @@ def _compared(
         mine = [one.get(case) for case in cases]
         for quantity, write in (("us (95 %)", microseconds), ("bus GB/s (95 %)", _bus)):
             cells = tuple(write(row) if row else "-" for row in mine)
-            columns.append(doc.Column(quantity, cells, "interval", of=name))
+            columns.append(doc.Cells(quantity, cells, "interval", of=name))
     who = [f"{name}: {report.where}." for name, report in zip(names, reports, strict=True)]
     said = [f"{name}: {line}" for name, report in zip(names, reports, strict=True) for line in answers(report)]
     reasons = dict.fromkeys(
@@ -110,11 +110,11 @@ def _case(row: CollectiveRow, report: CollectivesReport) -> tuple[Operation, Dty
     return row.operation, row.dtype, sizes.index(row.size_bytes)
 
 
-def _naming(rows: Sequence[CollectiveRow]) -> list[doc.Column]:
+def _naming(rows: Sequence[CollectiveRow]) -> list[doc.Cells]:
     return [
-        doc.Column("operation", tuple(row.operation for row in rows), "word", once=True),
-        doc.Column("type", tuple(row.dtype for row in rows), "word", once=True),
-        doc.Column("size", tuple(size_of(row.size_bytes) for row in rows)),
+        doc.Cells("operation", tuple(row.operation for row in rows), "word", once=True),
+        doc.Cells("type", tuple(row.dtype for row in rows), "word", once=True),
+        doc.Cells("size", tuple(size_of(row.size_bytes) for row in rows)),
     ]
 
 

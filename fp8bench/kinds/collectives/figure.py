@@ -5,9 +5,9 @@ lines for bf16 and broken ones for fp32. A horizontal line shows the datasheet's
 from pathlib import Path
 
 from fp8bench.kinds.collectives.rows import CollectivesReport, size_of
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, INK
 from fp8bench.schema.collectives import Dtype, Operation
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, INK
 
 HEIGHT_IN = 4.6
 COLOURS: dict[Operation, str] = {"all-reduce": "#0072B2", "all-gather": "#D55E00", "reduce-scatter": "#009E73"}
@@ -16,7 +16,7 @@ STYLES: dict[Dtype, object] = {"bf16": "-", "fp32": (0, (4, 2))}
 
 def draw(report: CollectivesReport, path: Path) -> None:
     """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    with paper.figure(HEIGHT_IN, path) as figure:
+    with chart.figure(HEIGHT_IN, path) as figure:
         axes = figure.add_subplot()
         for operation, dtype in dict.fromkeys((row.operation, row.dtype) for row in report.rows):
             mine = [row for row in report.rows if (row.operation, row.dtype) == (operation, dtype) and row.bus_gb_s]
@@ -36,6 +36,6 @@ def draw(report: CollectivesReport, path: Path) -> None:
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(lambda size, _place: size_of(size))
         axes.yaxis.set_major_formatter("{x:g}")
-        paper.plain(axes, "size of the whole array", "bus bandwidth, GB/s")
+        chart.plain(axes, "size of the whole array", "bus bandwidth, GB/s")
         axes.legend(fontsize=9, frameon=False, labelcolor=INK, handlelength=3.4)
-        paper.title(figure, f"Collectives of {report.where}")
+        chart.title(figure, f"Collectives of {report.where}")

@@ -15,9 +15,9 @@ from itertools import product
 
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, TimingVerdict, gemm_report, judge, speedup, tflops_of
-from fp8bench.report.side_by_side import Difference, against_first, differences, labels
 from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, Shape, Timing, TimingStatus
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables.side_by_side import Difference, against_first, differences, labels
 
 
 @dataclass(frozen=True)

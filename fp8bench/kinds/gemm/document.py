@@ -11,11 +11,11 @@ from fp8bench.kinds.gemm.compared import GemmComparison, ProductRow, Reading, St
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.records.select import same_work
-from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import differences_line, reasons, said_by
-from fp8bench.report.written import counted, number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, StepBound
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import differences_line, reasons, said_by
+from fp8bench.tables.written import counted, number, rate, ratio, with_interval
 
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 UNLIKE = 0.1
@@ -111,7 +111,7 @@ def _title(report: GemmReport, where: str) -> str:
     return f"{report.what}, on {where}; {CONVENTION}"
 
 
-def columns(report: GemmReport) -> list[doc.Column]:
+def columns(report: GemmReport) -> list[doc.Cells]:
     """Return the columns that say something for this record, beginning with those that name a row."""
     rows = report.rows
     column = doc.Rows(rows).column
@@ -188,7 +188,7 @@ def _products(compared: GemmComparison, letters: doc.Letters) -> doc.Table:
         return _time(reading, 1e6) if reading.reason is None else letters.refer(reading.status, reading.reason)
 
     readings = _readings(rows, compared.labels, "us (95 % interval)", microseconds)
-    return doc.Table((*named, *_ways(rows), *readings), len(named) + 2, len(named))
+    return doc.Table((*named, *_ways(rows), *readings), len(named) + 2)
 
 
 def _steps(compared: GemmComparison) -> doc.Table:
@@ -198,7 +198,7 @@ def _steps(compared: GemmComparison) -> doc.Table:
     return doc.Table((*_ways(rows), *readings), 2)
 
 
-def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[doc.Column, ...]:
+def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[doc.Cells, ...]:
     column = doc.Rows(rows).column
     return (
         column("precision", lambda row: row.precision, "word", once=True),
@@ -208,7 +208,7 @@ def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[doc.Column, ...]:
 
 def _readings(
     rows: Sequence[ProductRow | StepRow], labels: Sequence[str], quantity: str, write: Callable[[Reading], str]
-) -> list[doc.Column]:
+) -> list[doc.Cells]:
     """Return times with their ratios, then TFLOP/s, so that times and ratios stay together if a table is split."""
     columns, rates = [], []
     for place, label in enumerate(labels):

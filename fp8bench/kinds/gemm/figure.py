@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fp8bench.kinds.gemm.rows import GemmReport, GemmRow, WithCasts
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
-from fp8bench.report.written import rate
 from fp8bench.schema.gemm import Casts, Precision
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, GRID, INK
+from fp8bench.tables.written import rate
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fp8bench.tables.chart import Axes
 
 ROW_IN = 0.46
 AROUND_IN = 1.35
@@ -58,7 +58,7 @@ def draw(report: GemmReport, path: Path) -> None:
     if path cannot be written.
     """
     height = LINES_IN if report.is_sweep else AROUND_IN + ROW_IN * len(_products(report))
-    with paper.figure(height, path) as figure:
+    with chart.figure(height, path) as figure:
         axes = figure.add_subplot()
         if report.is_sweep:
             _lines(axes, report)
@@ -66,7 +66,7 @@ def draw(report: GemmReport, path: Path) -> None:
             _heat_map(axes, report)
         where = report.device_name or f"CPU of {report.instance}"
         what = "TFLOP/s by size" if report.is_sweep else "TFLOP/s of GEMMs, and fp8's speed-up over bf16"
-        paper.title(figure, f"{what}: {report.what}, {where}")
+        chart.title(figure, f"{what}: {report.what}, {where}")
 
 
 def _products(report: GemmReport) -> list[tuple[str, str]]:
@@ -84,8 +84,6 @@ def _casts(rows: Sequence[GemmRow]) -> Casts:
 
 
 def _heat_map(axes: "Axes", report: GemmReport) -> None:
-    from matplotlib.patches import Rectangle
-
     products, precisions, casts = _products(report), _precisions(report.rows), _casts(report.rows)
     for row in report.rows:
         place = products.index((row.product, row.shape))
@@ -105,8 +103,8 @@ def _heat_map(axes: "Axes", report: GemmReport) -> None:
         (EVEN, "as fast as bf16"),
         (SLOWER, f"{1 / FULL_COLOUR:g}x and less"),
     ]
-    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=GRID, label=name) for colour, name in keys]
-    paper.legend(axes.figure, handles, 3, handlelength=1.2, handleheight=1.0)
+    handles = [dict(facecolor=colour, edgecolor=GRID, label=name) for colour, name in keys]
+    chart.legend(axes.figure, handles, 3, handlelength=1.2, handleheight=1.0)
 
 
 def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
@@ -129,25 +127,19 @@ def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | 
 
 
 def _field(axes: "Axes", column: int, top: float, height: float, text: str, speedup: float | None, size: float) -> None:
-    from matplotlib.patches import Rectangle
-
     colour = _colour(speedup)
-    axes.add_patch(Rectangle((column - 0.485, top), 0.97, height, facecolor=colour, edgecolor="none"))
-    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=paper.on(colour))
+    chart.box(axes, column - 0.485, top, 0.97, height, colour)
+    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=chart.on(colour))
 
 
 def _colour(speedup: float | None) -> str:
     """Return the colour of a cell: between EVEN and the full one by the logarithm of the speed-up."""
     from math import log
 
-    from matplotlib.colors import to_hex, to_rgb
-
     if speedup is None:
         return PLAIN
     strength = min(1.0, abs(log(speedup)) / log(FULL_COLOUR))
-    towards = to_rgb(FASTER if speedup > 1 else SLOWER)
-    red, green, blue = (a + (b - a) * strength for a, b in zip(to_rgb(EVEN), towards, strict=True))
-    return to_hex((red, green, blue))
+    return chart.blend(EVEN, FASTER if speedup > 1 else SLOWER, strength)
 
 
 def _lines(axes: "Axes", report: GemmReport) -> None:
@@ -167,6 +159,6 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
     axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    paper.plain(axes, "M = N = K", "TFLOP/s")
+    chart.plain(axes, "M = N = K", "TFLOP/s")
     axes.plot([], [], color=FAINT, linewidth=1.4, linestyle=(0, (4, 2)), label=f"broken: with {casts} casts")
     axes.legend(fontsize=9, frameon=False, labelcolor=INK)

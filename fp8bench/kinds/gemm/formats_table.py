@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fp8bench.kinds.gemm.rows import GemmRow
-from fp8bench.report import document as doc
-from fp8bench.report.written import number, rate, ratio, with_interval
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import number, rate, ratio, with_interval
 
 METHOD = (
     "bf16's GEMM has a bf16 output, and the bias where fp8's has it. error: of the output, against exact sums of the "

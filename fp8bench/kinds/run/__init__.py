@@ -16,10 +16,10 @@ from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.records.select import rounds_of
-from fp8bench.report.document import Document
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.tables.document import Document
 
 
 class Gathered(NamedTuple):

@@ -33,7 +33,6 @@ from fp8bench.records.select import (
     system,
     variants,
 )
-from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
@@ -41,6 +40,7 @@ from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.power import rounds_to_find, smallest_found
 from fp8bench.stats.ratio import regression
+from fp8bench.tables.written import Interval
 
 SHOWN = 3
 """The number of sessions that an error names."""

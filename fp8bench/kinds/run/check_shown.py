@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from fp8bench.kinds.run.check import Check, CheckedRow
-from fp8bench.report import document as doc
-from fp8bench.report.render import render
-from fp8bench.report.written import Interval, change, number, with_interval
 from fp8bench.schema.errors import inert
+from fp8bench.tables import document as doc
+from fp8bench.tables.render import render
+from fp8bench.tables.written import Interval, change, number, with_interval
 
 SUITE = "fp8bench check"
 
@@ -88,7 +88,7 @@ def plan(check: Check) -> doc.Document:
 def _document(
     check: Check,
     above: Sequence[str],
-    columns: Sequence[doc.Column],
+    columns: Sequence[doc.Cells],
     noted: Callable[[CheckedRow], bool],
     below: Sequence[str] = (),
     **data: object,

@@ -24,15 +24,15 @@ from fp8bench.profiling.causes import (
 from fp8bench.profiling.facts import ADVICE, PARTS, StepFacts, milliseconds
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, latest_first, session, variant
-from fp8bench.report import document as doc
-from fp8bench.report.chart import Item, Stack, Stacks
-from fp8bench.report.written import counted, number, workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import Category, ExecutedEvidence
 from fp8bench.schema.record import Record
+from fp8bench.tables import document as doc
+from fp8bench.tables.chart import Item, Stack, Stacks
+from fp8bench.tables.written import counted, number, workers
 
 LONGER_THAN_TIMED = 1.03
 """Busy over timed seconds from which the profile and the timed steps contradict each other: noise stays below."""
@@ -248,7 +248,7 @@ def document(explained: Explained) -> doc.Document:
 
 def _table(explained: Explained) -> doc.Table:
     shown = {name: s for name, s in lines(explained.modes).items() if max(one or 0.0 for one in s) >= SMALLEST_S}
-    columns = [doc.Column("part of a step", tuple(shown), "word")]
+    columns = [doc.Cells("part of a step", tuple(shown), "word")]
     for place, mode in enumerate(explained.modes):
         # A part that takes no time is not part of the step.
         times = doc.Rows([seconds[place] or None for seconds in shown.values()])
@@ -259,7 +259,7 @@ def _table(explained: Explained) -> doc.Table:
         more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
         columns.append(doc.Rows(more).column("differ\u00adence", _difference, unit="ms", tone=_tone))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
-    return doc.Table(tuple(columns), tight=True, emphasis=emphasis)
+    return doc.Table(tuple(columns), emphasis=emphasis)
 
 
 def _difference(seconds: float | None) -> str:

@@ -16,11 +16,11 @@ from statistics import fmean
 
 from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
-from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.steps import step_times
+from fp8bench.tables.written import Interval
 
 APART = 0.005
 """How far a mean and a median may differ, over the median, before a reader is warned."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fp8bench.report.chart import Chart
-from fp8bench.report.document import Column, Emphasis, Note, Table, Tone
 from fp8bench.schema.errors import inert
+from fp8bench.tables.chart import Chart
+from fp8bench.tables.document import Cells, Emphasis, Note, Table, Tone
 
 HERE = Path(__file__).parent
 
@@ -57,7 +57,7 @@ def render(page: Page) -> str:
     environment.filters |= {
         # A chart is of a subclass.
         "what": lambda part: "Chart" if isinstance(part, Chart) else type(part).__name__,
-        # Safe: an SVG has only what paper.inlined lets through.
+        # Safe: an SVG has only what chart.inlined lets through.
         "drawn": lambda chart: Markup(chart.svg()),
         "rows": _rows,
         # Keep a number and its per cent sign on one line.
@@ -86,12 +86,12 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Column, str, Tone]]]]:
+def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]]:
     """Return each row's emphasis, and for each of its cells the column, the text and the tone."""
-    rows: list[tuple[Emphasis, list[tuple[Column, str, Tone]]]] = []
+    rows: list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]] = []
     for place in range(table.height):
-        cells: list[tuple[Column, str, Tone]] = [
-            (one, one.cells[place], one.tones[place] if one.tones else "") for one in table.columns
+        cells: list[tuple[Cells, str, Tone]] = [
+            (one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns
         ]
         rows.append((table.emphasis[place] if table.emphasis else "", cells))
     return rows

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fp8bench.report.document import NOTHING
+from fp8bench.tables.document import NOTHING
 
 NO_BOUNDS = 100
 """The ratio of an interval's ends above which it is not shown: the interval of two processes that differ twofold has

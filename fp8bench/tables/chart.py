@@ -1,25 +1,215 @@
-"""Charts of rows, drawn by matplotlib: in a page, and in files of their own.
+"""Every picture is drawn by matplotlib here: figures of studies as files, and charts of rows, in files and in a page.
 
-Below the name and the numbers of a row lies its bar, the parts of one, or every sample; or its point lies above them.
-A chart is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page on a
-desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
+A figure must be readable in a README at 900 pixels, and changes only with its numbers: the same numbers give the same
+bytes. The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Text is never read as
+mathematics: a record may hold anything.
+
+A chart has a row of text for each of its rows, with its bar, the parts of one, or every sample below; or its point lies
+above them. It is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page
+on a desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
 """
 
 import math
+import re
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from xml.etree import ElementTree
 
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
-from fp8bench.schema.errors import inert
+from fp8bench.schema.errors import RunFailed, UsageError, inert
+from fp8bench.schema.files import write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+
+SUFFIXES = (".png", ".svg", ".pdf")
+WIDTH_IN = 9.0
+PIXELS = 1800
+"""The width of a .png: twice the pixels that a README shows, for screens that have them."""
+
+OF_NOTHING: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Metadata by suffix, without the day or the version of the software that drew the plot."""
+
+INK = "#1f2328"
+FAINT = "#59636e"
+GRID = "#d8dee4"
+
+
+def require_drawable(path: Path) -> None:
+    """Fail before anything is measured. Raises UsageError for a suffix not in SUFFIXES, or without matplotlib."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"cannot draw {path}: its name ends in no known format",
+            f"End it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
+        )
+    _require_matplotlib()
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError("a plot needs matplotlib, which is not installed", "Run `pip install matplotlib`") from error
+
+
+@contextmanager
+def figure(height_in: float, path: Path, width_in: float = WIDTH_IN) -> Iterator[Any]:
+    """Yield a figure, and write it to `path` when the block ends.
+
+    Raises UsageError as require_drawable does, and RunFailed if path cannot be written.
+    """
+    require_drawable(path)
+    with sheet(height_in, width_in) as made:
+        yield made
+        drawn = _drawn(made, path.suffix.lower())
+    try:
+        # If the path is a link, write the file that it points to. The complete file is written, or none.
+        write_atomically(path.resolve(), drawn, replace=True)
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error
+
+
+@contextmanager
+def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator[Any]:
+    """Yield an empty figure. salt: of the names in an SVG, which must differ within a page. Raises UsageError without
+    matplotlib.
+    """
+    _require_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ours: Any = {
+        "svg.hashsalt": salt,
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+    }
+    with rc_context(ours):
+        made = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasAgg(made)
+        yield made
+
+
+def _drawn(made: Any, suffix: str) -> bytes:
+    drawn = BytesIO()
+    dpi = PIXELS / made.get_figwidth()
+    made.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=OF_NOTHING[suffix], facecolor="white")
+    return drawn.getvalue()
+
+
+MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
+"""The elements that an SVG in a page may have."""
+
+
+def inlined(made: Any, title: str, description: str) -> str:
+    """Return the figure as an SVG element of a page: as wide as its column, in the page's font, and without a style,
+    an address or metadata, which the page's policy forbids. description: its numbers, for those who cannot see it.
+    """
+    root = ElementTree.fromstring(_drawn(made, ".svg"))
+    _plain(root)
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "role": "img",
+        "aria-label": inert(f"{title}. {description}"),
+        "stroke-linejoin": "round",
+    }
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _plain(element: ElementTree.Element) -> None:
+    """Make styles attributes, round lengths to a hundredth, and keep no element that is not of MARKS."""
+    element.tag = element.tag.rpartition("}")[2]
+    kept = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+    if element.tag == "g":
+        kept.pop("id", None)
+    styles = dict(one.split(": ", 1) for one in kept.pop("style", "").split("; ") if one)
+    styles.pop("font-family", None)
+    element.attrib = {
+        name: value if name == "id" else re.sub(r"-?\d+\.\d{3,}", lambda length: f"{float(length[0]):.2f}", value)
+        for name, value in (kept | styles).items()
+    }
+    for child in list(element):
+        if child.tag.rpartition("}")[2] in MARKS:
+            _plain(child)
+        else:
+            element.remove(child)
+    if element.tag != "text":
+        element.text = None
+    element.tail = None
+
+
+def on(fill: str) -> str:
+    """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
+    return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
+
+
+def contrast(one: str, other: str) -> float:
+    """Return WCAG's contrast of two colours, #rrggbb each."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    dark, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def title(figure: Any, text: str) -> None:
+    figure.suptitle(inert(text), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
+
+
+def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks: Any) -> None:
+    """Draw the legend below everything else. entries: how each line is drawn, or each field if it has a facecolor."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [Patch(**one) if "facecolor" in one else Line2D([], [], **one) for one in entries]
+    shown = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
+    figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
+
+
+def box(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+    """Draw a field without an outline."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
+
+
+def blend(one: str, other: str, share: float) -> str:
+    """Return the colour between two, #rrggbb each, with this share of the other."""
+    pairs = ((int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def plain(axes: Any, x: str = "", y: str = "") -> None:
+    """Name the axes and draw their grid, both quieter than the plot."""
+    axes.set_xlabel(x, fontsize=9, color=FAINT)
+    axes.set_ylabel(y, fontsize=9, color=FAINT)
+    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
+    axes.grid(True, color=GRID, linewidth=0.6)
+    frame(axes, "left", "bottom")
+
+
+def frame(axes: Any, *sides: str) -> None:
+    """Show only these sides of the frame, as pale as the grid, and behind the plot."""
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color(GRID)
+
 
 WIDTH = 360.0
 """In points, of which an inch has 72 and a phone's screen 358."""
@@ -87,12 +277,12 @@ class Chart(ABC, Generic[RowT]):
         """Draw on axes of WIDTH x height points, whose y goes down from 0."""
 
     def write(self, path: Path) -> None:
-        """Write the chart below its title and caption. Raises as paper.figure does."""
+        """Write the chart below its title and caption. Raises as chart.figure does."""
         head = textwrap.wrap(inert(self.title), LETTERS - 6)
         lines = [*head, *textwrap.wrap(inert(self.caption), LETTERS + 16)]
         above = 10 + LINE * len(lines)
-        with paper.figure((above + self.height) / 72, path, WIDTH / 72) as figure:
-            axes = self._axes(figure, above)
+        with figure((above + self.height) / 72, path, WIDTH / 72) as made:
+            axes = self._axes(made, above)
             for place, line in enumerate(lines):
                 bold: Any = {"fontsize": 11.5, "weight": "bold", "color": INK}
                 looks = bold if place < len(head) else {"fontsize": 9.5, "color": FAINT}
@@ -101,12 +291,12 @@ class Chart(ABC, Generic[RowT]):
 
     def svg(self) -> str:
         """Return the chart without title and caption, as an element of a page."""
-        with paper.sheet(self.height / 72, WIDTH / 72, self.name) as figure:
+        with sheet(self.height / 72, WIDTH / 72, self.name) as figure:
             self.paint(self._axes(figure, 0.0))
             numbers = "; ".join(
                 " ".join(filter(None, (one.title, one.value, one.remark))) for one in (row.item for row in self.rows)
             )
-            return paper.inlined(figure, self.title, numbers)
+            return inlined(figure, self.title, numbers)
 
     def _axes(self, figure: Any, above: float) -> "Axes":
         figure.set_layout_engine("none")
@@ -222,11 +412,11 @@ class Stacks(Chart[Stack]):
             y, left = _head(axes, stack.item, self._legend_height + place * ROW) + 1, 2.0
             for name, length in stack.parts:
                 wide = length / longest * (WIDTH - 4)
-                edge = FAINT if paper.contrast(colours[name], "#ffffff") < PALE else "white"
+                edge = FAINT if contrast(colours[name], "#ffffff") < PALE else "white"
                 axes.barh(y, wide, BAR + 2, left=left, color=colours[name], edgecolor=edge, linewidth=0.6)
                 text = self.write_part(length)
                 if wide >= 1 + 5.8 * len(text):
-                    ink = paper.on(colours[name])
+                    ink = on(colours[name])
                     axes.text(left + wide / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=ink)
                 left += wide
 
@@ -338,7 +528,7 @@ class Scatter(Chart[Point]):
         plot.margins(0.09)
         plot.ticklabel_format(useOffset=False, style="plain")
         plot.locator_params(nbins=5)
-        paper.plain(plot)
+        plain(plot)
         plot.tick_params(labelsize=SMALL, length=0)
         axes.text(2, 12, self.y_title, fontsize=SMALL, color=FAINT)
         axes.text(WIDTH - 8, AXES_HEIGHT - 2, self.x_title, ha="right", fontsize=SMALL, color=FAINT)

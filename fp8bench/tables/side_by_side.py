@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from fp8bench.report.document import NOTHING
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.record import RecordHead
+from fp8bench.tables.document import NOTHING
 
 READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
 """The parts of an environment that change a GEMM's time or a mode's error: device, package versions, driver."""

@@ -1,7 +1,7 @@
 """What is shown, before it is text: headings, sentences, notes, warnings, tables of typed columns, and figures.
 
 A command makes a document of what it found, and a renderer (`report.render`) turns it into text. A document knows no
-format: it defines what a cell says and means, not how the cell is drawn.
+format: it defines what a cell says and means, not how the cell is drawn. `study` makes tables of rows and columns.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,9 +44,8 @@ class Warned(Text):
     """A warning for the reader. A command also shows it on standard error."""
 
 
-class Column(NamedTuple):
-    """One column of a table, with one cell for each row. A heading may contain soft hyphens (U+00AD) at which it is
-    divided when the column is narrow.
+class Cells(NamedTuple):
+    """A column of a table as it is shown, with one text for each row.
 
     kind: the kind of its cells. unit: of all cells, if the heading has none. of: the record that the cells belong to,
     if several are side by side. tones: one for each cell; empty: all plain. once: whether a cell is left empty below an
@@ -55,7 +54,7 @@ class Column(NamedTuple):
     """
 
     heading: str
-    cells: tuple[str, ...]
+    texts: tuple[str, ...]
     kind: CellKind = "quantity"
     unit: str = ""
     of: str = ""
@@ -75,18 +74,14 @@ class Column(NamedTuple):
 
     @property
     def says_something(self) -> bool:
-        return any(cell not in ("", NOTHING) for cell in self.cells)
-
-    def at(self, places: Sequence[int]) -> "Column":
-        tones = tuple(self.tones[place] for place in places) if self.tones else ()
-        return self._replace(cells=tuple(self.cells[place] for place in places), tones=tones)
+        return any(text not in ("", NOTHING) for text in self.texts)
 
 
 RowT = TypeVar("RowT")
 
 
 class Rows(NamedTuple, Generic[RowT]):
-    """The items that the rows of a table show; columns are made from them."""
+    """The items that the rows of a table show; columns whose cells are only texts are made from them."""
 
     of: Sequence[RowT]
 
@@ -98,65 +93,55 @@ class Rows(NamedTuple, Generic[RowT]):
         *,
         tone: Callable[[RowT], Tone] | None = None,
         **looks: Any,
-    ) -> Column:
+    ) -> Cells:
         """Return a column. write, tone: return a row's text and tone. looks: other fields of the column."""
         tones = tuple(map(tone, self.of)) if tone else ()
-        return Column(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
+        return Cells(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
 
 
 class Table(NamedTuple):
-    """A table. naming: how many of the first columns name a row. sections: how many of those name several rows
-    together; these rows form a table of their own if there is no room or, if apart is set, in any terminal. numbered:
-    whether rows get numbers if the columns are divided over several tables. tight: whether headings are folded if there
-    is no room, because the numbers below them are narrower. whole: whether the table is never divided; if there is no
-    room, its cells are folded and spare columns omitted. emphasis: one for each row; empty: all plain.
+    """A table. naming: how many of the first columns name a row. numbered: whether rows have numbers where the columns
+    are divided over several tables, as those of a terminal are rather than folded. whole: whether the columns are never
+    divided, and folded in a pipe too. emphasis: one for each row; empty: all plain.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[Cells, ...]
     naming: int = 1
-    sections: int = 0
-    apart: bool = False
     numbered: bool = False
-    tight: bool = False
     whole: bool = False
     emphasis: tuple[Emphasis, ...] = ()
 
     @property
     def height(self) -> int:
-        return len(self.columns[0].cells)
+        return len(self.columns[0].texts)
 
-    def at(self, places: Sequence[int], columns: Sequence[Column]) -> "Table":
-        emphasis = tuple(self.emphasis[place] for place in places) if self.emphasis else ()
-        return self._replace(columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
-
-    def cells(self) -> list[list[str]]:
+    def rows(self) -> list[list[str]]:
         """Return the cells row by row as they are shown: the cells of `once` columns are not repeated."""
         shown: list[list[str]] = []
-        above: list[str] | None = None
-        for row in zip(*(column.cells for column in self.columns), strict=True):
-            names = [cell for column, cell in zip(self.columns, row, strict=True) if column.once]
-            same = _same(above, names)
+        above: list[str] = []
+        for row in zip(*(column.texts for column in self.columns), strict=True):
+            names = [text for column, text in zip(self.columns, row, strict=True) if column.once]
+            same = next(
+                (place for place, pair in enumerate(zip(names, above, strict=False)) if pair[0] != pair[1]), len(above)
+            )
             once = iter(range(len(names)))
             shown.append(
-                ["" if c.once and next(once) < same else cell for c, cell in zip(self.columns, row, strict=True)]
+                [
+                    "" if column.once and next(once) < same else text
+                    for column, text in zip(self.columns, row, strict=True)
+                ]
             )
             above = names
         return shown
 
 
-def telling(*columns: Column) -> list[Column]:
+def telling(*columns: Cells) -> list[Cells]:
     """Return the columns in which at least one cell says something."""
     return [column for column in columns if column.says_something]
 
 
-def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
-    """Return how many of the first names are equal to those of the row above."""
-    differing = (place for place, name in enumerate(names) if above is None or above[place] != name)
-    return next(differing, len(names))
-
-
 class Figure(NamedTuple):
-    """A picture that the document names. draw: writes a .png, .svg or .pdf file; raises as `paper.figure`."""
+    """A picture that the document names. draw: writes a .png, .svg or .pdf file; raises as `chart.figure`."""
 
     name: str
     draw: Callable[[Path], None]
@@ -195,6 +180,11 @@ class Document(NamedTuple):
     def figure(self, name: str) -> Figure | None:
         """Return the figure of this name; None if there is nothing to draw under it."""
         return next((one for one in self.figures if one.name == name), None)
+
+
+def notes(*every: tuple[object, str]) -> list[Note]:
+    """Return the notes whose condition holds. every: pairs of a condition and a text."""
+    return [Note(text) for condition, text in every if condition]
 
 
 def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
