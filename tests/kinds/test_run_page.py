@@ -121,7 +121,7 @@ def test_an_emulation_is_never_the_answer():
 
 
 def test_the_table_is_the_table_of_compare():
-    from fp8bench.kinds.run.document import document
+    from fp8bench.kinds.run.shown import document
     from fp8bench.kinds.view import View
 
     shown, comparison = made(*BASELINE, *FP8, invalid(minutes=30))

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from report.made_rows import made_up_comparison, row
 
-from fp8bench.kinds.run.document import columns, document
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import View
 from fp8bench.stats.certainty import unseen_share
 from fp8bench.tables.render import render

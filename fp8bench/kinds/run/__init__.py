@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
-from fp8bench.kinds.run import compare, document
+from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
@@ -93,7 +93,7 @@ class Run(Kind):
 
         records, those = _sound(found, options, results_dirs, unread)
         every, column = arranged(compare.compare(records, catalog, those), those), those.view.group_by
-        return document.document(*([every] if column is None else grouped(every, column)), view=options.view)
+        return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 
 
 KIND = Run(

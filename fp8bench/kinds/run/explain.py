@@ -257,7 +257,7 @@ def _table(explained: Explained) -> doc.Table:
         columns.append(times.column("share", lambda time, share=share: number(time, ".1f", share, " %")))
     if len(explained.modes) > 1:
         more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
-        columns.append(doc.Rows(more).column("differ\u00adence", _difference, unit="ms", tone=_tone))
+        columns.append(doc.Rows(more).column("difference", _difference, unit="ms", tone=_tone))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
     return doc.Table(tuple(columns), emphasis=emphasis)
 

@@ -5,12 +5,12 @@ from datetime import date
 from typing import Any
 
 from fp8bench import __version__
-from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.page import grounds
 from fp8bench.kinds.run.page.names import detail_of, name_of, unit_of
 from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said, times_and_costs
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.run.sentences import sentences
+from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.schema.record import Record
