@@ -19,8 +19,8 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared, instance, price
 
-from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
+from fp8bench.kinds.run.page import page, shown_rows
+from fp8bench.kinds.run.plots import PLOTS, charts, count_said, time_said
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.chart import Bars, Scatter
 from fp8bench.tables.document import Table

@@ -25,7 +25,6 @@ from fp8bench.records.select import (
     Key,
     Measurement,
     execution,
-    grouped,
     latest_first,
     planned,
     select,
@@ -298,7 +297,10 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
         own = system(one.latest)
         return one.ok, own in systems, own[0] in machines, one.latest.created_utc
 
-    return [max(together, key=nearness) for together in grouped(theirs, lambda one: _variant(one.latest)).values()]
+    groups: dict[Key, list[Side]] = {}
+    for one in theirs:
+        groups.setdefault(_variant(one.latest), []).append(one)
+    return [max(together, key=nearness) for together in groups.values()]
 
 
 def _variant(record: Record) -> Key:

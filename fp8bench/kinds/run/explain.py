@@ -253,8 +253,8 @@ def _table(explained: Explained) -> doc.Table:
         # A part that takes no time is not part of the step.
         times = doc.Rows([seconds[place] or None for seconds in shown.values()])
         columns.append(times.column(mode.label, lambda time: number(time, ".1f", 1e3), unit="ms"))
-        share = 100 / mode.length_s if mode.length_s else 0.0
-        columns.append(times.column("share", lambda time, share=share: number(time, ".1f", share, " %")))
+        shares = doc.Rows([time and time / mode.length_s for time in times.of])
+        columns.append(shares.column("share", lambda share: number(share, ".1f", 100, " %")))
     if len(explained.modes) > 1:
         more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
         columns.append(doc.Rows(more).column("difference", _difference, unit="ms", tone=_tone))
