@@ -51,7 +51,7 @@ def sources_of(records: Sequence[Record], catalog: Catalog) -> list[Source]:
     latest: dict[object, Source] = {}
     for measurement in sorted(select(records, every=False), key=lambda one: one.latest.created_utc):
         try:
-            found = source(measurement, catalog, lambda one: one)
+            found = source(measurement, catalog)
         except UsageError:
             continue
         latest[work_of(found), found.record.instance] = found

@@ -10,7 +10,7 @@ from typing import Any
 
 from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken, record_files, strayed
-from fp8bench.records.layout import Whose
+from fp8bench.records.layout import Seen
 from fp8bench.records.results import PUBLISHED
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, read_text
@@ -41,8 +41,8 @@ def verify(folder: Path, models: Models) -> Audit:
     """Verify every record below the folder, and every instance's file."""
     paths = list(record_files(folder))
     there: dict[Path, set[str]] = {}
-    for one in (layout.whose(path) for path in paths if isinstance(path, Path)):
-        if isinstance(one, Whose):
+    for one in (layout.see(path) for path in paths if isinstance(path, Path)):
+        if isinstance(one, Seen):
             there.setdefault(one.path.parent, set()).add(one.instance)
     bad = []
     for path in paths:
@@ -76,7 +76,7 @@ def _fault(path: Path, models: Models, there: Collection[str]) -> str:
 
 
 def _read(path: Path, models: Models) -> RecordHead | Broken:
-    found = layout.whose(path)
+    found = layout.see(path)
     if isinstance(found, Broken):
         return found
     if found.kind not in models:

@@ -15,9 +15,11 @@ from fp8bench.schema.record import SCHEMA_VERSION
 SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
 
-def samples_path(path: Path) -> Path:
-    """Return where the raw part of a record lies. path: of the record."""
-    return path.with_name(f"{path.name.removesuffix(SUFFIX)}{SAMPLES_SUFFIX}")
+def samples_path(path: Path, run_id: str | None = None) -> Path:
+    """Return where the raw part of a record lies. path: of the record. run_id: if its file may have another name.
+    Raises ValueError for a run id that is no name.
+    """
+    return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,12 @@ def no_samples(path: Path) -> Broken:
     return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
 
 
-def other_samples(path: Path) -> Broken:
-    """Return the fault of a record beside which the samples of another one lie, or changed ones."""
-    reason = f"contradicts its samples: {samples_path(path).name} is not the file that was written with it"
-    return Broken(path, None, reason, UsageError(f"{path} {reason}", "Restore that file, or move both away"), True)
+def without_samples(path: Path, why: str) -> Broken:
+    """Return the fault of a record whose samples do not lie beside it. why: beginning with their name."""
+    reason = f"lacks its samples: {why}"
+    return Broken(
+        path, None, reason, UsageError(f"{path} {reason}", "Restore that file, or move the record away"), True
+    )
 
 
 def contradictory(path: Path, found: Sequence[str]) -> Broken:

@@ -36,9 +36,9 @@ from fp8bench.records.files import (
     newer,
     no_samples,
     of_the_future,
-    other_samples,
     samples_path,
     unreadable,
+    without_samples,
 )
 from fp8bench.schema.files import Frozen, bytes_of
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead, Samples
@@ -119,67 +119,73 @@ def _joined(record: Record, raw: Samples) -> Record:
 
 
 @dataclass(frozen=True)
-class Whose:
-    """What a record is of."""
+class Seen:
+    """A record's file. kind, instance: from the beginning of its text, if they are there."""
 
     path: Path
+    text: bytes
     kind: str
     instance: str
 
 
-def whose(path: Path) -> Whose | Broken:
-    """Return a record's kind and instance, from the beginning of its file if they are there."""
+def see(path: Path) -> Seen | Broken:
+    """Return a record's file, of which only the kind and the instance are looked at."""
     try:
-        data = bytes_of(path)
+        text = bytes_of(path)
     except OSError as error:
         return unreadable(path, error)
-    fields = _begun(data[:WHOSE_BYTES])
+    fields = _begun(text[:WHOSE_BYTES])
     if not _says_whose(fields):
-        fields = {"kind": RUN, **(_document(data) or {})}
+        fields = {"kind": RUN, **(_document(text) or {})}
     if not _says_whose(fields):
-        record = _parsed(data, path, Record)
+        record = _parsed(text, path, Record)
         assert isinstance(record, Broken)
         return record
-    return Whose(path, fields["kind"], fields["instance"])
+    return Seen(path, text, fields["kind"], fields["instance"])
 
 
 def _says_whose(fields: Document) -> bool:
     return isinstance(fields.get("instance"), str) and isinstance(fields.get("kind"), str)
 
 
-def read(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
+def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
-    try:
-        record = _parsed(bytes_of(path), path, model)
-    except OSError as error:
-        return unreadable(path, error)
+    record = _parsed(seen.text, seen.path, model)
     return record if isinstance(record, Broken) or not _has_raw(record) else _bare(record)
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
-    return cast("SomeRecord | Broken", _whole_run(path)) if issubclass(model, Record) else read(path, model)
+    if issubclass(model, Record):
+        return cast("SomeRecord | Broken", _whole_run(path))
+    try:
+        return _parsed(bytes_of(path), path, model)
+    except OSError as error:
+        return unreadable(path, error)
 
 
 def _whole_run(path: Path) -> Record | Broken:
-    beside = samples_path(path)
     try:
         record = _parsed(bytes_of(path), path, Record)
-        if isinstance(record, Broken):
-            return record
-        found: list[str] = []
-        if record.samples_sha256 is not None:
+    except OSError as error:
+        return unreadable(path, error)
+    if isinstance(record, Broken):
+        return record
+    found: list[str] = []
+    if record.samples_sha256 is not None:
+        try:
+            beside = samples_path(path, record.run_id)
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
-                return other_samples(path)
+                return without_samples(path, f"{beside.name} is not the file that was written with it")
             stored, record = record.step_times, _joined(record, Samples.model_validate_json(data))
-            found += of_step_times(stored, step_times(record))
-    except OSError as error:
-        return unreadable(path if error.filename is None else Path(error.filename), error)
-    except ValidationError as error:
-        return invalid(beside, error, data.decode("utf-8", "replace"))
-    except ValueError:
-        return other_samples(path)
+        except OSError as error:
+            return without_samples(path, f"{beside.name}: {error.strerror}")
+        except ValidationError as error:
+            return invalid(beside, error, data.decode("utf-8", "replace"))
+        except ValueError:
+            return without_samples(path, "the file that it names is of another record")
+        found += of_step_times(stored, step_times(record))
     found += contradictions(record)
     return contradictory(path, found) if found else record
 
@@ -204,29 +210,23 @@ def _begun(data: bytes) -> Document:
 
 
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return what a file of any version has."""
-    fields = None if _begun(data[:VERSION_BYTES]).get("schema_version") == SCHEMA_VERSION else _document(data)
-    if fields is None:
-        record = _valid(data, path, model)
-        return no_samples(path) if isinstance(record, Record) and _has_raw(record) else record
-    version = fields.get("schema_version")
+    """Return what a file of any version has, as a record of this one."""
+    version = _begun(data[:VERSION_BYTES]).get("schema_version")
+    if version is None:
+        version = (_document(data) or {}).get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return newer(path, version)
-    # A version of any other type is refused: `True == 1`.
-    migrated = migrate(fields) if type(version) is int else fields
+    # A version of any other type is refused by the model: `True == 1`.
+    text = to_json(from_version_1(_document(data) or {})) if type(version) is int and version == 1 else data
     try:
-        return _of_today(model.model_validate(migrated), path)
-    except ValidationError:
-        # Validate again as JSON, for its error messages.
-        return _valid(to_json(migrated), path, model)
-
-
-def _valid(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return the validated record. data: JSON of this version, from the file or migrated."""
-    try:
-        return _of_today(model.model_validate_json(data), path)
+        record = model.model_validate_json(text)
     except ValidationError as error:
-        return invalid(path, error, bytes_of(path).decode("utf-8", "replace"))
+        return invalid(path, error, data.decode("utf-8", "replace"))
+    if record.schema_version < SCHEMA_VERSION:
+        record = record.model_copy(update={"schema_version": SCHEMA_VERSION})
+    elif isinstance(record, Record) and _has_raw(record):
+        return no_samples(path)
+    return _of_today(record, path)
 
 
 def _of_today(record: SomeRecord, path: Path) -> SomeRecord | Broken:
@@ -245,19 +245,16 @@ def _document(data: bytes) -> Document | None:
     return fields if isinstance(fields, dict) else None
 
 
-def migrate(document: Document) -> Document:
-    """Return a document of this version. document: a record's JSON of any version up to this one's. What is not as its
-    version wrote it is left unchanged, for the reader to refuse.
+def from_version_1(document: Document) -> Document:
+    """Return a document as version 2 would have it. What is not as version 1 wrote it is left unchanged, for the model
+    to refuse.
     """
-    if document.get("schema_version") == 1:
-        document = {**document, "schema_version": 2}
-        if isinstance(document.get("telemetry"), list):
-            document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
-        if isinstance(document.get("evidence"), dict):
-            document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
-    if document.get("schema_version") in range(2, SCHEMA_VERSION):
-        document = {**document, "schema_version": SCHEMA_VERSION}
-    return document
+    found = {**document, "schema_version": 2}
+    if isinstance(document.get("telemetry"), list):
+        found["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
+    if isinstance(document.get("evidence"), dict):
+        found["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
+    return found
 
 
 def _telemetry_2(telemetry: Any) -> Any:

@@ -13,17 +13,18 @@ each file that it could not read, and continues. A search leaves raw parts alone
 that are shown.
 """
 
+import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files, samples_path, strayed
-from fp8bench.records.layout import RUN, SomeRecord, Whose
+from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
 from fp8bench.schema.record import Record, RecordHead
@@ -103,15 +104,16 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     path = folder / f"{_plain(record.run_id)}.json"
     text, raw = layout.texts_of(fit(record))
     beside = {} if raw is None else {samples_path(path): raw}
-    written: list[Path] = []
+    begun: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The record comes last: it counts once it is there, and its raw part is there by then.
         for file, content in {**beside, path: text}.items():
+            begun.append(file)
             write_atomically(file, content, replace=False)
-            written.append(file)
     except OSError as error:
-        for file in written:
+        # Samples without their record are of no use; what another process wrote, or a record in its place, stays.
+        for file in begun[:-1] if isinstance(error, FileExistsError) else [] if path.exists() else begun:
             with suppress(OSError):
                 file.unlink()
         texts = {file.name: content for file, content in {**beside, path: text}.items()}
@@ -204,8 +206,8 @@ def counts(results_dir: Folders, kind: str | None = None) -> dict[str, int]:
     """Return the number of records per instance, without published figures, sorted by instance. kind: of records; None
     counts all.
     """
-    each = (layout.whose(path) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path))
-    here = (one for one in each if isinstance(one, Whose) and one.path.parent.name != PUBLISHED)
+    each = (layout.see(path) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path))
+    here = (one for one in each if isinstance(one, Seen) and one.path.parent.name != PUBLISHED)
     count = Counter(one.instance for one in here if kind in (None, one.kind))
     return dict(sorted(count.items()))
 
@@ -256,33 +258,33 @@ def _search(
     them: a file that names no instance may be of any instance that other records in its folder name.
     """
     kind = model.model_fields["kind"].default
-    readable: list[Kept[SomeRecord]] = []
-    others: list[Whose] = []
+    seen: list[tuple[Path, str, SomeRecord | None]] = []
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
-    for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
-        if isinstance(path, Path) and not path.name.startswith(beginning):
-            continue
-        one = layout.whose(path) if isinstance(path, Path) else path
-        if isinstance(one, Whose):
-            in_folder.setdefault(one.path.parent, set()).add(one.instance)
-            if one.kind != kind or one.instance not in wanted:
-                others += [one] if one.kind == kind and one.path.parent.name in wanted else []
+    with _without_collector():
+        for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
+            if isinstance(path, Broken):
+                broken.append(path)
                 continue
-            record = layout.read(one.path, model)
-            if not isinstance(record, Broken):
-                readable.append(Kept(record, one.path))
+            if not path.name.startswith(beginning):
                 continue
-            one = record
-        broken.append(one)
+            one = layout.see(path)
+            if isinstance(one, Broken):
+                broken.append(one)
+                continue
+            in_folder.setdefault(path.parent, set()).add(one.instance)
+            if one.kind == kind and not wanted.isdisjoint((one.instance, path.parent.name)):
+                record = layout.read(one, model) if one.instance in wanted else None
+                if isinstance(record, Broken):
+                    broken.append(record)
+                else:
+                    seen.append((path, one.instance, record))
     found: dict[str, list[Kept[SomeRecord]]] = {}
-    strays = (strayed(one.path, one.instance, in_folder[one.path.parent]) for one in others)
-    broken += [stray for stray in strays if stray is not None]
-    for kept in readable:
-        if fault := strayed(kept.path, kept.record.instance, in_folder[kept.path.parent]):
+    for path, instance, record in seen:
+        if fault := strayed(path, instance, in_folder[path.parent]):
             broken.append(fault)
-        else:
-            found.setdefault(kept.record.run_id, []).append(kept)
+        elif record is not None:
+            found.setdefault(record.run_id, []).append(Kept(record, path))
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
@@ -290,10 +292,22 @@ def _search(
     return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)), copies)
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the collector, which would walk thousands of records time and again, and find nothing to free."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def instances_of(found: Found[Kept[Record]]) -> set[str]:
     """Return the instances of the runs that a search found, also of those that it could not read."""
-    each = (layout.whose(broken.path) for broken in found.broken)
-    broken = {one.instance for one in each if isinstance(one, Whose) and one.kind == RUN}
+    each = (layout.see(broken.path) for broken in found.broken)
+    broken = {one.instance for one in each if isinstance(one, Seen) and one.kind == RUN}
     return broken | {record.instance for record, _ in found}
 
 
@@ -314,8 +328,8 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
     """Return one whole record, read strictly, of this format or an older one. model: the class of its kind. Raises
     UsageError, also for a record of another kind.
     """
-    found, wanted = layout.whose(path), model.model_fields["kind"].default
-    if isinstance(found, Whose) and found.kind != wanted:
+    found, wanted = layout.see(path), model.model_fields["kind"].default
+    if isinstance(found, Seen) and found.kind != wanted:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
     record = layout.whole(path, model)
     if isinstance(record, Broken):

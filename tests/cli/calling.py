@@ -16,6 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
+from fp8bench.records import results
 from fp8bench.schema.record import Record
 
 OURS = re.compile(
@@ -103,7 +104,4 @@ def one_line(outcome: Outcome) -> str:
 
 def keep(record: Record, results_dir: Path) -> Path:
     """Put a record where the program looks for it."""
-    path = results_dir / record.instance / f"{record.run_id}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(record.model_dump_json(indent=1))
-    return path
+    return results.write(record, results_dir)

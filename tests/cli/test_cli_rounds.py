@@ -6,6 +6,7 @@ import re
 import pytest
 from builders import environment
 from cli.calling import call
+from kept import documents
 
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
@@ -19,7 +20,7 @@ TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--w
 
 def stored(tmp_path):
     """Records on disk, in order of time."""
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
+    found = documents(tmp_path, "results/cpu/*.json")
     return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 from builders import reports_of
 from cli.calling import call
+from kept import documents
 
 from fp8bench.cli.app import main
 from fp8bench.launch import session as launching
@@ -61,7 +62,7 @@ def fp8bench(tmp_path, monkeypatch):
 
 
 def kept(folder):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("results/cpu/*.json"))]
+    return documents(folder, "results/cpu/*.json")
 
 
 def test_a_round_has_steps_of_its_own_where_none_are_given(fp8bench):

@@ -3,9 +3,9 @@ every earlier record can still be read.
 """
 
 import errno
-import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from builders import measured
+from kept import document, record_paths
 
 from fp8bench.cli.app import main
 from fp8bench.launch.signals import SIGNALS
@@ -72,7 +73,7 @@ class TestPowerLoss:
             monkeypatch.setattr(os, name, lambda *given, name=name, real=real: [called.append(name), real(*given)][1])
         write(measured("h200-1x"), tmp_path)
 
-        assert called == ["fsync", "link", "fsync"]
+        assert called == ["fsync", "link", "fsync"] * 2
 
 
 def _end_at(name):
@@ -90,12 +91,13 @@ class TestFull:
 
         monkeypatch.setattr(results, "write_atomically", fail)
         record = measured("h200-1x")
-        with pytest.raises(RunFailed, match="The record is kept as ") as failed:
+        with pytest.raises(RunFailed, match="The record is kept in ") as failed:
             write(record, tmp_path)
         [kept] = elsewhere.iterdir()
 
         assert str(kept) in failed.value.remedy
-        assert json.loads(kept.read_text())["run_id"] == record.run_id
+        [path] = record_paths(kept, "*.json")
+        assert results.read_record(path) == record
 
     def test_where_that_is_full_too_the_next_folder_takes_it(self, tmp_path, monkeypatch, elsewhere):
         """One disk often has both."""
@@ -104,7 +106,7 @@ class TestFull:
         monkeypatch.setattr(results, "ELSEWHERE", (str(tmp_path / "missing"), str(third)))
         monkeypatch.setattr("tempfile.tempdir", "/proc")
         (tmp_path / "results").write_text("a file")
-        with pytest.raises(RunFailed, match="The record is kept as "):
+        with pytest.raises(RunFailed, match="The record is kept in "):
             write(measured("h200-1x"), tmp_path / "results")
 
         assert len(list(third.iterdir())) == 1
@@ -232,7 +234,7 @@ class TestRuns:
         kept = self.kept(done, tmp_path)
 
         assert (done.code, kept["status"]) == (5, "ok")
-        assert "No space left on device. The record is kept as " in done.stderr
+        assert "No space left on device. The record is kept in " in done.stderr
 
     @pytest.mark.faults
     def test_one_that_becomes_read_only_too_and_earlier_records_can_be_read(self, run, small_disk, tmp_path):
@@ -247,10 +249,10 @@ class TestRuns:
         assert len(read(results_dir, ["cpu"])) == 1
 
     def kept(self, done, tmp_path):
-        [path] = (tmp_path / "temporary").glob("fp8bench-*-faulty-*.json")
-        assert str(path) in done.stderr
-        record = json.loads(path.read_text())
-        path.unlink()
+        [path] = record_paths(tmp_path / "temporary", "fp8bench-*/*-faulty-*.json")
+        assert str(path.parent) in done.stderr
+        record = document(path)
+        shutil.rmtree(path.parent)
         return record
 
     @pytest.mark.faults

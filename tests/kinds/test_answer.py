@@ -190,7 +190,7 @@ def committed():
     """Every committed record, and their instances."""
     names = sorted(path.name for path in (ROOT / "results").iterdir() if path.name != "published")
     found = results.read([ROOT / "results"], (*names, "p4d", "p5"))
-    return [record for record, _ in found]
+    return results.sound(found, lambda _broken: None, lambda records: records)
 
 
 RECORDS = committed()

@@ -20,6 +20,7 @@ from builders import (
 from report.comparing import compared, row_of
 
 from fp8bench.kinds.run.row import Row
+from fp8bench.records.select import rounds_of
 from fp8bench.schema.rank import RankMemory
 from fp8bench.schema.record import Steadiness
 from fp8bench.stats.estimate import estimate
@@ -214,3 +215,12 @@ class TestVerdict:
         comparison = compared(*rounds(0.1, 0.1), *imitation, reference="p5:te-fp8")
 
         assert all(judged(row) == [None] * 4 for row in comparison.rows)
+
+
+def test_the_rounds_of_the_rows_that_are_shown_are_checked_and_no_other():
+    old = rounds(0.3, 0.31, session_id="20260501T090000Z-000000", minutes=-60)
+    new = rounds(0.1, 0.104, 0.102)
+    other, refused = rounds(0.2, mode="te-bf16", minutes=0.5), unsupported(minutes=7)
+    found = rounds_of(sorted((*old, *new, *other, refused), key=lambda record: record.created_utc))
+
+    assert sorted(record.run_id for record in found) == sorted(record.run_id for record in (*new, *other, refused))
