@@ -126,7 +126,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(table: Table, width: int) -> Fitted:
-    """Return the table folded into the width. Of all columns the widest gives way first."""
+    """Return the table folded into the width. Headings wider than their cells give way first, then the widest."""
     columns, omitted = list(table.columns), []
     while _least(columns, 0, numbers=False) > width and any(cells.spare for cells in columns):
         spare = max(place for place, cells in enumerate(columns) if cells.spare)
@@ -136,7 +136,8 @@ def fitted(table: Table, width: int) -> Fitted:
     least = [_narrowest(cells, level, numbers) for cells in columns]
     widths = [_width([cells.heading, *cells.texts]) for cells in columns]
     while _total(widths) > width and widths != least:
-        widest = max((place for place, wide in enumerate(widths) if wide > least[place]), key=widths.__getitem__)
+        able = (place for place, wide in enumerate(widths) if wide > least[place])
+        widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
         widths[widest] -= 1
     lines = (
         cells._replace(
