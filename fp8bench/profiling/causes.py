@@ -209,7 +209,6 @@ def _measured(facts: StepFacts, reference: StepFacts | None) -> list[Measured]:
 
 
 def _against(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
-    """Yield the causes that are seen beside a reference: a gain that failed to come, and each part that grew."""
     casts, usual = facts.seconds("cast"), reference.seconds("cast")
     gemms, their_gemms = facts.gemms_s, reference.gemms_s
     # A cast that replaces a sum costs nothing more: casts cost what they and the work fused with them cost together.

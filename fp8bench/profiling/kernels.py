@@ -189,5 +189,4 @@ def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Catego
 
 
 def _covered(spans: Iterable[tuple[Span, Category]]) -> float:
-    """Return the seconds in which any of the spans ran. spans: in order of start."""
     return sum(share for _, share in _first_come(spans))

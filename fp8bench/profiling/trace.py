@@ -245,8 +245,6 @@ class _Intervals:
 
 @dataclass(slots=True)
 class _Piece:
-    """Part of an event, in the trace's microseconds."""
-
     event: Event
     start: float
     end: float

@@ -57,7 +57,6 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
 
 
 def _worth(row: Row) -> tuple[float, float]:
-    """Return what rows are ranked by: units for a dollar, then speed."""
     return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
 
 
@@ -186,7 +185,6 @@ def elsewhere(pair: Pair, catalog: Catalog, price_of: PriceOf) -> Elsewhere | No
 
 
 def _by_provider(gpu: str, catalog: Catalog, price_of: PriceOf) -> dict[str, float]:
-    """Return the lowest price of an hour of one such GPU, by provider."""
     found: dict[str, float] = {}
     for instance in catalog.instances.values():
         usd = price_of(instance) if instance.provider and instance.gpu == gpu and instance.gpu_count else None

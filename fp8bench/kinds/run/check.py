@@ -304,7 +304,6 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 
 
 def _variant(record: Record) -> Key:
-    """Return what was planned, how it was executed and with which attention."""
     return planned(record), execution(record), record.attention
 
 
@@ -321,7 +320,6 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
 
 
 def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
-    """Return the row of a variant of the reference with what was measured of it now."""
     ours, theirs = mine.latest, one.latest
     if not mine.ok:
         return _row(theirs, "failed", _why_stopped(ours), None, one)
@@ -355,7 +353,6 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
 
 
 def _changed(mine: Side, one: Side) -> Iterator[str]:
-    """Yield the marks of a variant that ran."""
     ours, theirs = mine.latest, one.latest
     if ours.attention != theirs.attention:
         yield f"attention {ours.attention}, reference {theirs.attention}"
@@ -389,7 +386,6 @@ def _row(
     one: Side | None,
     marks: Iterable[str] = (),
 ) -> CheckedRow:
-    """Return a row. record: defines the variant. mine, one: what was measured now, and in the reference."""
     summary = mine.latest.summary if mine else None
     now, interval = mine.step_time if mine else (None, None)
     then, then_interval = one.step_time if one else (None, None)

@@ -93,7 +93,6 @@ def _document(
     below: Sequence[str] = (),
     **data: object,
 ) -> doc.Document:
-    """Return the document. noted: whether a row's reason and marks are shown. data: in json, beside the check."""
     column, letters = doc.Rows(check.rows).column, doc.Letters()
 
     def notes(row: CheckedRow) -> str:
@@ -197,7 +196,6 @@ def _rounds(row: CheckedRow) -> str:
 
 
 def _by_name(check: Check) -> dict[str, CheckedRow]:
-    """Return each row by its unique name, which is the same in every check."""
     found: dict[str, list[CheckedRow]] = {}
     for row in check.rows:
         optimizer = f", {row.optimizer}" if row.optimizer else ""
@@ -240,7 +238,6 @@ def _bencher(check: Check) -> str:
 
 
 def _junit(check: Check) -> str:
-    """Return one suite with a case for each variant; `time` is the step's, in seconds."""
 
     def tag(row: CheckedRow) -> str:
         if not check.fails(row):
@@ -277,7 +274,6 @@ def _message(row: CheckedRow) -> str:
 
 
 def _xml(text: str) -> str:
-    """Return the text without what XML 1.0 cannot represent."""
     return re.sub("[\ufffe\uffff]", "\ufffd", inert(text))
 
 

@@ -60,7 +60,6 @@ of_a_job = partial(RowColumn, kind="interval", optional=True)
 
 
 def _job(value: float | None, interval: Interval | None) -> str:
-    """Write at least three digits, and no decimals from 100."""
     form = ",.0f" if value is None or value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g"
     return with_interval(value, interval, form)
 

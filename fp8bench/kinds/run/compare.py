@@ -129,7 +129,6 @@ def _as_published(
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
-    """Sort by what a dollar buys; then rows without a price by speed, those of a CPU, emulations, and failed rows."""
     return sorted(
         sorted(rows, key=lambda row: instances.index(row.instance)),
         key=lambda row: (
@@ -143,7 +142,6 @@ def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
 
 
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
-    """Return the rows that fit. Raises UsageError if the user named a row that does not exist."""
     fitting = [
         row
         for row in rows
@@ -204,7 +202,6 @@ def _warnings(
     shown: str | None,
     others: Sequence[str],
 ) -> Iterator[str]:
-    """Yield what must be known of the whole table. shown: the workload that is shown of several; others: the rest."""
     if shown is not None:
         without = [key for key in options.instances if key not in {row.instance for row in rows}]
         missing = f"; {', '.join(without)} has no record of it" if without else ""

@@ -193,7 +193,6 @@ def _note(facts: StepFacts) -> str:
 
 
 def _warnings(chosen: Sequence[StepFacts]) -> Iterator[str]:
-    """Warn of what makes the two less alike than they seem, and if a profile contradicts its timed steps."""
     both = " and ".join(one.label for one in chosen)
     for name, values in (
         ("instances", [one.instance for one in chosen]),
@@ -269,7 +268,6 @@ def _difference(seconds: float | None) -> str:
 
 
 def _tone(seconds: float | None) -> doc.Tone:
-    """Return the tone: a time longer than the reference's is bad, a shorter one good."""
     if seconds is None or abs(seconds) < SMALLEST_S:
         return ""
     return "bad" if seconds > 0 else "good"
@@ -352,7 +350,6 @@ def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
 
 
 def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Record]]:
-    """Return the rounds of each variant and session, latest first, each with what stopped in the session."""
     found = latest_first(Filter(status="ok").of(fitting), lambda record: (session(record), variant(record)))
     stopped = [record for record in records if record.status != "ok"]
     return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found]

@@ -129,7 +129,6 @@ def quicker(shown: Sequence[Shown], job: float) -> list[str]:
 
 
 def _about(rows: Sequence[Row], best: Row | None, bought: str, job: float | None) -> Iterator[str]:
-    """Say the price of the best row, what has no rank, and what the job takes."""
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
     else:
@@ -153,7 +152,6 @@ NAMING: tuple[Column[Shown], ...] = (
 
 
 def _table(rows: Sequence[Shown], columns: Sequence[Column[Shown]], *more: Cells) -> tuple[Table, ...]:
-    """Return a table of the columns that say something, after those that name a row; none without rows."""
     shown = telling(*(column.cells(rows) for column in columns), *more)
     return (Table((*(column.cells(rows) for column in NAMING), *shown), naming=3),) if rows else ()
 
@@ -197,7 +195,6 @@ def _work(row: Row) -> tuple[object, ...]:
 
 
 def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
-    """Show what ran, the errors of the parity gate and of the proof with their bounds, and the sources of figures."""
     measured = [one for one in shown if one.rounds and one.rounds[-1].source == "measured"]
     ran = [one for one in measured if one.rounds[-1].evidence is not None]
     yield from _table(ran, RAN)
@@ -259,7 +256,6 @@ def _proof(heading: str, get: Callable[[ExecutedEvidence], str]) -> Column[Shown
 
 
 def _error(value: float | None, most: float | None = None) -> str:
-    """Write an error with two digits, as a share, with the most that is allowed."""
     return number(value, ".2g") + ("" if most is None else f" ({most:.2g})")
 
 
@@ -292,13 +288,11 @@ PRICES: tuple[Column[Row], ...] = (
 
 
 def _prices(rows: Sequence[Row]) -> tuple[Table, ...]:
-    """Show what an hour costs, since when, and the source; once for rows with the same price."""
     found = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     return (Table(tuple(column.cells([*found.values()]) for column in PRICES)),)
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
-    """Show the machine and the software of the rows, with a column for each different environment."""
     together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
     for one in shown:
         if one.rounds and one.rounds[-1].environment is not None:

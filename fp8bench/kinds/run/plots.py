@@ -184,7 +184,6 @@ def _bars(
 
 
 def _gain(row: Row) -> str:
-    """Return e.g. `+24.9 % (+24.5 to +25.3)`, with a `?` if it is inconclusive."""
     if row.is_reference or row.gain_vs_reference is None:
         return "reference" if row.is_reference else ""
     gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
@@ -192,7 +191,6 @@ def _gain(row: Row) -> str:
 
 
 def _a(units: str) -> str:
-    """Return e.g. `an image`."""
     return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
 
 

@@ -288,7 +288,6 @@ def _measured(
 
 
 def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> list[float]:
-    """Return the values of the rounds that have one."""
     values = (of(record.summary) for record in measurement.rounds if record.summary)
     return [value for value in values if value is not None]
 

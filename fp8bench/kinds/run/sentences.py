@@ -134,7 +134,6 @@ def _of_pair(pair: Pair) -> str:
 
 
 def _price_ratio(pair: Pair) -> float | None:
-    """Return the price of an hour over the reference's; None if either has no price."""
     row, other = pair.row.usd_per_hour, pair.reference.usd_per_hour
     return row / other if row and other else None
 
@@ -159,7 +158,6 @@ def _more(pair: Pair) -> str:
 
 
 def _percent(pair: Pair, what: str = "") -> str:
-    """Write e.g. `14.6 % (13.8 to 15.5)`."""
     ends = "" if pair.gain_ci is None else f" ({_ends(sorted(map(abs, pair.gain_ci)))})"
     return f"{abs(pair.gain) * 100:.1f} %{what}{ends}"
 

@@ -193,7 +193,6 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
 
 
 def _told(named: Sequence[Row], rows: Sequence[Row]) -> str:
-    """Name the rows of a note."""
     if len(named) == len(rows) > 1:
         return "Every row"
     if len(named) > NAMED:
@@ -230,7 +229,6 @@ def _in_named(row: Row, letters: doc.Letters) -> str:
 
 
 def _in_wide(row: Row, letters: doc.Letters) -> str:
-    """Return the same of the wide table, with longer marks."""
 
     def fits(mark: str, words: list[str]) -> bool:
         return len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
@@ -240,9 +238,6 @@ def _in_wide(row: Row, letters: doc.Letters) -> str:
 
 
 def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
-    """Yield what applies to all tables: notes on the Pareto front, a job, older proofs, several machines, and what the
-    row with the fewest processes cannot show.
-    """
     if any(row.pareto for row in rows) and view.wide:
         yield f"{PARETO}: no other row is faster without costing more, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):

@@ -250,7 +250,6 @@ def _named(row: SweepRow) -> str:
 
 
 def _worth(row: SweepRow) -> str:
-    """Return e.g. `512,000 images/USD (508,000 to 516,000)`."""
     unit = row.unit or "units"
     value, ends, per = row.units_per_usd, row.units_per_usd_ci, "USD"
     if value is None:
@@ -273,7 +272,6 @@ def _spent(found: SweepResult) -> Iterator[str]:
 
 
 def _dropped(row: SweepRow) -> str | None:
-    """Return why a row was dropped. Failures are explained below the table."""
     if row.status != "ok":
         return f"{row.status}: {row.cause}" if row.cause else row.status
     return row.dropped
