@@ -128,6 +128,12 @@ def _plain(name: str) -> str:
     return name
 
 
+def remove(path: Path) -> None:
+    """Remove a record and its samples, if they are there."""
+    path.unlink(missing_ok=True)
+    samples_path(path).unlink(missing_ok=True)
+
+
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what the processes of a failed run left behind, next to its record, and return the path; None if it cannot
     be written.

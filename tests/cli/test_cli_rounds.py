@@ -218,7 +218,7 @@ class TestBusy:
 
         assert (code, asked) == (0, [(None, True)] * 4)
         assert "busy GPU: 1 other process, 2.0 GiB" in capsys.readouterr().out
-        flags = [json.loads(path.read_text())["summary"]["flags"] for path in tmp_path.glob("results/*/*.json")]
+        flags = [one["summary"]["flags"] for one in documents(tmp_path, "results/*/*.json")]
         assert flags == [["busy GPU: 1 other process, 2.0 GiB"]] * 4
 
 

@@ -48,20 +48,26 @@ def read_ids(folder):
 class TestPowerLoss:
     @pytest.mark.slow
     @pytest.mark.parametrize("at", ["mkstemp", "fsync", "chmod", "link", "unlink", "after"])
-    def test_wherever_it_comes_earlier_records_are_whole_and_the_new_one_is_all_there_or_not_at_all(self, at, tmp_path):
+    @pytest.mark.parametrize("time", [1, 2], ids=["of the samples", "of the record"])
+    def test_wherever_it_comes_earlier_records_are_whole_and_the_new_one_is_all_there_or_not_at_all(
+        self, at, time, tmp_path
+    ):
         earlier = measured("h200-1x", run_id="20260501T100000Z-a")
         write(earlier, tmp_path)
         later = measured("h200-1x", "te-bf16", run_id="20260502T100000Z-b")
         pid = os.fork()
         if pid == 0:
-            _end_at(at)
+            _end_at(at, time)
             write(later, tmp_path)
             os._exit(0)
         os.waitpid(pid, 0)
         found = read(tmp_path, ["h200-1x"])
 
         assert found.broken == ()
-        assert read_ids(tmp_path) == [earlier.run_id] + ([later.run_id] if at in ("unlink", "after") else [])
+        assert read_ids(tmp_path) == [earlier.run_id] + (
+            [later.run_id] if at == "after" or (at, time) == ("unlink", 2) else []
+        )
+        assert results.sound(found, lambda broken: None, list) == [kept.record for kept in found]
         write(measured("h200-1x", "te-fp8", run_id="20260503T100000Z-c"), tmp_path)
         assert "20260503T100000Z-c" in read_ids(tmp_path)
 
@@ -76,11 +82,18 @@ class TestPowerLoss:
         assert called == ["fsync", "link", "fsync"] * 2
 
 
-def _end_at(name):
-    """This process is killed as it calls that."""
+def _end_at(name, time):
+    """This process is killed as it calls that, the first or the second time. A folder is synced after each file."""
     module = __import__("tempfile") if name == "mkstemp" else os
+    left = [None] * (time + (name == "fsync" and time - 1))
     if name != "after":
-        setattr(module, name, lambda *_given, **_more: os.kill(os.getpid(), 9))
+        real = getattr(module, name)
+
+        def called(*given, **more):
+            left.pop()
+            return real(*given, **more) if left else os.kill(os.getpid(), 9)
+
+        setattr(module, name, called)
 
 
 class TestFull:

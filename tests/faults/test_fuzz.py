@@ -14,6 +14,7 @@ import pytest
 from builders import in_one_file, machine_called, measured, profile, published, rounds
 from cli.calling import invoked
 from faults.mutate import ODD, exchanged, mutated
+from kept import record_paths
 from report.made_gemm import gemm_record
 
 from fp8bench import registry
@@ -36,7 +37,7 @@ MODELS = {**{one.name: registry.load(one).record for one in registry.KINDS}, "th
 HERE = Path(__file__).parent
 GOLDEN = [
     *(HERE.parent / "records" / "data").glob("*article*.json"),
-    *(path for path in (HERE / "golden").glob("*/*.json") if path.stat().st_size < 30_000),
+    *(path for path in record_paths(HERE / "golden") if path.stat().st_size < 30_000),
 ]
 CONFIG = b"mode: [te-fp8:delayed, baseline-bf16]\nbatch_size: 8\nmin_time_s: 0.5\nresults_dir: x\nprecision: 1%\n"
 INSTANCE = (
