@@ -16,7 +16,7 @@ A study says what its rows are and what its columns show; everything else is mad
     )
     STUDY = Study(
         report=report_of,                       # record, catalogue -> a pydantic model: the json of a record
-        title=lambda report, where: f"Collectives on {where}",
+        title=lambda reports, where: f"Collectives on {where}",
         tables=(Shown(table=lambda _reports: TABLE, rows=lambda report: report.rows),),
         found=answers, notes=how_to_read,       # sentences of one record; how to read the tables
         lines=lambda reports: CsvLines.of(Row, [row for one in reports for row in one.rows]),

@@ -40,6 +40,9 @@ OF_NOTHING: dict[str, dict[str, None]] = {
 }
 """Metadata by suffix, without the day or the version of the software that drew the plot."""
 
+LETTERS_OF_TITLE = 10
+"""Letters of a title in an inch."""
+
 INK = "#1f2328"
 FAINT = "#59636e"
 GRID = "#d8dee4"
@@ -150,6 +153,56 @@ def _plain(element: ElementTree.Element) -> None:
     element.tail = None
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart. points: (x, y) each. broken: drawn with dashes."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: str
+    broken: bool = False
+
+
+DASHES = (0, (4, 2))
+
+
+def lines(
+    path: Path,
+    heading: str,
+    of: Sequence[Line],
+    titles: tuple[str, str],
+    x_text: Callable[[float], str] = "{:g}".format,
+    *,
+    log_y: bool = False,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Draw lines over sizes on a logarithmic axis, each size with its name. titles: of the axes. level: the name and
+    the height of a horizontal line. Raises as `figure` does.
+    """
+    with figure(4.6, path) as made:
+        axes = made.add_subplot()
+        for one in of:
+            looks: Any = {"color": one.colour, "linestyle": DASHES if one.broken else "-", "label": one.name}
+            x, y = zip(*one.points, strict=True) if one.points else ((), ())
+            axes.plot(x, y, marker="o", markersize=3.5, linewidth=1.8, **looks)
+        if level is not None:
+            axes.axhline(level[1], color=FAINT, linewidth=1.2, linestyle=(0, (1, 2)), label=level[0])
+        axes.set_xscale("log", base=2)
+        sizes = sorted({x for one in of for x, _ in one.points})
+        axes.set_xticks(sizes, list(map(x_text, sizes)))
+        if log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.minorticks_off()
+        plain(axes, *titles)
+        title(made, heading)
+        handles = axes.get_legend_handles_labels()[0]
+        looks = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+        made.legend(handles=handles, ncols=min(3, len(handles)), handlelength=3.4, **looks)
+
+
 def on(fill: str) -> str:
     """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
     return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
@@ -168,7 +221,9 @@ def contrast(one: str, other: str) -> float:
 
 
 def title(figure: Any, text: str) -> None:
-    figure.suptitle(inert(text), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
+    """Write the title in as many lines as the figure's width needs."""
+    lines = textwrap.wrap(inert(text), int(LETTERS_OF_TITLE * figure.get_figwidth()))
+    figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
 
 
 def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks: Any) -> None:
@@ -182,10 +237,10 @@ def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks
 
 
 def box(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
-    """Draw a field without an outline."""
+    """Draw a field, with an outline that shows a white one on paper."""
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=GRID, linewidth=0.6))
 
 
 def blend(one: str, other: str, share: float) -> str:

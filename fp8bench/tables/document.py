@@ -159,7 +159,8 @@ class CsvLines(NamedTuple):
     @classmethod
     def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "CsvLines":
         """Return lines with every field of every row. model: the class of the rows."""
-        return cls(tuple(model.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
+        fields = tuple(name for name, field in model.model_fields.items() if not field.exclude)
+        return cls(fields, tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
 
 
 class Document(NamedTuple):

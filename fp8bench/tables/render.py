@@ -1,8 +1,9 @@
 """Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, csv and json.
 
-A table that is wider than its paper is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
+A table that is wider than its terminal is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
 after `-` and `_` too, numbers last. Where that is not enough, spare columns are omitted, then columns are divided over
-several tables that each begin with the columns that name a row; a table that is never divided is as wide as its words.
+several tables that each begin with the columns that name a row. A pipe gets each row as one line, for `grep`, unless
+the table is never divided.
 """
 
 import csv
@@ -60,7 +61,7 @@ def _written(document: Document, between: str, safe: Callable[[str], str], write
 
 
 def plain(table: Table) -> str:
-    """Return the table as text: in WIDTH characters if it is never divided, else in one piece."""
+    """Return the table as text: folded into WIDTH characters if it is never divided, else a line for each row."""
     drawn = drawn_of(table)
     omitted: tuple[str, ...] = ()
     if table.whole:
@@ -148,6 +149,13 @@ def fitted(table: Table, width: int) -> Fitted:
     return Fitted(table._replace(columns=tuple(lines)), tuple(reversed(omitted)))
 
 
+def _folds(table: Table, width: int) -> bool:
+    """Return whether the table, without spare columns, fits into the width without a line break in a number or within a
+    name's words. Columns of a numbered table are rather divided.
+    """
+    return not table.numbered and _least([cells for cells in table.columns if not cells.spare], 0, False) <= width
+
+
 def omission(headings: Sequence[str]) -> list[str]:
     """Return a line that names the columns that did not fit, if there are any."""
     names = ", ".join(heading.replace("\n", " ") for heading in headings)
@@ -231,8 +239,7 @@ def print_table(table: Table, console: "Console") -> None:
 
     drawn = drawn_of(table)
     folded = fitted(drawn, console.width)
-    kept = [cells for cells in drawn.columns if not cells.spare]
-    if table.whole or (not table.numbered and _least(kept, 0, numbers=False) <= console.width):
+    if table.whole or _folds(drawn, console.width):
         _draw(folded.table, console)
         for line in omission(folded.omitted):
             console.print(Text(line, style=LOOKS[Note]))

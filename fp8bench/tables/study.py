@@ -103,8 +103,8 @@ Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
 class StudyTable(Generic[RowT]):
     """A table of a study: the same rows for one record, and for several side by side.
 
-    naming: the columns that name a row. columns: what is shown of one record; columns that say nothing are omitted.
-    beside: what is shown of each record side by side; without any, there is no such table. key, order: as in `beside`.
+    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side
+    by side; without any, there is no such table. Columns that say nothing are omitted. key, order: as in `beside`.
     against: adds a column that compares each record with the first. refused: returns the status and the reason of a row
     without a value; the first column that follows the naming ones shows it, with a letter for the reason.
     """
@@ -181,13 +181,14 @@ class Shown(Generic[ReportT, RowT]):
 class Study(Generic[RecordT, ReportT]):
     """What is shown of the records of one kind.
 
-    report: returns the numbers of a record. title: returns the heading. where: the machines in words. tables: in their
-    order. found: returns what one record says, in sentences; those that several records share are said once. notes:
-    returns how to read the tables. lines: returns the csv. figures: what can be drawn of one record, by name.
+    report: returns the numbers of a record. title: returns the heading, from reports and their machines in words.
+    tables: in their order. found: returns what one record says, in sentences; those that several records share are said
+    once. notes: returns how to read the tables, from reports and the names of their records. lines: returns the csv.
+    figures: what can be drawn of one record, by name.
     """
 
     report: Callable[[RecordT, Catalog], ReportT]
-    title: Callable[[ReportT, str], str]
+    title: Callable[[Sequence[ReportT], str], str]
     tables: Sequence[Shown[ReportT, Any]]
     found: Callable[[ReportT], Sequence[str]]
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
@@ -219,7 +220,7 @@ class Study(Generic[RecordT, ReportT]):
             rows = [shown.rows(report) for report in reports]
             heading = shown.heading(reports)
             drawn: doc.Table | None = None
-            if len(group) == 1 and rows[0]:
+            if len(group) == 1 and rows[0] and table.columns:
                 drawn = table.of_one(rows[0], letters)
             elif len(group) > 1 and table.beside and any(rows):
                 drawn = table.of_several(beside(rows, table.key, table.order), names, letters)
@@ -232,7 +233,7 @@ class Study(Generic[RecordT, ReportT]):
         ]
         said = said_by(names, [self.found(report) for report in reports])
         return doc.blocks(
-            [doc.Heading(self.title(reports[0], where))],
+            [doc.Heading(self.title(reports, where))],
             *blocks,
             [*map(doc.Note, letters.lines())],
             [*map(doc.Sentence, [*differences_line(differences(group), names), *said])],

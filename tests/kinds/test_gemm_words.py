@@ -3,7 +3,7 @@
 import pytest
 from report.made_gemm import config, gemm_record
 
-from fp8bench.kinds.gemm.document import document
+from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, fingerprint, measure, prepare
 from fp8bench.kinds.gemm.words import named_formats, of_shape, parse_outputs, parse_pairs
 from fp8bench.pricing.catalog import load
@@ -13,6 +13,7 @@ from fp8bench.schema.gemm import PAIRS, Product, Shape
 from fp8bench.tables.render import render
 
 SHAPE = Shape(m=32, n=16, k=48)
+document = KIND.document
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -95,7 +96,7 @@ def test_they_are_kept_shown_and_part_of_the_fingerprint(tmp_path):
     assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
     assert len(record.products) == 4 * 2 * 2
     shown = render(document([record], load()), "plain")
-    assert "32 x 16 x 48" in shown.splitlines()[0]
+    assert "32 x 16 x 48" in shown
     rows = [line for line in shown.splitlines() if "fp8-tensorwise" in line]
     assert len(rows) == len(record.products)
     assert sum("unsupported [a]" in row for row in rows) == 4

@@ -3,7 +3,7 @@
 import pytest
 from report.made_gemm import CEILINGS, H200, gemm_record, of_layers, of_sweep, sweep_record, timing
 
-from fp8bench.kinds.gemm.rows import break_even, gemm_report, judge, measured_ceilings, speedup
+from fp8bench.kinds.gemm.report import break_even, gemm_report, judge, measured_ceilings, speedup
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
 
@@ -24,7 +24,7 @@ def test_a_row_is_a_product_in_a_precision():
     report = gemm_report(gemm_record(), CATALOG)
     assert len(report.rows) == 12 * 5 + 1
     row = row_of(report, "blocks.*.mlp.fc1 forward", "fp8-tensorwise")
-    assert row.shape == "12608 x 5120 x 1280"
+    assert row.shape == Shape(m=12608, n=5120, k=1280)
     assert row.tflops == pytest.approx(669 * 1.7)
     assert row.speedup_vs_bf16 == pytest.approx(1.7)
     assert row.share_of_ceiling == pytest.approx(669 * 1.7 / 1470)
@@ -46,7 +46,7 @@ def test_a_product_that_is_faster_than_the_large_squares_is_the_ceiling():
     assert (bf16.tflops, bf16.shape) == (790.0, Shape(m=8192, n=8192, k=8192))
     assert (fp8.tflops, fp8.precision) == (pytest.approx(669 * 1.7), "fp8-tensorwise")
     fastest = [row for row in report.rows if row.share_of_ceiling == pytest.approx(1) and row.precision != "bf16"]
-    assert str(fp8.shape) in {row.shape for row in fastest}
+    assert fp8.shape in {row.shape for row in fastest}
     assert max(row.share_of_ceiling for row in report.rows) == pytest.approx(1)
 
 

@@ -1,5 +1,4 @@
-"""GEMMs as numbers: speed, shares of ceiling and peak, speed-up over bf16, and the size from which fp8 pays. Numbers
-only; `document` and `figure` show them.
+"""The numbers of a GEMM record: speed, shares of ceiling and peak, speed-up over bf16, and from which size fp8 pays.
 
 Two times are called different if their 95 % intervals do not overlap. That is a stricter rule than a test of their
 ratio, and a narrower claim: both intervals are of one process, and another process may differ. `stats.ratio`, which
@@ -9,10 +8,12 @@ Emulated GEMMs have no speed-up: their time is not that of fp8.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeGuard
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.gemm import (
     Arithmetic,
     Casts,
@@ -23,7 +24,6 @@ from fp8bench.schema.gemm import (
     Role,
     Shape,
     StepBound,
-    Timing,
     TimingStatus,
     arithmetic_of,
 )
@@ -47,47 +47,6 @@ class MeasuredCeiling(Frozen):
     shape: Shape
 
 
-def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
-    """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
-    fastest: dict[str, MeasuredCeiling] = {}
-    for ceiling in record.ceilings:
-        size = ceiling.size
-        fastest[ceiling.arithmetic] = MeasuredCeiling(
-            arithmetic=ceiling.arithmetic,
-            tflops=ceiling.tflops,
-            precision=ceiling.precision,
-            shape=Shape(m=size, n=size, k=size),
-        )
-    for one in record.products:
-        for timing in one.timings:
-            known = fastest.get(arithmetic_of(timing.precision))
-            tflops = tflops_of(one.product.shape, timing)
-            if known is None or tflops is None or timing.casts != "none" or timing.emulated or tflops <= known.tflops:
-                continue
-            fastest[known.arithmetic] = MeasuredCeiling(
-                arithmetic=known.arithmetic, tflops=tflops, precision=timing.precision, shape=one.product.shape
-            )
-    return tuple(fastest.values())
-
-
-def tflops_of(shape: Shape, timing: Timing) -> float | None:
-    """Return the TFLOP/s of the GEMM, including its casts if they were timed with it; None if it has no time."""
-    return shape.tflops(timing.time_s) if timing.time_s else None
-
-
-class Timed(Protocol):
-    """A timing, in seconds; None if there is no time, or no interval. emulated: whether no fp8 units were used."""
-
-    @property
-    def time_s(self) -> float | None: ...
-
-    @property
-    def time_ci_s(self) -> tuple[float, float] | None: ...
-
-    @property
-    def emulated(self) -> bool: ...
-
-
 class WithCasts(Frozen):
     """A GEMM preceded by the casts of both operands. speedup: over bf16, which casts nothing."""
 
@@ -101,7 +60,9 @@ class WithCasts(Frozen):
 
 
 class GemmRow(Frozen):
-    """One GEMM in one precision. Times are in seconds for each GEMM; shares and speed-ups have no unit."""
+    """One GEMM in one precision. Times are in seconds for each GEMM; shares and speed-ups have no unit. stays_bf16: in
+    every mode, so that it is only measured in bf16.
+    """
 
     run_id: str
     instance: str
@@ -131,20 +92,15 @@ class GemmRow(Frozen):
     speedup_vs_bf16: float | None
     verdict: TimingVerdict | None
     with_casts: tuple[WithCasts, ...]
+    stays_bf16: bool = Field(default=False, exclude=True)
 
     @property
-    def shape(self) -> str:
-        """The shape as text, e.g. `12608 x 5120 x 1280`."""
-        return f"{self.m} x {self.n} x {self.k}"
+    def shape(self) -> Shape:
+        return Shape(m=self.m, n=self.n, k=self.k)
 
-    @property
-    def time_per_step_s(self) -> float | None:
-        """The time of all its calls in a step; None without a workload or a time."""
-        return self.time_s * self.calls_per_step if self.time_s is not None and self.calls_per_step else None
-
-    def way(self, casts: Casts) -> WithCasts | None:
-        """Return the timing with these casts."""
-        return next((one for one in self.with_casts if one.casts == casts), None)
+    def way(self, casts: Casts) -> "GemmRow | WithCasts | None":
+        """Return the timing with these casts; without any, the row itself."""
+        return self if casts == "none" else next((one for one in self.with_casts if one.casts == casts), None)
 
 
 class BreakEven(Frozen):
@@ -184,6 +140,11 @@ class GemmReport(Frozen):
         """What was measured, e.g. `vit-huge, batch 64`; `GEMMs` for shapes."""
         return f"{self.workload}, batch {self.batch_size}" if self.workload else "GEMMs"
 
+    @property
+    def names_formats(self) -> bool:
+        """Whether formats were named. If any row has named formats, all rows have them."""
+        return any(row.formats is not None for row in self.rows)
+
 
 def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     """Return the numbers of a record. The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
@@ -192,25 +153,79 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
     ceilings = measured_ceilings(record)
     highest = {ceiling.arithmetic: ceiling.tflops for ceiling in ceilings}
-    rows = [
-        _row(record, device, one, timing, peaks, highest)
-        for one in record.products
-        for timing in one.timings
-        if timing.casts == "none"
-    ]
-    return made_of(
-        GemmReport,
-        record,
-        record.config,
-        device_name=device,
+    whose: dict[str, Any] = {
+        "run_id": record.run_id,
+        "instance": record.instance,
+        "device_name": device,
+        "workload": record.config.workload,
+        "batch_size": record.config.batch_size,
+    }
+    rows = []
+    for one in record.products:
+        for timing in one.timings:
+            if timing.casts != "none":
+                continue
+            tflops = timing.time_s and one.product.shape.tflops(timing.time_s)
+            arithmetic, reference = arithmetic_of(timing.precision), one.find("bf16")
+            of = None if timing.emulated else tflops
+            product = one.product.model_dump(exclude={"shape", "layers", "stays_bf16"})
+            rows.append(
+                GemmRow(
+                    **{**whose, **product, **one.product.shape.model_dump(), "product": one.product.label},
+                    **timing.model_dump(exclude={"casts", "round_sizes", "samples_s"}),
+                    tflops=tflops,
+                    share_of_ceiling=_share(of, highest.get(arithmetic)),
+                    share_of_peak=_share(of, peaks.get(arithmetic)),
+                    speedup_vs_bf16=speedup(timing, reference),
+                    verdict=None if arithmetic == "bf16" else judge(timing, reference),
+                    stays_bf16=one.product.stays_bf16 is not None,
+                    with_casts=tuple(
+                        WithCasts(
+                            **other.model_dump(include={"casts", "status", "reason", "time_s", "time_ci_s"}),
+                            speedup_vs_bf16=speedup(other, reference),
+                            verdict=judge(other, reference),
+                        )
+                        for other in one.timings
+                        if other.precision == timing.precision and other.casts != "none"
+                    ),
+                )
+            )
+    return GemmReport(
+        **whose,
         is_sweep=record.config.sweep,
         cold_cache=record.flush_bytes is not None,
+        rounds=record.config.rounds,
         rows=tuple(rows),
         ceilings=ceilings,
         peak_bf16_tflops=peaks.get("bf16"),
         peak_fp8_tflops=peaks.get("fp8"),
         break_even=tuple(break_even(record.products)),
+        bounds=record.bounds,
+        warnings=record.warnings,
     )
+
+
+def _share(tflops: float | None, whole: float | None) -> float | None:
+    return tflops / whole if tflops is not None and whole is not None else None
+
+
+def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
+    """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
+    fastest: dict[Arithmetic, MeasuredCeiling] = {}
+    for square in record.ceilings:
+        shape = Shape(m=square.size, n=square.size, k=square.size)
+        fastest[square.arithmetic] = MeasuredCeiling(**square.model_dump(exclude={"size"}), shape=shape)
+    for one in record.products:
+        for timing in one.timings:
+            arithmetic, shape = arithmetic_of(timing.precision), one.product.shape
+            if arithmetic not in fastest or timing.time_s is None or timing.casts != "none" or timing.emulated:
+                continue
+            tflops = shape.tflops(timing.time_s)
+            if tflops > fastest[arithmetic].tflops:
+                fastest[arithmetic] = MeasuredCeiling(
+                    arithmetic=arithmetic, tflops=tflops, precision=timing.precision, shape=shape
+                )
+    return tuple(fastest.values())
 
 
 def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
@@ -227,66 +242,39 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
         if len(known) < FEWEST_SIZES:
             continue
         not_faster = [place for place, (_, verdict) in enumerate(known) if verdict != "faster"]
-        first = not_faster[-1] + 1 if not_faster else 0
         sizes = tuple(size for size, _ in known)
-        size = sizes[first] if first < len(sizes) else None
+        from_there = sizes[not_faster[-1] + 1 :] if not_faster else sizes
+        size = from_there[0] if from_there else None
         found.append(BreakEven(precision=precision, casts=casts, size=size, sizes=sizes))
     return found
 
 
-def _row(
-    record: GemmRecord,
-    device: str | None,
-    one: ProductTimings,
-    timing: Timing,
-    peaks: dict[str, float | None],
-    ceilings: dict[Arithmetic, float],
-) -> GemmRow:
-    product = one.product
-    arithmetic = arithmetic_of(timing.precision)
-    tflops = tflops_of(product.shape, timing)
-    reference = one.find("bf16")
-    return made_of(
-        GemmRow,
-        record,
-        record.config,
-        product,
-        product.shape,
-        timing,
-        device_name=device,
-        product=product.label,
-        tflops=tflops,
-        share_of_ceiling=None if timing.emulated else _share(tflops, ceilings.get(arithmetic)),
-        share_of_peak=None if timing.emulated else _share(tflops, peaks.get(arithmetic)),
-        speedup_vs_bf16=speedup(timing, reference),
-        verdict=None if arithmetic == "bf16" else judge(timing, reference),
-        with_casts=tuple(
-            made_of(WithCasts, other, speedup_vs_bf16=speedup(other, reference), verdict=judge(other, reference))
-            for other in one.timings
-            if other.precision == timing.precision and other.casts != "none"
-        ),
-    )
+class Timed(Protocol):
+    """A timing, in seconds; None if there is no time, or no interval. emulated: whether no fp8 units were used."""
 
+    @property
+    def time_s(self) -> float | None: ...
 
-def _share(tflops: float | None, whole: float | None) -> float | None:
-    return tflops / whole if tflops is not None and whole is not None else None
+    @property
+    def time_ci_s(self) -> tuple[float, float] | None: ...
+
+    @property
+    def emulated(self) -> bool: ...
 
 
 def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
     """Return how many times as fast as the reference it is; None if either was not timed or is emulated."""
-    if not (_is_real(timed) and _is_real(reference)):
+    if timed is None or reference is None or timed.emulated or reference.emulated:
         return None
     return reference.time_s / timed.time_s if timed.time_s and reference.time_s else None
 
 
 def judge(timed: Timed | None, reference: Timed | None) -> TimingVerdict | None:
     """Return the verdict; None if either was not timed, has no interval or is emulated."""
-    if not (_is_real(timed) and _is_real(reference)) or timed.time_ci_s is None or reference.time_ci_s is None:
+    if timed is None or reference is None or speedup(timed, reference) is None:
+        return None
+    if timed.time_ci_s is None or reference.time_ci_s is None:
         return None
     if timed.time_ci_s[1] < reference.time_ci_s[0]:
         return "faster"
     return "slower" if timed.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
-
-
-def _is_real(timed: Timed | None) -> TypeGuard[Timed]:
-    return timed is not None and not timed.emulated
