@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from fp8bench.kinds.kind import Labelled, Unread
 from fp8bench.kinds.run.likeness import likeness, unlike_work
@@ -139,15 +139,6 @@ class Check(Frozen):
         return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
 
 
-@dataclass(frozen=True)
-class CheckOptions:
-    """The options of a check, as in `Check`. allow_mismatch: whether other work, machines and software are judged."""
-
-    max_regression: float
-    strict: bool = False
-    allow_mismatch: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class Side:
     """A measurement, whose times are estimated once."""
@@ -167,15 +158,12 @@ class Side:
         """The times of a unit; None if there are no samples."""
         return unit_time(self.measurement) if self.ok else None
 
-    @property
-    def step_time(self) -> "tuple[float | None, Interval | None]":
-        """The step by elapsed time, in seconds, with its interval; None if there are no samples."""
-        summary = self.latest.summary
-        return self.found.step_time_s(summary.units_per_step) if self.found and summary else (None, None)
-
-    @property
-    def run_ids(self) -> tuple[str, ...]:
-        return tuple(one.run_id for one in self.measurement.rounds)
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a row that both sides have: the step by elapsed time, its interval, and the rounds."""
+        summary, rounds = self.latest.summary, self.measurement.rounds
+        step = self.found.step_time_s(summary.units_per_step) if self.found and summary else (None, None)
+        names = ("step_time_s", "step_time_ci_s", "rounds", "run_ids")
+        return dict(zip(names, (*step, len(rounds), tuple(one.run_id for one in rounds)), strict=True))
 
 
 class Sides(NamedTuple):
@@ -259,17 +247,21 @@ def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
     raise UsageError(unknown, f"The latest are: {latest}")
 
 
-def check(now: Sequence[Measurement], before: Sequence[Measurement], options: CheckOptions, reference: str) -> Check:
-    """Compare this session (now) with the reference (before), by complete records. reference: its name."""
-    mine = list(map(Side, now))
-    theirs = _one_each(list(map(Side, before)), mine)
+def check(sides: Sides, max_regression: float, strict: bool = False, allow_mismatch: bool = False) -> Check:
+    """Compare this session with the reference. max_regression, strict: as in `Check`. allow_mismatch: whether other
+    work, machines and software are judged.
+    """
+    mine = list(map(Side, sides.now))
+    theirs = _one_each(list(map(Side, sides.before)), mine)
     rows: list[CheckedRow] = []
     taken: list[Side] = []
     for one in theirs:
         if one.ok:
             like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
             taken += [like] if like is not None else []
-            rows.append(_compared(like, one, options) if like is not None else _missing(one, mine))
+            rows.append(
+                _compared(like, one, max_regression, allow_mismatch) if like is not None else _missing(one, mine)
+            )
     for each in mine:
         if each not in taken and each.ok:
             rows.append(_row(each.latest, "new", "not in the reference", each, None))
@@ -278,10 +270,10 @@ def check(now: Sequence[Measurement], before: Sequence[Measurement], options: Ch
             outcome: Outcome = "failed before" if failed else "failed"
             rows.append(_row(each.latest, outcome, _why_stopped(each.latest), None, None))
     return Check(
-        max_regression=options.max_regression,
-        strict=options.strict,
-        reference=reference,
-        sessions=tuple(dict.fromkeys(map(session, (record for one in now for record in one.rounds)))),
+        max_regression=max_regression,
+        strict=strict,
+        reference=sides.reference,
+        sessions=tuple(dict.fromkeys(map(session, (record for one in sides.now for record in one.rounds)))),
         rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
     )
 
@@ -319,7 +311,7 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
     return next(iter((*same, *free, *(each for each in fits if not each.ok))), None)
 
 
-def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
+def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool) -> CheckedRow:
     ours, theirs = mine.latest, one.latest
     if not mine.ok:
         return _row(theirs, "failed", _why_stopped(ours), None, one)
@@ -329,10 +321,10 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
     ]
     unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
-    if (other_work or not_comparable(ours, theirs)) and not options.allow_mismatch:
+    if (other_work or not_comparable(ours, theirs)) and not allow_mismatch:
         return _row(theirs, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
     marks = (*unlike, *_changed(mine, one))
-    found, reference, allowed = mine.found, one.found, options.max_regression
+    found, reference = mine.found, one.found
     if found is None or reference is None:
         return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
@@ -386,10 +378,12 @@ def _row(
     one: Side | None,
     marks: Iterable[str] = (),
 ) -> CheckedRow:
-    summary = mine.latest.summary if mine else None
-    now, interval = mine.step_time if mine else (None, None)
-    then, then_interval = one.step_time if one else (None, None)
-    units = summary.units_per_step if summary else 0
+    now, then = mine.fields() if mine else {}, one.fields() if one else {}
+    summary, interval = mine.latest.summary if mine else None, now.get("step_time_ci_s")
+    if summary is not None and now["step_time_s"]:
+        now["throughput_per_s"] = summary.units_per_step / now["step_time_s"]
+    if summary is not None and interval:
+        now["throughput_ci_per_s"] = (summary.units_per_step / interval[1], summary.units_per_step / interval[0])
     return made_of(
         CheckedRow,
         record,
@@ -399,16 +393,8 @@ def _row(
         optimizer=record.config.optimizer if record.config else None,
         outcome=outcome,
         reason=reason,
-        step_time_s=now,
-        step_time_ci_s=interval,
-        throughput_per_s=units / now if now else None,
-        throughput_ci_per_s=(units / interval[1], units / interval[0]) if interval else None,
         unit=summary.unit if summary else None,
-        rounds=len(mine.run_ids) if mine else 0,
-        reference_step_time_s=then,
-        reference_step_time_ci_s=then_interval,
-        reference_rounds=len(one.run_ids) if one else 0,
         marks=tuple(marks),
-        run_ids=mine.run_ids if mine else (),
-        reference_run_ids=one.run_ids if one else (),
+        **now,
+        **{f"reference_{name}": value for name, value in then.items()},
     )
