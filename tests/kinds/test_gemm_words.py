@@ -4,8 +4,17 @@ import pytest
 from report.made_gemm import config, gemm_record
 
 from fp8bench.kinds.gemm import KIND
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, fingerprint, measure, prepare
-from fp8bench.kinds.gemm.words import named_formats, of_shape, parse_outputs, parse_pairs
+from fp8bench.kinds.gemm.measure import (
+    GemmRecord,
+    GemmRequest,
+    exit_code,
+    fingerprint,
+    measure,
+    of_shape,
+    parse_outputs,
+    parse_pairs,
+    prepare,
+)
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
@@ -62,20 +71,19 @@ def test_they_need_fp8(tmp_path):
 
 
 def test_a_shape_without_named_formats_is_one_gemm_as_ever():
-    assert of_shape(SHAPE, (), False, ()) == [Product(shape=SHAPE)]
-    assert named_formats((), False, ()) == {}
+    assert of_shape(SHAPE, config()) == [Product(shape=SHAPE)]
     assert fingerprint(config(), None, True).keys().isdisjoint({"pairs", "bias", "outputs"})
 
 
 def test_what_is_named_makes_a_gemm_for_each():
-    found = of_shape(SHAPE, (("e4m3", "e5m2"),), True, ("bf16", "e4m3"))
+    found = of_shape(SHAPE, config(pairs=(("e4m3", "e5m2"),), bias=True, outputs=("bf16", "e4m3")))
     assert [one.label for one in found] == [
         "e4m3 x e5m2",
         "e4m3 x e5m2, bias",
         "e4m3 x e5m2, to e4m3",
         "e4m3 x e5m2, bias, to e4m3",
     ]
-    (only,) = of_shape(SHAPE, (), False, ("fp32",))
+    (only,) = of_shape(SHAPE, config(outputs=("fp32",)))
     assert (only.formats, only.label) == (("e4m3", "e4m3"), "e4m3 x e4m3, to fp32")
 
 

@@ -31,7 +31,7 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import Category, ExecutedEvidence
 from fp8bench.schema.record import Record
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import Item, Stack, Stacks
+from fp8bench.tables.row_chart import Item, Stack, Stacks
 from fp8bench.tables.written import counted, number, workers
 
 LONGER_THAN_TIMED = 1.03

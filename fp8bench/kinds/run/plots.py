@@ -13,7 +13,7 @@ from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Provenance, Record
 from fp8bench.stats.steps import longest_rank
-from fp8bench.tables.chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
 from fp8bench.tables.written import change, number, rate
 
 MOST_DRAWN = 10
