@@ -18,9 +18,7 @@ from fp8bench.cli import names as known
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
 from fp8bench.cli.progress import listener
-from fp8bench.kinds.run.explain.choice import Choice, alone, choose
-from fp8bench.kinds.run.explain.document import PICTURE, document
-from fp8bench.kinds.run.explain.steps import explain_steps
+from fp8bench.kinds.run.explain import PICTURE, Choice, alone, choose, document, explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fp8bench.cli.output import log, warn
+from fp8bench.records.files import samples_path
 from fp8bench.remote.mirror import Mirror, Sent
 from fp8bench.remote.store import Unreachable
 from fp8bench.schema.address import address_of
@@ -30,7 +31,7 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
         yield None
         return
 
-    mirror = Mirror(address, warn)
+    mirror = Mirror(address)
     try:
         mirror.pull()
     except Unreachable as error:
@@ -79,9 +80,10 @@ def _send_new(mirror: Mirror, before: list[str]) -> None:
 
 
 def send_one(mirror: Mirror, path: Path) -> bool:
-    """Send one record at once. Returns whether it arrived; if not, it is sent again after the measurement."""
+    """Send one record and its samples at once. Returns whether both arrived; if not, they are sent again later."""
     try:
-        done = mirror.push([path.relative_to(mirror.folder).as_posix()])
+        both = (file for file in (path, samples_path(path)) if file.exists())
+        done = mirror.push([file.relative_to(mirror.folder).as_posix() for file in both])
     except Fp8benchError as error:
         warn(f"{error.what}: {path.name} is kept in {mirror.folder}, and sent after the measurement")
         return False

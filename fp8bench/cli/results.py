@@ -27,7 +27,7 @@ def push(
 ) -> None:
     """Send what the address lacks; nothing is overwritten. Exit code 4 if a file was refused."""
     _require(results_dir)
-    mirror = Mirror(parse(url), warn)
+    mirror = Mirror(parse(url))
     if results_dir.resolve() == mirror.folder.resolve():
         done = mirror.push()
     else:

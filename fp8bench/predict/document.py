@@ -1,8 +1,8 @@
 """Predictions as a document."""
 
-from fp8bench.kinds.run.explain.steps import PARTS
 from fp8bench.predict.error import ModelError
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
+from fp8bench.profiling.facts import PARTS
 from fp8bench.tables import document as doc
 from fp8bench.tables.written import number, rate, with_interval
 

@@ -53,10 +53,13 @@ class Refused(UsageError):
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it."""
+    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it. version: another for each content,
+    by size and tag, or the time of the last change where there are no tags.
+    """
 
     size: int
     md5: str | None
+    version: str
 
 
 class Store:
@@ -169,7 +172,8 @@ def _remote_file(info: dict[str, Any]) -> RemoteFile:
     md5 = tag if len(tag) == 32 and "-" not in tag and not info.get("SSEKMSKeyId") else None
     if info.get("md5Hash"):
         md5 = base64.b64decode(info["md5Hash"]).hex()
-    return RemoteFile(int(info.get("size") or 0), md5)
+    size, changed = int(info.get("size") or 0), info.get("mtime")
+    return RemoteFile(size, md5, f"{size} {tag or info.get('etag') or info.get('md5Hash') or changed}")
 
 
 def _file_system(address: Address) -> tuple[Any, str]:

@@ -19,8 +19,8 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared, instance, price
 
-from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
+from fp8bench.kinds.run.page import page, shown_rows
+from fp8bench.kinds.run.plots import PLOTS, charts, count_said, time_said
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Table
 from fp8bench.tables.page import render
@@ -121,7 +121,7 @@ def test_an_emulation_is_never_the_answer():
 
 
 def test_the_table_is_the_table_of_compare():
-    from fp8bench.kinds.run.document import document
+    from fp8bench.kinds.run.shown import document
     from fp8bench.kinds.view import View
 
     shown, comparison = made(*BASELINE, *FP8, invalid(minutes=30))

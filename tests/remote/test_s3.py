@@ -8,6 +8,7 @@ from builders import measured
 from cli.calling import one_line
 
 from fp8bench.records import results
+from fp8bench.records.files import samples_path
 from fp8bench.remote.mirror import Mirror
 from fp8bench.remote.store import Refused, Store, Unreachable
 from fp8bench.schema.address import parse
@@ -27,7 +28,7 @@ def names(s3, bucket):
 
 
 def mirror_of(bucket, limit_s=20):
-    return Mirror(parse(f"s3://{bucket}/results"), lambda _line: None, limit_s)
+    return Mirror(parse(f"s3://{bucket}/results"), limit_s)
 
 
 def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s3, tmp_path, call):
@@ -41,8 +42,8 @@ def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s
     verified = call("results", "verify", FP8BENCH_RESULTS_DIR=url, XDG_DATA_HOME=str(tmp_path / "other"))
 
     assert (pushed.code, pushed.stderr) == (0, "")
-    assert names(s3, bucket) == {f"results/my-box/{path.name}"}
-    assert json.loads(again.stdout)["same"] == [f"my-box/{path.name}"]
+    assert names(s3, bucket) == {f"results/my-box/{one.name}" for one in (path, samples_path(path))}
+    assert json.loads(again.stdout)["same"] == [f"my-box/{one.name}" for one in (samples_path(path), path)]
     assert [row["run_id"] for row in json.loads(compared.stdout)] == [record.run_id]
     assert (verified.code, "1 file read, 0 bad" in verified.stdout) == (0, True)
     assert SECRET not in str((pushed, compared, verified))
@@ -59,6 +60,48 @@ def test_a_mirror_fetches_only_what_is_new_and_drops_what_is_gone(bucket, s3, tm
     assert (there.pull(), (there.folder / "p5" / here.name).exists()) == (0, False)
 
 
+def test_an_object_that_was_edited_in_place_is_fetched_again_whatever_its_size(bucket, s3, tmp_path, monkeypatch):
+    first = mirror_of(bucket)
+    path, _ = keep(first.folder, instance="p5")
+    first.push()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    second = mirror_of(bucket)
+    copy = second.folder / "p5" / path.name
+    assert (second.pull(), copy.read_bytes()) == (2, path.read_bytes())
+    assert (first.pull(), second.pull(), first.pending(), second.pending()) == (0, 0, [], [])
+
+    edited = path.read_bytes().replace(b'"status": "ok"', b'"status": "no"')
+    s3.put_object(Bucket=bucket, Key=f"results/p5/{path.name}", Body=edited)
+
+    for mirror in (first, second):
+        assert (mirror.pull(), mirror.pull()) == (1, 0)
+        assert (mirror.folder / "p5" / path.name).read_bytes() == edited
+
+
+def test_samples_come_before_their_records_both_ways(bucket, s3, tmp_path, monkeypatch):
+    first = mirror_of(bucket)
+    paths = [keep(first.folder, instance="p5", run_id=run_id)[0] for run_id in ("a", "b")]
+    assert [one.endswith(".samples.json") for one in first.push().sent] == [True, True, False, False]
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    monkeypatch.setattr("fp8bench.remote.mirror.BATCH", 1)
+    second, fetched = mirror_of(bucket), []
+    get = second.store.get
+    monkeypatch.setattr(second.store, "get", lambda names, folder: [fetched.extend(names), get(names, folder)])
+    second.pull()
+
+    assert fetched == [f"p5/{one.name}" for one in (*map(samples_path, paths), *paths)]
+
+
+def test_a_state_that_is_lost_or_of_an_older_fp8bench_is_compared_anew(bucket):
+    mirror = mirror_of(bucket)
+    path, _ = keep(mirror.folder, instance="p5")
+    mirror.push()
+    for state in ("", "[]", json.dumps({f"p5/{path.name}": str(path.stat().st_size)})):
+        (mirror.folder / ".remote.json").write_text(state)
+        assert (mirror.pull(), len(mirror.pending())) == (0, 2)
+        assert (len(mirror.push().same), mirror.pending(), mirror.pull()) == (2, [], 0)
+
+
 def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritten(bucket, s3, tmp_path, monkeypatch):
     first = mirror_of(bucket)
     path, record = keep(first.folder, instance="p5")
@@ -67,7 +110,7 @@ def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritte
     second.pull()
     changed, _ = keep(second.folder, instance="p5", run_id=record.run_id, reason="of the second host")
 
-    assert first.push().sent == [f"p5/{path.name}"]
+    assert first.push().sent == [f"p5/{one.name}" for one in (samples_path(path), path)]
     assert second.push().refused == [f"p5/{changed.name}"]
     kept = s3.get_object(Bucket=bucket, Key=f"results/p5/{path.name}")["Body"].read()
     assert kept == path.read_bytes() != changed.read_bytes()

@@ -19,7 +19,7 @@ def address(sshd, tmp_path, monkeypatch):
 
 
 def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address, tmp_path, monkeypatch):
-    first = Mirror(address, lambda _line: None)
+    first = Mirror(address)
     assert first.pull() == 0
     record = first.folder / "p5" / "one.json"
     record.parent.mkdir()
@@ -29,8 +29,9 @@ def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address,
     assert [path.name for path in far.iterdir()] == ["one.json"]
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
-    second = Mirror(address, lambda _line: None)
+    second = Mirror(address)
     assert (second.pull(), (second.folder / "p5" / "one.json").read_text()) == (1, "{}\n")
+    assert (first.pull(), second.pull()) == (0, 0)
     (second.folder / "p5" / "one.json").write_text("{} \n")
     assert second.push(["p5/one.json"]).refused == ["p5/one.json"]
     assert [(path.name, path.read_text()) for path in far.iterdir()] == [("one.json", "{}\n")]
@@ -46,7 +47,7 @@ def test_a_host_whose_key_is_not_known_is_refused(address, sshd, tmp_path, monke
     monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
 
     with pytest.raises(Refused, match="host key is not in known_hosts"):
-        Mirror(address, lambda _line: None).pull()
+        Mirror(address).pull()
 
 
 def test_a_wrong_password_is_refused_without_showing_it(address, tmp_path, monkeypatch):
@@ -57,6 +58,6 @@ def test_a_wrong_password_is_refused_without_showing_it(address, tmp_path, monke
     with_password = parse(f"ssh://nobody:hunter2@127.0.0.1:{port}/far")
 
     with pytest.raises(Refused) as refused:
-        Mirror(with_password, lambda _line: None).pull()
+        Mirror(with_password).pull()
     assert "hunter2" not in str(refused.value)
     assert "ssh://***@127.0.0.1" in str(refused.value)

@@ -13,7 +13,7 @@ from builders import invalid, measured, place, profile, proof, published, replay
 from cli.calling import call, keep
 from report.comparing import compared
 
-from fp8bench.kinds.run.page.build import page
+from fp8bench.kinds.run.page import page
 from fp8bench.schema.record import Record
 from fp8bench.tables.page import render
 

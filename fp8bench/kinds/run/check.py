@@ -1,25 +1,38 @@
-"""A check: every variant of a reference compared with what was measured now. Numbers only; `document` shows them,
-`exports` writes them for other programs.
+"""`check`: every variant of a reference compared with what was measured now.
 
 A variant is what `compare` shows as a row: instance, mode, recipe, execution, workload, batch, GPUs, optimizer and
 source of data. The attention is not part of it: if a library uses another attention overnight, the variant changed and
 is not a new one. If both sides measured several attentions, each is compared with the same one.
 
 What `compare` does not compare (other work, another machine or other software) is not checked either, unless the user
-requests it.
+requests it. `check_shown` shows a check, and writes it for other programs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
-from fp8bench.kinds.kind import Labelled
+from fp8bench.kinds.kind import Labelled, Unread
 from fp8bench.kinds.run.likeness import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
-from fp8bench.records.select import Key, Measurement, execution, planned, session, system, variants
-from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.records import results
+from fp8bench.records.layout import RUN
+from fp8bench.records.select import (
+    Filter,
+    Key,
+    Measurement,
+    execution,
+    latest_first,
+    planned,
+    select,
+    session,
+    system,
+    variants,
+)
+from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import checkout_of
@@ -27,6 +40,9 @@ from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.power import rounds_to_find, smallest_found
 from fp8bench.stats.ratio import regression
 from fp8bench.tables.written import Interval
+
+SHOWN = 3
+"""The number of sessions that an error names."""
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
 """Outcomes in the order in which they are shown.
@@ -123,15 +139,6 @@ class Check(Frozen):
         return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
 
 
-@dataclass(frozen=True)
-class CheckOptions:
-    """The options of a check, as in `Check`. allow_mismatch: whether other work, machines and software are judged."""
-
-    max_regression: float
-    strict: bool = False
-    allow_mismatch: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class Side:
     """A measurement, whose times are estimated once."""
@@ -140,7 +147,6 @@ class Side:
 
     @property
     def latest(self) -> Record:
-        """The latest record, which stands for all rounds in what does not differ between them."""
         return self.measurement.latest
 
     @property
@@ -152,30 +158,122 @@ class Side:
         """The times of a unit; None if there are no samples."""
         return unit_time(self.measurement) if self.ok else None
 
-    @cached_property
-    def step_time(self) -> "tuple[float, Interval | None] | None":
-        """The step by elapsed time, in seconds, with its interval; None if there are no samples."""
-        summary = self.latest.summary
-        return self.found.step_time_s(summary.units_per_step) if self.found and summary else None
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a row that both sides have: the step by elapsed time, its interval, and the rounds."""
+        summary, rounds = self.latest.summary, self.measurement.rounds
+        step = self.found.step_time_s(summary.units_per_step) if self.found and summary else (None, None)
+        names = ("step_time_s", "step_time_ci_s", "rounds", "run_ids")
+        return dict(zip(names, (*step, len(rounds), tuple(one.run_id for one in rounds)), strict=True))
 
 
-def check(now: Sequence[Measurement], before: Sequence[Measurement], options: CheckOptions, reference: str) -> Check:
-    """Compare this session (now) with the reference (before), by complete records. reference: its name."""
-    mine = list(map(Side, now))
-    theirs = _one_each(list(map(Side, before)), mine)
+class Sides(NamedTuple):
+    """now, before: what is checked, and what it is compared with. reference: its name, for a reader."""
+
+    now: tuple[Measurement, ...]
+    before: tuple[Measurement, ...]
+    reference: str
+
+
+def find(results_dir: Path, named: str | None, against: str | None, unread: Unread) -> Sides:
+    """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest in the
+    folder. against: a folder of results, whose latest record of each variant is the reference, or a session in
+    `results_dir`; None: the checked session itself, for a plan. unread: called with what cannot be read.
+
+    The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
+    if either side is empty or unknown, or if both are one session.
+    """
+    found = results.read(results_dir, results.known_instances(results_dir))
+    kept = Filter(source="measured").of(record for record, _ in found)
+    if not kept:
+        raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
+    current = session(latest_first(kept)[0][-1])
+    if named is not None:
+        current = _session(kept, named, f"--session {named!r} is no session")
+    now = _sound(results_dir, unread, lambda record: session(record) == current)
+    if against is None:
+        return Sides(now, now, "a reference like it")
+    folder = Path(against)
+    if folder.is_dir():
+        before = _sound(folder, unread, lambda record: session(record) != current)
+        reference = str(folder)
+        if not before and _sound(folder, unread, lambda record: session(record) == current):
+            raise _same_session(current)
+    else:
+        reference = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
+        if reference == current:
+            raise _same_session(current)
+        before = _sound(results_dir, unread, lambda record: session(record) == reference)
+        reference = f"session {reference}"
+    if not any(one.latest.status == "ok" for one in before):
+        raise UsageError(
+            f"{reference} has no measurement that ran, beside session {current}",
+            "Name another folder of results, or another session, with --against",
+        )
+    return Sides(now, before, reference)
+
+
+def _same_session(name: str) -> UsageError:
+    return UsageError(
+        f"both sides are the same session, {name}: it would be compared with itself",
+        "Name an earlier one with --against, or another one to check with --session",
+    )
+
+
+def _sound(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
+    """Return the latest measurement of each variant among the wanted records, without rounds that contradict
+    themselves.
+    """
+
+    def chosen(records: list[Record]) -> list[Measurement]:
+        return select([one for one in Filter(source="measured").of(records) if wanted(one)], every=False)
+
+    found = results.read(folder, results.known_instances(folder))
+    return tuple(chosen(results.sound(found, unread, lambda left: [r for one in chosen(left) for r in one.rounds])))
+
+
+def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
+    """Return the session with that name, or the only one whose name begins with it. unknown: what UsageError says if
+    there is none.
+    """
+    names = [session(together[0]) for together in latest_first(kept)]
+    found = [one for one in names if one.startswith(name)]
+    if name in found:
+        return name
+    if len(found) == 1:
+        return found[0]
+    latest = ", ".join((found or names)[:SHOWN])
+    if found:
+        raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")
+    raise UsageError(unknown, f"The latest are: {latest}")
+
+
+def check(sides: Sides, max_regression: float, strict: bool = False, allow_mismatch: bool = False) -> Check:
+    """Compare this session with the reference. max_regression, strict: as in `Check`. allow_mismatch: whether other
+    work, machines and software are judged.
+    """
+    mine = list(map(Side, sides.now))
+    theirs = _one_each(list(map(Side, sides.before)), mine)
     rows: list[CheckedRow] = []
     taken: list[Side] = []
     for one in theirs:
         if one.ok:
             like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
             taken += [like] if like is not None else []
-            rows.append(_compared(like, one, options) if like is not None else _missing(one, mine))
-    rows += [_unmatched(each, theirs) for each in mine if each not in taken]
+            rows.append(
+                _compared(like, one, max_regression, allow_mismatch) if like is not None else _missing(one, mine)
+            )
+    for each in mine:
+        if each not in taken and each.ok:
+            rows.append(_row(each.latest, "new", "not in the reference", each, None))
+        elif each not in taken:
+            failed = any(not one.ok and planned(one.latest) == planned(each.latest) for one in theirs)
+            outcome: Outcome = "failed before" if failed else "failed"
+            rows.append(_row(each.latest, outcome, _why_stopped(each.latest), None, None))
     return Check(
-        max_regression=options.max_regression,
-        strict=options.strict,
-        reference=reference,
-        sessions=tuple(dict.fromkeys(map(session, (record for one in now for record in one.rounds)))),
+        max_regression=max_regression,
+        strict=strict,
+        reference=sides.reference,
+        sessions=tuple(dict.fromkeys(map(session, (record for one in sides.now for record in one.rounds)))),
         rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
     )
 
@@ -193,45 +291,42 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 
     groups: dict[Key, list[Side]] = {}
     for one in theirs:
-        variant = (planned(one.latest), execution(one.latest), one.latest.attention)
-        groups.setdefault(variant, []).append(one)
+        groups.setdefault(_variant(one.latest), []).append(one)
     return [max(together, key=nearness) for together in groups.values()]
+
+
+def _variant(record: Record) -> Key:
+    return planned(record), execution(record), record.attention
 
 
 def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
     """Return what was measured now of the reference's variant: with the same attention if there is any, else with one
     that no other variant of the reference has. What did not run stands for each variant that it might have become.
     """
-    ran_as = execution(one.latest)
+    ran_as, known = execution(one.latest), [_variant(other.latest) for other in theirs]
     alike = [each for each in mine if planned(each.latest) == planned(one.latest)]
     fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]
     same = [each for each in fits if each.ok and each.latest.attention == one.latest.attention]
-    free = [each for each in fits if each.ok and not any(_same(each.latest, other.latest) for other in theirs)]
-    stopped = [each for each in fits if not each.ok]
-    return next(iter((*same, *free, *stopped)), None)
+    free = [each for each in fits if each.ok and _variant(each.latest) not in known]
+    return next(iter((*same, *free, *(each for each in fits if not each.ok))), None)
 
 
-def _same(a: Record, b: Record) -> bool:
-    """Return whether both are the same variant with the same attention."""
-    return (planned(a), execution(a), a.attention) == (planned(b), execution(b), b.attention)
-
-
-def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
-    """Return the row of a variant of the reference with what was measured of it now."""
+def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool) -> CheckedRow:
+    ours, theirs = mine.latest, one.latest
     if not mine.ok:
-        return _row(one.latest, "failed", _why_stopped(mine.latest), None, one)
-    unlike = (*_unlike_work(mine.latest, one.latest), *likeness(mine.latest, one.latest, allow_mismatch=True).marks)
+        return _row(theirs, "failed", _why_stopped(ours), None, one)
+    other_work = [
+        f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
+        for name in unlike_work(ours.fingerprint, theirs.fingerprint)
+    ]
+    unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
-    barred = _unlike_work(mine.latest, one.latest) or not_comparable(mine.latest, one.latest)
-    if barred and not options.allow_mismatch:
-        return _row(one.latest, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
+    if (other_work or not_comparable(ours, theirs)) and not allow_mismatch:
+        return _row(theirs, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
     marks = (*unlike, *_changed(mine, one))
-    if mine.found is None or one.found is None:
-        return _row(one.latest, "inconclusive", "there are no samples", mine, one, marks)
-    return _judged(_row(one.latest, "ok", None, mine, one, marks), mine.found, one.found, options.max_regression)
-
-
-def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
+    found, reference = mine.found, one.found
+    if found is None or reference is None:
+        return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
     outcome, why = judged.judgement, judged.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
@@ -239,10 +334,8 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
         # Inconclusive medians contradict nothing.
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
-    return row.model_copy(
+    return _row(theirs, outcome, why, mine, one, marks).model_copy(
         update={
-            "outcome": outcome,
-            "reason": why,
             "change": judged.value - 1,
             "change_ci": judged.interval and (judged.interval[0] - 1, judged.interval[1] - 1),
             "smallest_found": smallest_found(judged, allowed),
@@ -251,31 +344,18 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
     )
 
 
-def _unlike_work(record: Record, reference: Record) -> list[str]:
-    """Return what differs in the fingerprints, with both values."""
-    mine, theirs = record.fingerprint, reference.fingerprint
-    return [
-        f"unlike the reference in {name} ({mine.get(name)}, reference {theirs.get(name)})"
-        for name in unlike_work(mine, theirs)
-    ]
-
-
-def _changed(mine: Side, one: Side) -> list[str]:
-    """Return the marks of a variant that ran."""
-    marks = []
-    if mine.latest.attention != one.latest.attention:
-        marks.append(f"attention {mine.latest.attention}, reference {one.latest.attention}")
-    checkouts = checkout_of(mine.latest.environment), checkout_of(one.latest.environment)
+def _changed(mine: Side, one: Side) -> Iterator[str]:
+    ours, theirs = mine.latest, one.latest
+    if ours.attention != theirs.attention:
+        yield f"attention {ours.attention}, reference {theirs.attention}"
+    checkouts = checkout_of(ours.environment), checkout_of(theirs.environment)
     if None not in checkouts and checkouts[0] != checkouts[1]:
-        marks.append(f"fp8bench at commit {checkouts[0]}, reference at {checkouts[1]}")
-    proofs = mine.latest.proof_version, one.latest.proof_version
-    if proofs[0] != proofs[1]:
-        marks.append(f"proved by the rules of version {proofs[0]}, reference {proofs[1]}")
-    stopped = mine.measurement.stopped
-    if stopped:
+        yield f"fp8bench at commit {checkouts[0]}, reference at {checkouts[1]}"
+    if ours.proof_version != theirs.proof_version:
+        yield f"proved by the rules of version {ours.proof_version}, reference {theirs.proof_version}"
+    if stopped := mine.measurement.stopped:
         every = len(mine.measurement.rounds) + len(stopped)
-        marks.append(f"{len(stopped)} of {every} rounds {_why_stopped(stopped[-1])}")
-    return marks
+        yield f"{len(stopped)} of {every} rounds {_why_stopped(stopped[-1])}"
 
 
 def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
@@ -284,14 +364,6 @@ def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
     others = sorted({str(execution(record)) for record in like})
     instead = f"; its steps were executed as {', '.join(others)} instead" if others else ""
     return _row(one.latest, "missing", f"not measured now{instead}", None, one)
-
-
-def _unmatched(mine: Side, theirs: Sequence[Side]) -> CheckedRow:
-    """Return the row of a variant that the reference has no measurement of."""
-    if mine.ok:
-        return _row(mine.latest, "new", "not in the reference", mine, None)
-    before = any(not one.ok and planned(one.latest) == planned(mine.latest) for one in theirs)
-    return _row(mine.latest, "failed before" if before else "failed", _why_stopped(mine.latest), None, None)
 
 
 def _why_stopped(record: Record) -> str:
@@ -304,32 +376,25 @@ def _row(
     reason: str | None,
     mine: Side | None,
     one: Side | None,
-    marks: Sequence[str] = (),
+    marks: Iterable[str] = (),
 ) -> CheckedRow:
-    """Return a row. record: defines the variant. mine, one: what was measured now, and in the reference."""
-    summary = mine.latest.summary if mine is not None else None
-    now, interval = (mine.step_time if mine is not None else None) or (None, None)
-    then, then_interval = (one.step_time if one is not None else None) or (None, None)
-    units = summary.units_per_step if summary else 0
+    now, then = mine.fields() if mine else {}, one.fields() if one else {}
+    summary, interval = mine.latest.summary if mine else None, now.get("step_time_ci_s")
+    if summary is not None and now["step_time_s"]:
+        now["throughput_per_s"] = summary.units_per_step / now["step_time_s"]
+    if summary is not None and interval:
+        now["throughput_ci_per_s"] = (summary.units_per_step / interval[1], summary.units_per_step / interval[0])
     return made_of(
         CheckedRow,
         record,
         record.what,
         execution=execution(record),
-        attention=(mine or one or Side(Measurement((record,)))).latest.attention,
+        attention=(mine.latest if mine else record).attention,
         optimizer=record.config.optimizer if record.config else None,
         outcome=outcome,
         reason=reason,
-        step_time_s=now,
-        step_time_ci_s=interval,
-        throughput_per_s=units / now if now else None,
-        throughput_ci_per_s=(units / interval[1], units / interval[0]) if interval else None,
         unit=summary.unit if summary else None,
-        rounds=len(mine.measurement.rounds) if mine else 0,
-        reference_step_time_s=then,
-        reference_step_time_ci_s=then_interval,
-        reference_rounds=len(one.measurement.rounds) if one else 0,
         marks=tuple(marks),
-        run_ids=tuple(each.run_id for each in mine.measurement.rounds) if mine else (),
-        reference_run_ids=tuple(each.run_id for each in one.measurement.rounds) if one else (),
+        **now,
+        **{f"reference_{name}": value for name, value in then.items()},
     )

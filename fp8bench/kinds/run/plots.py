@@ -1,19 +1,17 @@
 """Rows as charts. Their numbers are those of the table, and come from the rows; raw samples come from the records."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from fp8bench.kinds.run.explain.choice import profiled
-from fp8bench.kinds.run.explain.document import COLOURS
-from fp8bench.kinds.run.explain.steps import StepBreakdown, explain_steps
-from fp8bench.kinds.run.page.names import detail_of, name_of, unit_of
+from fp8bench.kinds.run.explain import COLOURS, StepBreakdown, explain_steps, profiled
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.pricing.cost import front as front_of
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.schema.record import Record
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
+from fp8bench.schema.record import Provenance, Record
 from fp8bench.stats.steps import longest_rank
 from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
 from fp8bench.tables.written import change, number, rate
@@ -31,6 +29,42 @@ class Shown:
     number: int
     row: Row
     rounds: tuple[Record, ...]
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What ran in the latest round."""
+        return self.rounds[-1].evidence if self.rounds else None
+
+    @property
+    def executed(self) -> ExecutedEvidence | None:
+        """The proof of the latest round's steps."""
+        return self.evidence.executed if self.evidence else None
+
+    @property
+    def source(self) -> Provenance | None:
+        """Where a figure that was not measured comes from."""
+        return self.rounds[-1].provenance if self.rounds else None
+
+    @property
+    def parity(self) -> Parity | None:
+        return self.rounds[-1].parity if self.rounds else None
+
+
+def name_of(row: Row) -> str:
+    """Return the name in charts and sentences, e.g. `h200-1x te-fp8:delayed`."""
+    return f"{row.instance} {row.mode_label}"
+
+
+def detail_of(row: Row) -> str:
+    """Return what distinguishes a row from others of that name, e.g. `eager, batch 256 x 2`."""
+    worker = f" x {row.world_size}" if row.world_size > 1 else ""
+    reported = ("" if row.source == "measured" else f", {row.source}") + (", emulated" if row.emulated else "")
+    return f"{f'{row.execution}, ' if row.execution else ''}batch {row.batch_size}{worker}{reported}"
+
+
+def unit_of(row: Row) -> str:
+    """Return the unit, e.g. `images`."""
+    return row.unit or "units"
 
 
 PLOTS: dict[str, str] = {
@@ -150,7 +184,6 @@ def _bars(
 
 
 def _gain(row: Row) -> str:
-    """Return e.g. `+24.9 % (+24.5 to +25.3)`, with a `?` if it is inconclusive."""
     if row.is_reference or row.gain_vs_reference is None:
         return "reference" if row.is_reference else ""
     gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
@@ -158,7 +191,6 @@ def _gain(row: Row) -> str:
 
 
 def _a(units: str) -> str:
-    """Return e.g. `an image`."""
     return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
 
 
@@ -288,8 +320,3 @@ def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
         tuple(COLOURS.items()),
         lambda milliseconds: f"{milliseconds:.{digits}f}",
     )
-
-
-def by_run(records: Mapping[str, Record], row: Row) -> tuple[Record, ...]:
-    """Return the row's rounds, oldest first."""
-    return tuple(records[run_id] for run_id in row.run_ids)
