@@ -57,7 +57,7 @@ def beside(kind, example):
 
 
 def records(folder, kind):
-    return [results.read_record(path, kind.record) for path in record_paths(folder / "cpu")]
+    return [results.read_record(path, kind.record) for path in record_paths(folder, "cpu/*.json")]
 
 
 def test_it_is_called_as_it_is_registered(kind):
