@@ -10,12 +10,10 @@ import typer
 from fp8bench.cli.options import Form, ResultsDir, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
 from fp8bench.config.words import share
-from fp8bench.kinds.run.check import result
-from fp8bench.kinds.run.check.document import document, plan_sentence, sentence
-from fp8bench.kinds.run.check.document import plan as planned
-from fp8bench.kinds.run.check.exports import EXPORTS
-from fp8bench.kinds.run.check.records import find
-from fp8bench.kinds.run.check.result import Check
+from fp8bench.kinds.run.check import Check, find
+from fp8bench.kinds.run.check import check as checked
+from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
+from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
 
@@ -53,10 +51,8 @@ def check(
         raise UsageError("check has nothing to compare with", "Name a reference with --against, or give --plan")
     if plan and (exports or summary):
         raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
-    options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
-    unread = Unread()
-    found = find(results_dir, session, against, unread)
-    done = result.check(found.now, found.before, options, found.reference)
+    allowed, unread = share("--max-regression", max_regression), Unread()
+    done = checked(find(results_dir, session, against, unread), allowed, strict, allow_mismatch)
     if plan:
         show(planned(done), form)
         if done.plan_exit_code:

@@ -4,16 +4,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fp8bench.cli.model import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
 from fp8bench.launch.variants import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
-from fp8bench.report.document import NOTHING, Column, Document, Rows, Sentence, Table, blocks
-from fp8bench.report.model import summary_of
-from fp8bench.report.written import counted
 from fp8bench.schema.batch import AUTO
+from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
+from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
@@ -135,7 +135,7 @@ def _known(value: Any, shown: Callable[[Any], str]) -> str:
 
 
 def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
-    return Table(tuple(Column(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
+    return Table(tuple(Cells(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
 
 
 def lines(found: Forecast) -> list[str]:

@@ -18,20 +18,18 @@ from fp8bench.cli import names as known
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
 from fp8bench.cli.progress import listener
-from fp8bench.kinds.run.explain.choice import Choice, alone, choose
-from fp8bench.kinds.run.explain.document import PICTURE, document
-from fp8bench.kinds.run.explain.steps import explain_steps
+from fp8bench.kinds.run.explain import PICTURE, Choice, alone, choose, document, explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results
 from fp8bench.records.named import Reference, candidates, nothing_called, of_mode
 from fp8bench.records.results import Found, Kept, read_record, sound
 from fp8bench.records.select import ALL, Filter
-from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
+from fp8bench.tables.chart import require_drawable
 
 AT_MOST = 2
 

@@ -8,9 +8,8 @@ import typer
 from fp8bench.cli.names import one_of
 from fp8bench.cli.options import Form
 from fp8bench.cli.output import show
-from fp8bench.numerics.block_formats import BLOCK_FORMATS, in_blocks
-from fp8bench.numerics.definitions import DEFINITIONS, bits
-from fp8bench.report.formats import document
+from fp8bench.numerics.definitions import BLOCK_FORMATS, DEFINITIONS, bits, in_blocks
+from fp8bench.numerics.formats_document import document
 from fp8bench.schema.errors import UsageError, require_known
 
 HELP = "fp8bench numerics formats --help"
@@ -42,7 +41,7 @@ def formats(
         raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
     casts = [[bits(one, value) for value in values] for one in chosen]
-    casts += [in_blocks(BLOCK_FORMATS[name], values) for name in block or []]
+    casts += [in_blocks(name, values) for name in block or []]
     show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
 
 

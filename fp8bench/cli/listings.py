@@ -13,8 +13,9 @@ from fp8bench.cli import names
 from fp8bench.cli.options import FormOfTables
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.entries import FamilyEntry, ModeEntry
-from fp8bench.report.render.aligned import aligned
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.document import Cells, Table
+from fp8bench.tables.render import plain
 
 
 def modes(
@@ -98,9 +99,9 @@ def _list_members(family: FamilyEntry, pattern: str, as_json: bool) -> None:
 
 
 def _show(name: str, given: dict[str, str | None], form: str) -> None:
+    from fp8bench.cli.model import document
     from fp8bench.config.request import OBEYED_BY_WORKERS
     from fp8bench.config.words import whole
-    from fp8bench.report.model import document
     from fp8bench.schema.option import flag_of
 
     entry = registry.find_workload(name)
@@ -148,7 +149,11 @@ def print_json(entries: Iterable[object], *fields: str) -> None:
 
 def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
     """Print a table. right: the index of the column of numbers."""
-    typer.echo(aligned(rows, [place == right for place in range(len(headers))], "simple", headers))
+    columns = (
+        Cells(name, tuple(row[place] for row in rows), "quantity" if place == right else "word")
+        for place, name in enumerate(headers)
+    )
+    typer.echo(plain(Table(tuple(columns))))
 
 
 COMMANDS = {"modes": modes, "workloads": workloads, "instances": instances}

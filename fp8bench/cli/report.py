@@ -11,13 +11,13 @@ from fp8bench.cli.options import ResultsDir, Strict, choice, option, switch
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import Gathered, gather
-from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
+from fp8bench.kinds.run.page import page, shown_rows
+from fp8bench.kinds.run.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
+from fp8bench.tables.page import render
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"

@@ -179,8 +179,8 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
     """
     from fp8bench.kinds.kind import CompareOptions
     from fp8bench.kinds.run.compare import compare
-    from fp8bench.kinds.run.document import document
     from fp8bench.kinds.run.seconds import seconds
+    from fp8bench.kinds.run.shown import document
     from fp8bench.kinds.view import View
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference

@@ -13,13 +13,13 @@ from fp8bench.cli.selection import Scope
 from fp8bench.config.words import above_zero, whole
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
-from fp8bench.report.paper import require_drawable
 from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import scaled
 from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit
 from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.tables.chart import require_drawable
 
 FARTHER = Limit(MOST_NODES, "a projection to more nodes was up to 10 points off at 16, and 15 at 32")
 

@@ -1,14 +1,25 @@
-"""Number formats: their limits, and what a value becomes in one, bit by bit. This module does not use torch.
+"""Number formats: their limits, what a value becomes in one, bit by bit, and blocks of values that share a scale. This
+module does not use torch.
 
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
 A format with inf and nan reserves the complete highest exponent for them, as in IEEE 754. One with nan alone (e4m3fn,
 e8m0fnu) has it where all bits but the sign are 1. e8m0fnu is the scale of a block: an exponent alone, without zero.
-Sources: the OCP 8-bit Floating Point Specification (OFP8); the OCP Microscaling Formats (MX) Specification 1.0.
+
+In a block format, each block of consecutive values along the dimension that a GEMM sums over shares a scale. amax is a
+block's largest magnitude, `max` that of the elements' format:
+
+    e8m0    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
+    e4m3    amax / max / g, rounded to e4m3, where g = tensor's amax / max / 448 is the whole tensor's float32
+
+Sources: the OCP 8-bit Floating Point Specification (OFP8); the OCP Microscaling Formats (MX) Specification 1.0; and
+Transformer Engine's documentation of MXFP8 and NVFP4. Stochastic rounding and Hadamard transforms, which the NVFP4
+recipe adds, are left out.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,19 +77,28 @@ class Definition:
 
 
 FLOAT32 = Definition("float32", 8, 23, 127)
-DEFINITIONS = {
-    definition.name: definition
-    for definition in (
-        FLOAT32,
-        Definition("bfloat16", 8, 7, 127),
-        Definition("float16", 5, 10, 15),
-        Definition("float8_e4m3fn", 4, 3, 7, ("nan",)),
-        Definition("float8_e5m2", 5, 2, 15),
-        Definition("float8_e8m0fnu", 8, 0, 127, ("nan",), sign_bits=0, subnormal=False),
-        Definition("float4_e2m1fn_x2", 2, 1, 1, ()),
-    )
-}
+E4M3 = Definition("float8_e4m3fn", 4, 3, 7, ("nan",))
+E5M2 = Definition("float8_e5m2", 5, 2, 15)
+E8M0 = Definition("float8_e8m0fnu", 8, 0, 127, ("nan",), sign_bits=0, subnormal=False)
+E2M1 = Definition("float4_e2m1fn_x2", 2, 1, 1, ())
+BFLOAT16, FLOAT16 = Definition("bfloat16", 8, 7, 127), Definition("float16", 5, 10, 15)
+DEFINITIONS = {one.name: one for one in (FLOAT32, BFLOAT16, FLOAT16, E4M3, E5M2, E8M0, E2M1)}
 """The definitions by torch's names, in the order in which they are shown."""
+
+
+class BlockFormat(NamedTuple):
+    """A format whose values share a scale, `block` at a time."""
+
+    element: Definition
+    scale: Definition
+    block: int
+
+
+BLOCK_FORMATS = {
+    "mxfp8": BlockFormat(E4M3, E8M0, 32),
+    "mxfp4": BlockFormat(E2M1, E8M0, 32),
+    "nvfp4": BlockFormat(E2M1, E4M3, 16),
+}
 
 
 class Bits(NamedTuple):
@@ -165,3 +185,24 @@ def bits(definition: Definition, value: float, scale: float | None = None) -> Bi
         scale=scale,
         saturated=math.isfinite(becomes) and _on_grid(definition, abs(scaled)) > definition.largest,
     )
+
+
+def in_blocks(name: str, values: Sequence[float]) -> list[Bits]:
+    """Return what each value becomes in a format of BLOCK_FORMATS. values: one row of a tensor, which is cut into
+    blocks from its start. inf and nan are values of their own, whatever the scale.
+    """
+    element, scale_format, size = BLOCK_FORMATS[name]
+    tensor_amax = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    found: list[Bits] = []
+    for start in range(0, len(values), size):
+        block = values[start : start + size]
+        exact = max((abs(value) for value in block if math.isfinite(value)), default=0.0) / element.max
+        if scale_format is E8M0:
+            mantissa, exponent = math.frexp(exact)
+            scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), E8M0.min) if exact else E8M0.min
+        else:
+            # A block whose scale is too small for its format has scale 0, and no value is left in it.
+            shared = tensor_amax / element.max / scale_format.max
+            scale = decode(scale_format, encode(scale_format, exact / shared) or 0) * shared if shared else 0.0
+        found += [bits(element, value, scale)._replace(dtype=name) for value in block]
+    return found

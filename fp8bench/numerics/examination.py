@@ -32,60 +32,56 @@ rounding_error  the relative error of the reference itself when rounded to the n
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode
-from fp8bench.numerics.layers import (
-    Operands,
-    autocast,
-    convert,
-    draw,
-    is_exact,
-    plain_layer,
-    shapes,
-    weight_gradient,
-    weights,
-)
+from fp8bench.numerics.layers import Operands, autocast, convert, draw, plain_layer, shapes, weights
 from fp8bench.numerics.memory import free_bytes, layers_bytes, require
-from fp8bench.numerics.scaling import DELAYED, Operand, OperandCast, examine_jump, operand_casts, scale_for, scaled_cast
+from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump, scale_for, scaled_cast
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status, first_line
 from fp8bench.schema.formats import padded
-from fp8bench.schema.numerics import TENSORS, AmaxJump, InputName, LayerError, LayerName, NumericsConfig, TensorName
+from fp8bench.schema.numerics import (
+    EXACT,
+    TENSORS,
+    AmaxJump,
+    InputName,
+    LayerError,
+    LayerName,
+    NumericsConfig,
+    TensorName,
+)
 
 ALIGNMENTS = {"te-fp8:mxfp8": 32}
 """The multiples that widths must be divisible by, for modes that need more than 16."""
 
 _STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
 
-Results = dict[TensorName, Tensor]
 
-
-@dataclass(frozen=True)
-class Examined:
+class Examined(NamedTuple):
     """The errors of each mode, and the traces of the jump."""
 
     rows: tuple[LayerError, ...]
     history: AmaxJump
 
 
-@dataclass(frozen=True)
-class Case:
-    """A layer and an input. plain: on the device, float32. draws: the one that is measured, then those for settling."""
+class Case(NamedTuple):
+    """A layer and an input. plain: on the device, float32. draws: the one that is measured, then those for settling.
+    reference: its results in float64, by tensor.
+    """
 
     layer: LayerName
     input: InputName
     plain: nn.Module
     draws: tuple[Operands, ...]
-    reference: Results
+    reference: dict[str, Tensor]
 
 
 def device_for(config: NumericsConfig) -> torch.device:
@@ -109,90 +105,96 @@ def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined
     for place in dict.fromkeys((torch.device("cpu"), device)):
         where = torch.cuda.get_device_name(place) if place.type == "cuda" else "this host"
         require(f"a width of {config.width}", needed, free_bytes(place), where, "Lower --width, or free the memory")
-    opened = [open_mode(label, device, config.width) for label in config.modes]
-    rows = layer_errors(config, opened, device, progress)
+    refusals = {label: refusal_of(label, device, config.width) for label in config.modes}
+    rows = layer_errors(config, refusals, device, progress)
     progress("a jump under delayed scaling")
-    delayed_runs = any(mode.label == DELAYED and mode.refusal is None for mode in opened)
-    return Examined(tuple(rows), examine_jump(config.width, config.seed, device, delayed_runs))
+    delayed_runs = DELAYED in refusals and refusals[DELAYED] is None
+    return Examined(rows, examine_jump(config.width, config.seed, device, delayed_runs))
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A mode that can run here, or why it cannot. It is created anew for every layer, because some modes keep state."""
-
-    label: str
-    refusal: ModeUnavailable | None
-
-    def make(self) -> Mode:
-        """Create the mode."""
-        entry, recipe = registry.find_mode(self.label)
-        mode: Mode = registry.load(entry)(recipe)
-        return mode
+def make_mode(label: str) -> Mode:
+    """Create a mode: anew for every layer, because some keep state. Raises UsageError as registry.find_mode does."""
+    entry, recipe = registry.find_mode(label)
+    mode: Mode = registry.load(entry)(recipe)
+    return mode
 
 
-def open_mode(label: str, device: torch.device, width: int) -> Opened:
-    """Check a mode by its own check. Raises UsageError as registry.find_mode does."""
-    opened = Opened(label, None)
+def refusal_of(label: str, device: torch.device, width: int) -> ModeUnavailable | None:
+    """Return why a mode cannot run here, by its own check; None if it can. Raises UsageError as `make_mode`."""
     try:
-        opened.make().check(device)
+        make_mode(label).check(device)
     except ModeUnavailable as refusal:
-        return Opened(label, refusal)
+        return refusal
     multiple = ALIGNMENTS.get(label.partition(",")[0], 1)
     if width % multiple:
         why = f"{label} scales blocks of {multiple}, and {width} is no multiple"
-        return Opened(label, ModeUnavailable(why, f"Use {padded(width, multiple)}"))
-    return opened
+        return ModeUnavailable(why, f"Use {padded(width, multiple)}")
+    return None
 
 
 def layer_errors(
-    config: NumericsConfig, opened: Sequence[Opened], device: torch.device, progress: Callable[[str], None]
-) -> list[LayerError]:
-    """Return the rows: mode by mode, layer by layer, input by input. progress: called for each layer and input."""
-    able = [mode for mode in opened if mode.refusal is None]
-    rows = [_refused(mode.label, mode.refusal) for mode in opened if mode.refusal is not None]
-    if able:
-        settle = max(_settle_passes(mode.make()) for mode in able)
-        for layer, name in product(config.layers, config.inputs):
-            if layer != "linear" and is_exact(name):
-                continue
-            progress(f"{layer}, {name} input")
-            case = _case(config, layer, name, settle, device)
-            for mode in able:
-                rows += _rows(mode, case, device)
-    order = {mode.label: place for place, mode in enumerate(opened)}
-    return sorted(rows, key=lambda row: (config.layers.index(row.layer) if row.layer else -1, order[row.mode]))
+    config: NumericsConfig,
+    refusals: Mapping[str, ModeUnavailable | None],
+    device: torch.device,
+    progress: Callable[[str], None],
+) -> tuple[LayerError, ...]:
+    """Return the rows by layer and mode. refusals: by mode. progress: called for each layer and input."""
+    rows = [_refused(label, refusal) for label, refusal in refusals.items() if refusal is not None]
+    able = [label for label, refusal in refusals.items() if refusal is None]
+    settle = max((_settle_passes(make_mode(label)) for label in able), default=0)
+    for layer, name in product(config.layers, config.inputs):
+        if not able or (layer != "linear" and name.endswith(EXACT)):
+            continue
+        progress(f"{layer}, {name} input")
+        case = make_case(config, layer, name, settle, device)
+        for label in able:
+            rows += _rows(label, case, device)
+    order = list(refusals)
+    return tuple(
+        sorted(rows, key=lambda row: (config.layers.index(row.layer) if row.layer else -1, order.index(row.mode)))
+    )
 
 
-def _case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int, device: torch.device) -> Case:
+def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int, device: torch.device) -> Case:
+    """Draw the operands of a layer and compute its reference. settle: passes before the one that is measured."""
+    exact = name.endswith(EXACT)
     of = shapes(layer, config.width, config.tokens)
-    count = 1 if is_exact(name) else settle + 1
-    draws = [draw(name, of.input, of.output, config.seed, number).to(device) for number in range(count)]
-    draws += draws[:1] * (settle + 1 - count)
-    plain = plain_layer(layer, config.width, config.seed, is_exact(name)).to(device)
-    exact = Operands(draws[0].input.double(), draws[0].output_gradient.double())
-    return Case(layer, name, plain, tuple(draws), _pass(deepcopy(plain).double(), exact))
+    drawn = [draw(name, of, config.seed, number) for number in range(1 if exact else settle + 1)]
+    draws = [Operands(*(values.to(device) for values in operands)) for operands in drawn]
+    draws += draws[:1] * (settle + 1 - len(draws))
+    plain = plain_layer(layer, config.width, config.seed, exact).to(device)
+    measured = Operands(*(values.double() for values in draws[0]))
+    return Case(layer, name, plain, tuple(draws), _pass(deepcopy(plain).double(), measured))
 
 
-def _rows(opened: Opened, case: Case, device: torch.device) -> list[LayerError]:
+def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
     """Return one row per tensor, or a single row with the reason why there are none."""
     try:
         with _own_matrix_precision():
-            found = run_mode(opened.make(), case, device)
+            found = run_mode(make_mode(label), case, device)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
-        return [_refused(opened.label, refusal, case)]
+        return [_refused(label, refusal, case)]
     except torch.OutOfMemoryError as error:
-        raise RunFailed(
-            f"{opened.label} ran out of memory on {case.layer}", "Lower --width, or free the GPU"
-        ) from error
+        raise RunFailed(f"{label} ran out of memory on {case.layer}", "Lower --width, or free the GPU") from error
     except (RuntimeError, ValueError, AssertionError) as error:
         # A library's own requirement, or a fault of a kernel: the other modes can still be examined.
-        failed = RunFailed(first_line(error), "Look at the library's version, and at --width")
-        return [_refused(opened.label, failed, case)]
-    return [_row(opened.label, case, tensor, found[tensor]) for tensor in TENSORS]
+        return [_refused(label, RunFailed(first_line(error), "Look at the library's version, and at --width"), case)]
+    rows = []
+    for tensor in TENSORS:
+        of: Any = {"mode": label, "layer": case.layer, "input": case.input, "tensor": tensor}
+        numbers = errors(found[tensor], case.reference[tensor])
+        if numbers["relative_error"] is None:
+            remedy = "Do not train with this mode before it is known why"
+            of |= {"status": "invalid", "reason": f"{tensor} is not finite", "remedy": remedy}
+        else:
+            saturated, flushed = shares(label, case, tensor)
+            of |= {"status": "ok", "saturated": saturated, "flushed": flushed, **numbers}
+        rows.append(LayerError(**of))
+    return rows
 
 
-def run_mode(mode: Mode, case: Case, device: torch.device) -> Results:
-    """Convert a copy of the layer, let it settle, and run it on the draw that is measured."""
+def run_mode(mode: Mode, case: Case, device: torch.device) -> dict[str, Tensor]:
+    """Convert a copy of the layer, let it settle, and return its results on the draw that is measured, by tensor."""
     module = convert(mode, deepcopy(case.plain))
     for operands in case.draws[1 : 1 + _settle_passes(mode)]:
         _pass(module, operands, mode, device)
@@ -201,7 +203,7 @@ def run_mode(mode: Mode, case: Case, device: torch.device) -> Results:
 
 def _pass(
     module: nn.Module, operands: Operands, mode: Mode | None = None, device: torch.device | None = None
-) -> Results:
+) -> dict[str, Tensor]:
     """Run one forward and one backward pass. Without a mode, the module runs as it is."""
     given = operands.input.detach().clone().requires_grad_()
     for weight in weights(module):
@@ -212,53 +214,35 @@ def _pass(
         with autocast(mode, device), mode.forward_context():
             output = module(given)
     output.backward(operands.output_gradient.to(output.dtype))
-    gradient = torch.zeros_like(given) if given.grad is None else given.grad
-    return {"output": output.detach(), "input_gradient": gradient, "weight_gradient": weight_gradient(module)}
+    return {
+        "output": output.detach(),
+        "input_gradient": torch.zeros_like(given) if given.grad is None else given.grad,
+        "weight_gradient": torch.cat([one.grad.flatten() for one in weights(module) if one.grad is not None]),
+    }
 
 
-def _row(label: str, case: Case, tensor: TensorName, found: Tensor) -> LayerError:
-    of: Any = {"mode": label, "layer": case.layer, "input": case.input, "tensor": tensor}
-    found_errors = vars(errors(found, case.reference[tensor])).items()
-    finite: Any = {name: value if name == "held_in" or math.isfinite(value) else None for name, value in found_errors}
-    if finite["relative_error"] is None:
-        remedy = "Do not train with this mode before it is known why"
-        return LayerError(status="invalid", reason=f"{tensor} is not finite", remedy=remedy, **of)
-    saturated, flushed = _shares(label, case, tensor)
-    return LayerError(status="ok", saturated=saturated, flushed=flushed, **finite, **of)
-
-
-def _shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, float | None]:
+def shares(label: str, case: Case, tensor: TensorName) -> tuple[float | None, float | None]:
     """Return (saturated, flushed) of the worse operand; (None, None) if the casts are unknown, as inside a block."""
-    known = operand_casts(label, tensor) if case.layer == "linear" else ()
+    known = CASTS.get(label, {}).get(tensor, ()) if case.layer == "linear" else ()
     if not known:
         return None, None
-    made = [scaled_cast(_operand(case, of.operand), _scale(label, case, of), of.grid) for of in known]
+
+    def operand(of: OperandCast, number: int = 0) -> Tensor:
+        return weights(case.plain)[0].detach() if of.operand == "weight" else getattr(case.draws[number], of.operand)
+
+    def scale(of: OperandCast) -> Tensor:
+        if label != DELAYED:
+            return scale_for(operand(of), of.to, of.across, of.power_of_2)
+        # The passes before this one are the history. Its largest amax gives the smallest of their scales.
+        return torch.stack([scale_for(operand(of, number), of.to) for number in range(1, len(case.draws))]).amin()
+
+    made = [scaled_cast(operand(of), scale(of), of.to) for of in known]
     return max(one.saturated for one in made), max(one.flushed for one in made)
 
 
-def _scale(label: str, case: Case, of: OperandCast) -> Tensor:
-    if label != DELAYED:
-        return scale_for(_operand(case, of.operand), of.grid, of.across, of.power_of_2)
-    # The passes before this one are the history. Its largest amax gives the smallest of their scales.
-    earlier = range(1, len(case.draws))
-    return torch.stack([scale_for(_operand(case, of.operand, number), of.grid) for number in earlier]).amin()
-
-
-def _operand(case: Case, operand: Operand, number: int = 0) -> Tensor:
-    if operand == "weight":
-        return weights(case.plain)[0].detach()
-    return case.draws[number].input if operand == "input" else case.draws[number].output_gradient
-
-
 def _refused(label: str, why: Fp8benchError, case: Case | None = None) -> LayerError:
-    return LayerError(
-        mode=label,
-        status=_STATUS.get(type(why), "failed"),
-        reason=why.what,
-        remedy=why.remedy,
-        layer=case.layer if case else None,
-        input=case.input if case else None,
-    )
+    of: Any = {"layer": case.layer, "input": case.input} if case else {}
+    return LayerError(mode=label, status=_STATUS.get(type(why), "failed"), reason=why.what, remedy=why.remedy, **of)
 
 
 def _settle_passes(mode: Mode) -> int:
@@ -276,46 +260,26 @@ def _own_matrix_precision() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = cudnn
 
 
-@dataclass(frozen=True)
-class Errors:
-    """See the module's docstring. sqnr_db: inf if there is no error. cosine: nan if a tensor is all zeros."""
-
-    relative_error: float
-    sqnr_db: float
-    cosine: float
-    max_abs_error: float
-    held_in: str
-    rounding_error: float
-
-
-def errors(found: Tensor, reference: Tensor) -> Errors:
-    """Return the errors. found: any dtype and shape. reference: float64, same shape; one of zeros gives nan or inf."""
-    exact, other = reference.double().flatten(), found.detach().double().flatten()
-    whole = float(exact.norm())
-    relative = _ratio(float((other - exact).norm()), whole)
-    held_in = narrowest(found)
-    rounded = exact.to(held_in).double()
-    return Errors(
-        relative_error=relative,
-        sqnr_db=sqnr_db(relative),
-        cosine=_ratio(float(other @ exact), float(other.norm()) * whole),
-        max_abs_error=float((other - exact).abs().max()),
-        held_in=str(held_in).removeprefix("torch."),
-        rounding_error=_ratio(float((rounded - exact).norm()), whole),
-    )
-
-
-def sqnr_db(relative_error: float) -> float:
-    """Return -20 log10 of the relative error; inf for 0."""
-    return math.inf if relative_error == 0 else -20 * math.log10(relative_error)
-
-
-def narrowest(values: Tensor) -> torch.dtype:
-    """Return bfloat16 if it can represent every value, otherwise float32. The values decide, because the gradient of a
-    float32 weight is float32 even if it was computed in bfloat16.
+def errors(found: Tensor, reference: Tensor) -> dict[str, Any]:
+    """Return the errors as fields of `LayerError`; None for what is not finite. found: any dtype and shape. reference:
+    float64, the same shape.
     """
-    values = values.detach()
-    return torch.bfloat16 if torch.equal(values.to(torch.bfloat16).to(values.dtype), values) else torch.float32
+    exact, other = reference.double().flatten(), found.detach().double().flatten()
+    size = float(exact.norm())
+    relative = _ratio(float((other - exact).norm()), size)
+    # The values decide, because the gradient of a float32 weight is float32 even if it was computed in bfloat16.
+    values = found.detach()
+    in_bf16 = torch.equal(values.to(torch.bfloat16).to(values.dtype), values)
+    rounded = exact.to(torch.bfloat16 if in_bf16 else torch.float32).double()
+    numbers = {
+        "relative_error": relative,
+        "sqnr_db": -20 * math.log10(relative) if relative else math.inf,
+        "cosine": _ratio(float(other @ exact), float(other.norm()) * size),
+        "max_abs_error": float((other - exact).abs().max()),
+        "rounding_error": _ratio(float((rounded - exact).norm()), size),
+    }
+    finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return {**finite, "held_in": "bfloat16" if in_bf16 else "float32"}
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -24,9 +24,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +34,10 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.modes.te_block import TEBlock, copy_linear
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
-from fp8bench.numerics.scaling import BOTH, E4M3, generator, representable
+from fp8bench.numerics.definitions import E4M3
+from fp8bench.numerics.scaling import BOTH, generator, representable
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.numerics import EXACT, Distribution, InputName, LayerName
+from fp8bench.schema.numerics import EXACT, InputName, LayerName
 
 MLP_RATIO = 4
 HEADS = 16
@@ -58,25 +58,26 @@ values left (its smallest is 1.5e-5).
 """
 
 
-@dataclass(frozen=True)
-class Shapes:
-    """The shapes of a layer's input and output."""
+class Operands(NamedTuple):
+    """The operands of a layer, float32. input: [..., in]. output_gradient: [..., out]."""
 
-    input: tuple[int, ...]
-    output: tuple[int, ...]
+    input: Tensor
+    output_gradient: Tensor
 
 
-def shapes(layer: LayerName, width: int, tokens: int) -> Shapes:
-    """Return shapes. linear: [tokens, width] to [tokens, 4 * width]. block: [images, tokens / images, width] twice."""
+def shapes(layer: LayerName, width: int, tokens: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of input and output: [tokens, width] and [tokens, 4 * width] of the linear layer, and twice
+    [images, tokens / images, width] of the block.
+    """
     if layer == "linear":
-        return Shapes((tokens, width), (tokens, MLP_RATIO * width))
+        return (tokens, width), (tokens, MLP_RATIO * width)
     images = IMAGES if tokens % IMAGES == 0 else 1
-    return Shapes((images, tokens // images, width), (images, tokens // images, width))
+    return (images, tokens // images, width), (images, tokens // images, width)
 
 
 def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:
     """Return the layer in float32 on the CPU, inside a module, because modes replace a module's parts. exact: whether
-    the linear layer's weight is moved to e4m3's grid.
+    the linear layer's weight is moved to e4m3's values.
     """
     if layer == "linear":
         linear = nn.Linear(width, MLP_RATIO * width, bias=False)
@@ -84,7 +85,10 @@ def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Modu
         with torch.no_grad():
             linear.weight.copy_(representable(weight, E4M3) if exact else weight)
         return nn.Sequential(OrderedDict(linear=linear))
-    block = _block(width)
+    from timm.models.vision_transformer import Block
+
+    norm: Any = partial(nn.LayerNorm, eps=EPSILON)
+    block: nn.Module = Block(width, heads(width), mlp_ratio=MLP_RATIO, qkv_bias=True, norm_layer=norm)
     with torch.no_grad():
         for name, parameter in block.named_parameters():
             if parameter.ndim > 1:
@@ -104,10 +108,14 @@ def heads(width: int) -> int:
 
 def convert(mode: Mode, plain: nn.Module) -> nn.Module:
     """Return `plain` in the mode's precision. May change it in place. Raises what `mode.convert` raises."""
-    linear = plain.get_submodule("linear") if hasattr(plain, "linear") else None
-    if isinstance(mode, TEBF16) and isinstance(linear, nn.Linear):
-        return nn.Sequential(OrderedDict(linear=_te_linear(linear)))
-    return mode.convert(plain)
+    linear = getattr(plain, "linear", None)
+    if not isinstance(mode, TEBF16) or not isinstance(linear, nn.Linear):
+        return mode.convert(plain)
+    weight = linear.weight
+    sizes = (linear.in_features, linear.out_features)
+    layer = import_te().Linear(*sizes, bias=False, params_dtype=torch.float32, device=weight.device)
+    copy_linear(layer, weight, None)
+    return nn.Sequential(OrderedDict(linear=layer))
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
@@ -139,61 +147,15 @@ def weights(module: nn.Module) -> Sequence[nn.Parameter]:
         ) from error
 
 
-def weight_gradient(module: nn.Module) -> Tensor:
-    """Return the gradients of `weights`, concatenated, [elements]."""
-    gradients = [weight.grad for weight in weights(module)]
-    return torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])
-
-
-def _te_linear(linear: nn.Linear) -> nn.Module:
-    te = import_te()
-    layer: nn.Module = te.Linear(
-        linear.in_features,
-        linear.out_features,
-        bias=False,
-        params_dtype=torch.float32,
-        device=linear.weight.device,
-    )
-    copy_linear(layer, linear.weight, None)
-    return layer
-
-
-def _block(width: int) -> nn.Module:
-    from timm.models.vision_transformer import Block
-
-    norm: Any = partial(nn.LayerNorm, eps=EPSILON)
-    block: nn.Module = Block(width, heads(width), mlp_ratio=MLP_RATIO, qkv_bias=True, norm_layer=norm)
-    return block
-
-
-@dataclass(frozen=True)
-class Operands:
-    """The operands of a layer, float32. input: [..., in]. output_gradient: [..., out]."""
-
-    input: Tensor
-    output_gradient: Tensor
-
-    def to(self, device: torch.device) -> "Operands":
-        """Return the same operands on a device."""
-        return Operands(self.input.to(device), self.output_gradient.to(device))
-
-
-def is_exact(name: InputName) -> bool:
-    """Return whether the operands of this input are moved to fp8's grid."""
-    return name.endswith(EXACT)
-
-
-def distribution(name: InputName) -> Distribution:
-    """Return the distribution of an input."""
-    return cast(Distribution, name.removesuffix(EXACT))
-
-
-def draw(name: InputName, input_shape: Sequence[int], output_shape: Sequence[int], seed: int, number: int) -> Operands:
+def draw(name: InputName, layer_shapes: tuple[Sequence[int], Sequence[int]], seed: int, number: int) -> Operands:
     """Return draw `number`, on the CPU. Different draws are independent."""
-    kind = distribution(name)
-    given = draw_values(kind, input_shape, generator(seed, kind, "input", number))
-    gradient = draw_values(kind, output_shape, generator(seed, kind, "gradient", number)) * GRADIENT_SIZE
-    if is_exact(name):
+    kind = name.removesuffix(EXACT)
+    given, gradient = (
+        draw_values(kind, shape, generator(seed, kind, what, number))
+        for what, shape in zip(("input", "gradient"), layer_shapes, strict=True)
+    )
+    gradient = gradient * GRADIENT_SIZE
+    if name.endswith(EXACT):
         return Operands(representable(given, E4M3), representable(gradient, BOTH))
     return Operands(given, gradient)
 
@@ -203,7 +165,7 @@ def draw_weight(shape: Sequence[int], seed: int, what: str) -> Tensor:
     return torch.randn(tuple(shape), generator=generator(seed, "weight", what)) / math.sqrt(shape[-1])
 
 
-def draw_values(kind: Distribution, shape: Sequence[int], by: torch.Generator) -> Tensor:
+def draw_values(kind: str, shape: Sequence[int], by: torch.Generator) -> Tensor:
     """Return float32 values of the distribution, on the CPU. For outliers, channels are the last dimension."""
     values = torch.randn(tuple(shape), generator=by)
     if kind == "heavy-tailed":

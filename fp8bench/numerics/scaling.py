@@ -3,15 +3,13 @@
 A format with m bits of mantissa has 2^m evenly spaced values from each power of two to the next. Below its smallest
 normal power the spacing stays the same, down to zero. So a value v is rounded by
 
-    exponent = max(floor(log2 |v|), least_exponent)        read from the bits of the float32
+    exponent = max(floor(log2 |v|), 1 - bias)              read from the bits of the float32
     step     = 2^(exponent - m)
     rounded  = step * round(v / step)                      to nearest, ties to even
 
-each of which is exact in float32. Values larger than the largest saturate, as in Transformer Engine and torchao.
-
-fp8 has too few exponents for an unscaled tensor, so the tensor is multiplied by a scale first and divided by it
-afterwards: scale = largest / amax, where amax is the largest magnitude of what shares the scale (a tensor, a row, a
-block).
+each of which is exact in float32. Values beyond max saturate, as in Transformer Engine and torchao. fp8 has too few
+exponents for an unscaled tensor, so it is multiplied by scale = max / amax first and divided by it afterwards, where
+amax is the largest magnitude of what shares the scale (a tensor, a row, a block).
 
 A linear layer has three GEMMs, each of two operands:
 
@@ -28,78 +26,51 @@ A linear layer has three GEMMs, each of two operands:
 Sources: torchao 0.18, float8/float8_linear.py and config.py; Transformer Engine 2.20, common/recipe. Blocks of 128 and
 of 32 values (te-fp8:block and te-fp8:mxfp8) are not simulated here, and their shares are unknown.
 
-Current scaling reads a tensor twice: for its amax, then to cast it. Delayed scaling casts with a scale from earlier
-steps, and records the amax during the cast. After the step:
+Delayed scaling casts with a scale from earlier steps, and records the amax during the cast. After the step:
 
     window = the amaxes of the last `history_len` steps, this one among them
     amax   = max(window), or this step's alone (algo `most_recent`)
-    scale  = largest / 2^margin / amax, in float32            for the next step; the first step's is 1
+    scale  = max / amax, in float32                        for the next step; the first step's is 1
 
 A step whose amax is 0 leaves window and scale unchanged. This is what Transformer Engine does: the casts of a step
 write their amaxes into row 0 of `amax_history`; leaving the outermost autocast (for gradients, the end of the first
 module's backward pass) sets the scale from the complete table, rolls it by one row and zeroes row 0
 (reduce_and_update_fp8_tensors in pytorch/quantization.py of 2.20, which calls kernel_bulk in
-common/recipe/delayed_scaling.cu).
-
-So the one step at which values jump up is cast with a scale that is too large, and saturates. After a fall the scale
-remains too small until the large amax has left the window; that costs little until values fall below fp8's smallest.
+common/recipe/delayed_scaling.cu). So the one step at which values jump up saturates, and after a fall the scale remains
+too small until the large amax has left the window.
 """
 
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fp8bench.modes.transformer_engine import import_te
-from fp8bench.numerics.definitions import DEFINITIONS
+from fp8bench.numerics.definitions import E4M3, E5M2, Definition
 from fp8bench.schema.numerics import Algo, AmaxJump, ScalingTrace, TensorName
 
-Operand = Literal["input", "weight", "output_gradient"]
+BOTH = Definition("float7_e4m2", 4, 2, 7, ())
+"""The values that both e4m3 and e5m2 have: e4m3's range with e5m2's mantissa."""
+
 DELAYED = "te-fp8:delayed"
-
-EXPONENT_BIAS = 127
-MANTISSA_BITS = 23
-"""The exponent's bias and the bits of mantissa of a float32."""
-
+FLOAT32_BIAS = 127
+FLOAT32_MANTISSA_BITS = 23
 STEPS = 100
 UP_AT = 20
 DOWN_AT = 60
 FACTOR = 100.0
 ROWS = 128
-"""Values per step: this many rows, each as wide as the layer."""
+"""Values per step of the jump: this many rows, each as wide as the layer."""
 
 INPUT = 0
 """The input's index among a linear module's forward tensors (input, weight, output) in fp8_meta."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A format's values: bits of mantissa, exponent of the smallest normal value, and the largest value."""
-
-    mantissa_bits: int
-    least_exponent: int
-    largest: float
-
-
-def grid(name: str) -> Grid:
-    """Return the grid of a format in DEFINITIONS."""
-    definition = DEFINITIONS[name]
-    return Grid(definition.mantissa_bits, 1 - definition.bias, definition.max)
-
-
-E4M3 = grid("float8_e4m3fn")
-E5M2 = grid("float8_e5m2")
-BOTH = Grid(E5M2.mantissa_bits, E4M3.least_exponent, E4M3.largest)
-"""The values that both e4m3 and e5m2 have: e4m3's range with e5m2's mantissa."""
-
-
-@dataclass(frozen=True)
-class ScaledCast:
+class ScaledCast(NamedTuple):
     """A tensor after a cast. values: float32, divided by the scale again. saturated: share of the values that would
     round to more than the largest. flushed: share of the values that were not zero and became zero.
     """
@@ -109,62 +80,57 @@ class ScaledCast:
     flushed: float
 
 
-def scaled_cast(values: Tensor, scale: Tensor | float, grid: Grid) -> ScaledCast:
-    """Multiply values by the scale, round them to the grid, saturate, and divide by the scale (float32, broadcast)."""
+def scaled_cast(values: Tensor, scale: Tensor | float, to: Definition) -> ScaledCast:
+    """Multiply values by the scale, round them, saturate, and divide by the scale (float32, broadcast)."""
     scaled = values.float() * scale
-    rounded = round_to(scaled, grid)
-    flushed = (rounded == 0) & (scaled != 0)
-    saturated = rounded.abs() > grid.largest
-    return ScaledCast(rounded.clamp(-grid.largest, grid.largest) / scale, _share(saturated), _share(flushed))
+    rounded = round_to(scaled, to)
+    saturated = (rounded.abs() > to.max).double().mean()
+    flushed = ((rounded == 0) & (scaled != 0)).double().mean()
+    return ScaledCast(rounded.clamp(-to.max, to.max) / scale, float(saturated), float(flushed))
 
 
-def round_to(values: Tensor, grid: Grid) -> Tensor:
-    """Round float32 values to the grid's spacing. Values beyond its largest value remain beyond it."""
-    exponent = ((values.float().view(torch.int32) >> MANTISSA_BITS) & 0xFF) - EXPONENT_BIAS
-    of_step = exponent.clamp(min=grid.least_exponent) - grid.mantissa_bits
-    step = ((of_step + EXPONENT_BIAS) << MANTISSA_BITS).view(torch.float32)
+def round_to(values: Tensor, to: Definition) -> Tensor:
+    """Round float32 values to the format's spacing. Values beyond its largest value remain beyond it."""
+    exponent = ((values.float().view(torch.int32) >> FLOAT32_MANTISSA_BITS) & 0xFF) - FLOAT32_BIAS
+    of_step = exponent.clamp(min=1 - to.bias) - to.mantissa_bits
+    step = ((of_step + FLOAT32_BIAS) << FLOAT32_MANTISSA_BITS).view(torch.float32)
     return torch.round(values.float() / step) * step
 
 
-def scale_for(values: Tensor, grid: Grid, across: int | None = None, power_of_2: bool = False) -> Tensor:
-    """Return largest / amax in float32. across: the dimension whose values share a scale; None if all values share one.
+def scale_for(values: Tensor, to: Definition, across: int | None = None, power_of_2: bool = False) -> Tensor:
+    """Return max / amax in float32. across: the dimension whose values share a scale; None if all values share one.
 
     power_of_2: whether to round down to a power of two, so that scaling itself rounds nothing.
     """
     magnitudes = values.float().abs()
     amax = magnitudes.amax() if across is None else magnitudes.amax(dim=across, keepdim=True)
     # A tensor of zeros may have any scale.
-    scale = torch.where(amax > 0, grid.largest / amax.double(), 1.0).float()
+    scale = torch.where(amax > 0, to.max / amax.double(), 1.0).float()
     if not power_of_2:
         return scale
-    return (scale.view(torch.int32) >> MANTISSA_BITS << MANTISSA_BITS).view(torch.float32)
+    return (scale.view(torch.int32) >> FLOAT32_MANTISSA_BITS << FLOAT32_MANTISSA_BITS).view(torch.float32)
 
 
-def representable(values: Tensor, grid: Grid) -> Tensor:
-    """Return the values moved to the grid, times a power of two: close to the originals, and exact in fp8.
+def representable(values: Tensor, to: Definition) -> Tensor:
+    """Return the values moved to the format's, times a power of two: close to the originals, and exact in fp8.
 
-    The largest magnitude becomes `grid.largest` times that power of two. So the scale of the complete tensor is a power
-    of two, under which every value is on the grid. The same is true for any larger power of two that does not move the
-    largest beyond the format, such as the scale of a row or a block.
+    The largest magnitude becomes `max` times that power of two. So the scale of the complete tensor is a power of two,
+    under which every value is exact. The same is true for any larger power of two that does not move the largest beyond
+    the format, such as the scale of a row or a block.
     """
-    scale = scale_for(values, grid)
+    scale = scale_for(values, to)
     nearest_power = torch.round(torch.log2(scale.double()))
-    moved = round_to(values.float() * scale, grid).clamp(-grid.largest, grid.largest)
+    moved = round_to(values.float() * scale, to).clamp(-to.max, to.max)
     return (moved.double() * torch.exp2(-nearest_power)).float()
 
 
-def _share(which: Tensor) -> float:
-    return float(which.double().mean())
-
-
-@dataclass(frozen=True)
-class OperandCast:
+class OperandCast(NamedTuple):
     """How an operand is cast for one GEMM. across: the dimension of input [tokens, in], weight [out, in] or output
     gradient [tokens, out] whose values share a scale; None if the complete tensor does.
     """
 
-    operand: Operand
-    grid: Grid
+    operand: Literal["input", "weight", "output_gradient"]
+    to: Definition
     across: int | None = None
     power_of_2: bool = False
 
@@ -181,27 +147,20 @@ ROWWISE: Casts = {
     "input_gradient": (OperandCast("output_gradient", E4M3, -1, True), OperandCast("weight", E4M3, 0, True)),
     "weight_gradient": (OperandCast("output_gradient", E4M3, 0, True), OperandCast("input", E4M3, 0, True)),
 }
-ROWWISE_WITH_GW_HP: Casts = {
-    "output": ROWWISE["output"],
-    "input_gradient": (OperandCast("output_gradient", E4M3, -1, True), OperandCast("weight", E4M3, None, True)),
-}
 CASTS: dict[str, Casts] = {
     "torchao-float8:tensorwise": PER_TENSOR,
     "torchao-float8:rowwise": ROWWISE,
-    "torchao-float8:rowwise_with_gw_hp": ROWWISE_WITH_GW_HP,
+    "torchao-float8:rowwise_with_gw_hp": {
+        "output": ROWWISE["output"],
+        "input_gradient": (OperandCast("output_gradient", E4M3, -1, True), OperandCast("weight", E4M3, None, True)),
+    },
     DELAYED: PER_TENSOR,
     "te-fp8:current": PER_TENSOR,
 }
 """The casts by mode label. A mode or tensor that is missing is not cast, or in a way that is not simulated."""
 
 
-def operand_casts(label: str, tensor: TensorName) -> tuple[OperandCast, ...]:
-    """Return the casts of the GEMM that computes the tensor; empty if they are unknown."""
-    return CASTS.get(label, {}).get(tensor, ())
-
-
-@dataclass(frozen=True)
-class Delayed:
+class Delayed(NamedTuple):
     """Delayed scaling's two choices, in Transformer Engine's terms (amax_history_len, amax_compute_algo)."""
 
     history_len: int
@@ -226,8 +185,8 @@ def jump(width: int, seed: int) -> Iterator[Tensor]:
         yield (torch.randn(ROWS, width, generator=by) * size).bfloat16().float()
 
 
-def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float, largest: float, margin: int = 0) -> float:
-    """Return the scale for the next step. amaxes: those of all steps, the latest last. scale: the latest step's own."""
+def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float) -> float:
+    """Return e4m3's scale for the next step. amaxes: those of all steps, the latest last. scale: the latest step's."""
     if not amaxes or amaxes[-1] == 0:
         return scale
     window = [amax for amax in amaxes if amax != 0][-scheme.history_len :]
@@ -235,7 +194,7 @@ def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float, largest: 
     if not math.isfinite(amax):
         return scale
     with np.errstate(over="ignore"):
-        new = np.float32(largest * 2.0**-margin) / np.float32(amax)
+        new = np.float32(E4M3.max) / np.float32(amax)
     return float(new if np.isfinite(new) else np.finfo(np.float32).max)
 
 
@@ -245,12 +204,9 @@ def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
     scales: list[float] = []
     scale = 1.0
     for tensor in values:
-        if scheme is None:
-            scale = float(scale_for(tensor, E4M3))
+        scale = next_scale(amaxes, scheme, scale) if scheme else float(scale_for(tensor, E4M3))
         scales.append(scale)
         amaxes.append(float(tensor.abs().amax()))
-        if scheme is not None:
-            scale = next_scale(amaxes, scheme, scale, E4M3.largest)
     return _trace(values, scheme, "simulated", amaxes, scales)
 
 
@@ -281,8 +237,7 @@ def examine_jump(width: int, seed: int, device: torch.device, delayed_runs: bool
     traces = [simulate(values, scheme) for scheme in (*SCHEMES, None)]
     if delayed_runs:
         traces += [read_transformer_engine(values, scheme, device) for scheme in SCHEMES]
-    constants: Any = {"steps": STEPS, "up_at": UP_AT, "down_at": DOWN_AT, "factor": FACTOR}
-    return AmaxJump(largest=E4M3.largest, traces=tuple(traces), **constants)
+    return AmaxJump(steps=STEPS, up_at=UP_AT, down_at=DOWN_AT, factor=FACTOR, largest=E4M3.max, traces=tuple(traces))
 
 
 def _trace(
@@ -292,9 +247,9 @@ def _trace(
     made = [scaled_cast(tensor, scale, E4M3) for tensor, scale in zip(values, scales, strict=True)]
     errors = [float((one.values - tensor).norm() / tensor.norm()) for one, tensor in zip(made, values, strict=True)]
     return ScalingTrace(
-        scaling="current" if scheme is None else "delayed",
-        algo=None if scheme is None else scheme.algo,
-        history_len=None if scheme is None else scheme.history_len,
+        scaling="delayed" if scheme else "current",
+        algo=scheme.algo if scheme else None,
+        history_len=scheme.history_len if scheme else None,
         source=source,
         amax=tuple(amaxes),
         scale=tuple(scales),

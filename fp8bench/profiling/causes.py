@@ -1,21 +1,11 @@
-"""Explains why a mode is not faster than another on the same machine, in one sentence with figures.
+"""Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two
+machines what differs.
 
 A step consists of the time that its kernels need and the time that the GPU is idle. The cause is the part that grew
-most, or the gain that failed to come where that costs more, each in seconds per step. If the GPU waits for the host,
-the first two come before all others, because shorter kernels would then only lengthen the wait:
-
-  host-bound            idle time of a GPU that is idle for a tenth of a step or more: the host launches too late
-  loader-bound          idle time, while the host waits for the next batch
-  communication-bound   communication that no other kernel hides, more than the reference has
-  casts eat the gain    casts to fp8, more than the reference has, of an fp8 mode
-  copies, norms and sums, attention, optimizer, GEMMs, gaps between kernels, other kernels
-                        more of these than the reference has
-  shapes too small      GEMMs that fp8 hardly speeds up: the time above what a fair speed-up would leave
-  attention dominates   attention longer than all GEMMs: fp8 does not shorten it
-  throttled             the time lost because the clock is lower than the reference's
-
-A host that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. At most
-that saves the GPU's wait for the host; a wait for a batch remains.
+most, or the gain that failed to come where that costs more, each in seconds per step (`_measured` lists them). If the
+GPU waits for the host, the wait comes before all others, because shorter kernels would then only lengthen it. A host
+that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. At most that
+saves the GPU's wait for the host; a wait for a batch remains.
 
 Idle time is the timed step minus the profile's busy time, because profiling slows the host and not the kernels.
 `schema.rank` defines the share of a step from which idle time means that the GPU waits for its host; the mark in tables
@@ -23,16 +13,21 @@ uses the same share. Then exposed communication counts as idle time too: NCCL's 
 without them the step would be no shorter. Below that share the host is not the cause, and idle time is gaps between
 kernels.
 
+The same mode on two machines makes the same casts and the same GEMMs on both, so no mode uses up a gain: what differs
+is how long each part of the step takes. Two modes on two machines differ in both, and their times do not show which of
+the two causes a part's difference.
+
 This is an account of times, not of deeper causes: two obstacles may hide each other, and removing the named one then
 reveals the next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fp8bench.profiling.facts import StepFacts
+from fp8bench.profiling.facts import PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
+from fp8bench.schema.execution import suffix
 from fp8bench.schema.noise import NOISE
 from fp8bench.schema.rank import GEMMS, Category, starved
 
@@ -58,7 +53,7 @@ Cause = Literal[
     "mode and machine",
     "none",
 ]
-"""`another machine` and `mode and machine` explain nothing: they mean that no mode can (see `kinds.run.explain`)."""
+"""`another machine` and `mode and machine` explain nothing: they mean that no mode can."""
 
 WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 
@@ -78,10 +73,16 @@ ATTENTION_SHARE = 0.4
 SLOWER_CLOCK = 0.97
 """Our choice: clock over the reference's. Above it, the difference is usual for runs at a power limit."""
 
+WORTH_NAMING = 0.05
+"""Our choice: the share of the difference of two machines' steps from which a part is named."""
+
+SMALLEST_S = 0.5e-4
+"""Half of the last digit that is shown."""
+
 AROUND: tuple[Category, ...] = ("cast", "elementwise", "copy")
 """Casts and the work that modes fuse them with in different ways (see `kernels`)."""
 
-PARTS: dict[Cause, tuple[str, tuple[Category, ...]]] = {
+GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "copies": ("copies", ("copy",)),
     "norms and sums": ("norms, activations and sums", ("elementwise",)),
     "attention": ("attention", ("attention",)),
@@ -101,15 +102,6 @@ class Explanation:
     explained_s: dict[Cause, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A possible cause. seconds: its cost per step. words: the clause after `because`, or the main limit."""
-
-    cause: Cause
-    seconds: float
-    words: str
-
-
 def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     """Explain why `facts` is not faster than `reference`, or what limits it. Both do the same work on each GPU."""
     if facts.emulated:
@@ -117,34 +109,41 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     if reference is not None and None in (facts.step_time_s, reference.step_time_s):
         # If one of them was not timed, the kernels' times are compared.
         facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
+    least_s, waits = max(NOTICEABLE * facts.length_s, 1e-12), host_waits(facts) is True
+    measured = [*_measured(facts, reference), *(_against(facts, reference) if reference else ())]
     noticed = sorted(
-        (each for each in _candidates(facts, reference) if each.seconds >= max(NOTICEABLE * facts.length_s, 1e-12)),
+        ((cause, seconds, words) for cause, applies, seconds, words in measured if applies and seconds >= least_s),
         # If the GPU waits for the host, shorter kernels only lengthen the wait.
-        key=lambda each: (host_waits(facts) is True and each.cause not in WAITS, -each.seconds),
+        key=lambda found: (waits and found[0] not in WAITS, -found[1]),
     )
-    explained = {candidate.cause: candidate.seconds for candidate in noticed}
+    explained = {cause: seconds for cause, seconds, _ in noticed}
     cause, sentence = _explanation(facts, reference, noticed)
-    replayed = replay_would_save(facts) if "host-bound" in explained else ""
-    return Explanation(cause, sentence + replayed, explained)
+    return Explanation(cause, sentence + (replay_would_save(facts) if "host-bound" in explained else ""), explained)
 
 
-def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_Candidate]) -> tuple[Cause, str]:
-    no_fp8 = facts.fp8 and not facts.profile.has_fp8_gemm
+def _explanation(
+    facts: StepFacts, reference: StepFacts | None, noticed: Sequence[tuple[Cause, float, str]]
+) -> tuple[Cause, str]:
     if reference is None:
-        said, joint = f"{facts.label} takes {_length(facts)}", ", and"
+        said, because = f"{facts.label} takes {_length(facts)}", ", and"
     elif facts.length_s < reference.length_s * (1 - NOISE):
-        return "faster", _faster(facts, reference)
+        kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
+        return "faster", (
+            f"{facts.label} is {reference.length_s / facts.length_s:.2f} times as fast as {reference.label} "
+            f"({_length(facts)}, the reference's {ms(reference.length_s)}{kernels if facts.step_time_s else ''}). "
+            f"{_limit(facts)}"
+        )
     else:
-        said, joint = f"{facts.label} is not faster than {reference.label}", " because"
-    if no_fp8:
-        return "no fp8 kernels", f"{said}{joint} none of its GEMMs ran in fp8."
+        said, because = f"{facts.label} is not faster than {reference.label}", " because"
+    if facts.fp8 and not facts.profile.has_fp8_gemm:
+        return "no fp8 kernels", f"{said}{because} none of its GEMMs ran in fp8."
     if noticed:
-        first, *others = noticed
-        too = (f"; {one.cause} {ms(one.seconds)} more" for one in others if {first.cause, one.cause} <= PARTS.keys())
-        return first.cause, f"{said}{joint} {first.words}{''.join(too)}."
+        (first, _, words), *others = noticed
+        too = (f"; {cause} {ms(seconds)} more" for cause, seconds, _ in others if {first, cause} <= GROWN.keys())
+        return first, f"{said}{because} {words}{''.join(too)}."
     if reference is None:
         return "none", f"{said}. {_limit(facts)}"
-    kinds = [*PARTS.values(), ("casts", ("cast",)), ("communication that nothing hides", ("nccl",))]
+    kinds = [*GROWN.values(), ("casts", ("cast",)), ("communication that nothing hides", ("nccl",))]
     parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
     name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
     return "none", (
@@ -153,9 +152,118 @@ def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_C
     )
 
 
+Measured = tuple[Cause, bool, float, str]
+"""A cause, whether it applies, the seconds per step that it accounts for, and its clause of a sentence."""
+
+
+def _measured(facts: StepFacts, reference: StepFacts | None) -> list[Measured]:
+    """Return the causes that are seen without a reference. A CPU waits for no host, because it is the host."""
+    idle, for_data, spinning = facts.idle_s or 0.0, _waiting_for_data(facts), facts.exposed_nccl_s
+    length, device, waits = ms(facts.length_s), "GPU" if facts.device == "cuda" else "CPU", bool(host_waits(facts))
+    some_for_data = f", {ms(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
+    needed = f", the reference's {ms(reference.busy_s)}" if reference else ""
+    communicating = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
+    launching = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
+    usual = reference.exposed_nccl_s if reference else 0.0
+    beside = f", and {ms(usual)} of the reference's" if usual else ""
+    attention, casts = facts.seconds("attention"), facts.seconds("cast")
+    # At its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time.
+    at_most = facts.seconds("gemm_fp8") * (PEAK_FP8_SPEED_UP - 1)
+    return [
+        (
+            "loader-bound",
+            True,
+            for_data,
+            f"it is loader-bound: the {device} is idle for {ms(for_data)} of {length} ms a step, while the host waits "
+            "for the next batch",
+        ),
+        (
+            "host-bound",
+            waits,
+            idle - for_data + spinning,
+            f"it is host-bound: the GPU is idle for {ms(idle)} of {length} ms a step{some_for_data} (its kernels need "
+            f"{ms(facts.busy_s)} ms{needed}){communicating}, {launching}",
+        ),
+        (
+            "communication-bound",
+            not waits,
+            spinning - usual,
+            f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
+            f"({ms(facts.nccl_s)} ms in all){beside}",
+        ),
+        (
+            "attention dominates",
+            facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s,
+            attention - facts.gemms_s,
+            f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
+            f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
+        ),
+        (
+            "casts eat the gain",
+            facts.fp8 and reference is None and casts >= at_most > 0,
+            casts,
+            f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in "
+            "its GEMMs",
+        ),
+    ]
+
+
+def _against(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
+    casts, usual = facts.seconds("cast"), reference.seconds("cast")
+    gemms, their_gemms = facts.gemms_s, reference.gemms_s
+    # A cast that replaces a sum costs nothing more: casts cost what they and the work fused with them cost together.
+    around = facts.seconds(*AROUND) - reference.seconds(*AROUND)
+    less = f"take {ms(their_gemms - gemms)} ms a step less ({ms(gemms)}"
+    yield (
+        "casts eat the gain",
+        facts.fp8,
+        min(around, casts - usual),
+        f"casts eat the gain: its GEMMs {less if their_gemms > gemms else f'save nothing ({ms(gemms)} ms a step'}, the "
+        f"reference's {ms(their_gemms)}), but casts and the work around them {ms(around)} ms more (casts {ms(casts)}, "
+        f"the reference's {ms(usual)})",
+    )
+    yield (
+        "shapes too small",
+        facts.fp8 and not reference.fp8 and facts.profile.has_fp8_gemm and their_gemms > 0,
+        gemms - their_gemms / FAIR_FP8_SPEED_UP,
+        f"its shapes are too small for fp8: its GEMMs take {ms(gemms)} ms a step and the reference's "
+        f"{ms(their_gemms)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
+    )
+    if _slower_clock(facts, reference) and facts.sm_clock_mhz and reference.sm_clock_mhz:
+        lost = facts.busy_s * (1 - facts.sm_clock_mhz / reference.sm_clock_mhz)
+        flags = f" ({', '.join(facts.flags)})" if facts.flags else ""
+        yield (
+            "throttled",
+            True,
+            lost,
+            f"its GPU was slowed down: it ran at {facts.sm_clock_mhz:.0f} MHz and the reference's at "
+            f"{reference.sm_clock_mhz:.0f}{flags}, which costs about {ms(lost)} ms a step",
+        )
+    parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in GROWN.items()]
+    if not host_waits(facts):
+        gaps, theirs = ((one.idle_s or 0.0) - _waiting_for_data(one) for one in (facts, reference))
+        between = "kernels" if facts.device == "cuda" else "operators"
+        parts.append(("gaps between kernels", f"gaps between {between}", gaps, theirs))
+    for cause, name, mine, theirs in parts:
+        more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
+        yield cause, True, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}"
+
+
 def host_waits(facts: StepFacts) -> bool | None:
     """Return whether the GPU waits for the host, by its idle time; None on a CPU, and if the step was not timed."""
     return starved(facts.idle_share)
+
+
+def _waiting_for_data(facts: StepFacts) -> float:
+    """Return the idle seconds per step in which the host waited for a batch. A wait while the GPU is busy is free."""
+    if facts.idle_s is None or host_waits(facts) is False:
+        return 0.0
+    return min(facts.idle_s, facts.data_wait_s or 0.0)
+
+
+def _slower_clock(facts: StepFacts, reference: StepFacts) -> bool:
+    mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
+    return bool(mine and theirs and mine < SLOWER_CLOCK * theirs)
 
 
 def replay_saves_at_most_s(facts: StepFacts) -> float | None:
@@ -173,152 +281,12 @@ def replay_would_save(facts: StepFacts) -> str:
     at_most = replay_saves_at_most_s(facts)
     if at_most is None:
         return ""
-    saved = f"{ms(at_most)} ms a step at most"
-    if facts.not_replayed is not None:
-        tried = f"but was not possible: {facts.not_replayed}"
-        larger = "A larger --batch-size gives the GPU more work for each launch."
-        return f" Replaying the step as one CUDA graph could save {saved}, {tried}. {larger}"
-    return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) could save {saved}."
-
-
-def _candidates(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
-    """Yield every cause that was measured. A CPU waits for no host, because it is the host."""
-    yield _loader(facts)
-    yield from _host(facts, reference) if host_waits(facts) else _communication(facts, reference)
-    if facts.fp8:
-        yield from _attention(facts)
-        yield from (*_casts(facts, reference), *_shapes(facts, reference)) if reference else _casts_alone(facts)
-    if reference is not None:
-        yield from (*_throttling(facts, reference), *_grown(facts, reference))
-
-
-def _grown(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
-    """Yield each part of the step with how much longer it takes than the reference's."""
-    parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in PARTS.items()]
-    if not host_waits(facts):
-        gaps, theirs = ((one.idle_s or 0.0) - _waiting_for_data(one) for one in (facts, reference))
-        between = "kernels" if facts.device == "cuda" else "operators"
-        parts.append(("gaps between kernels", f"gaps between {between}", gaps, theirs))
-    for cause, name, mine, theirs in parts:
-        more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
-        yield _Candidate(cause, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}")
-
-
-def _host(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
-    idle, for_data, spinning = facts.idle_s or 0.0, _waiting_for_data(facts), facts.exposed_nccl_s
-    some_for_data = f", {ms(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
-    beside = f", the reference's {ms(reference.busy_s)}" if reference else ""
-    waiting = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
-    communicating = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
-    yield _Candidate(
-        "host-bound",
-        idle - for_data + spinning,
-        f"it is host-bound: the GPU is idle for {ms(idle)} of {ms(facts.length_s)} ms a step{some_for_data} "
-        f"(its kernels need {ms(facts.busy_s)} ms{beside}){communicating}, {waiting}",
-    )
-
-
-def _waiting_for_data(facts: StepFacts) -> float:
-    """Return the idle seconds per step in which the host waited for a batch. A wait while the GPU is busy is free."""
-    if facts.idle_s is None or host_waits(facts) is False:
-        return 0.0
-    return min(facts.idle_s, facts.data_wait_s or 0.0)
-
-
-def _loader(facts: StepFacts) -> _Candidate:
-    wait, device = _waiting_for_data(facts), "GPU" if facts.device == "cuda" else "CPU"
-    return _Candidate(
-        "loader-bound",
-        wait,
-        f"it is loader-bound: the {device} is idle for {ms(wait)} of {ms(facts.length_s)} ms a step, while the host "
-        "waits for the next batch",
-    )
-
-
-def _communication(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
-    usual = reference.exposed_nccl_s if reference else 0.0
-    beside = f", and {ms(usual)} of the reference's" if usual else ""
-    yield _Candidate(
-        "communication-bound",
-        facts.exposed_nccl_s - usual,
-        f"it is communication-bound: {ms(facts.exposed_nccl_s)} of {ms(facts.length_s)} ms a step are communication "
-        f"that nothing hides ({ms(facts.nccl_s)} ms in all){beside}",
-    )
-
-
-def _casts(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
-    """Judge the casts of an fp8 mode. What they cost is at most what they and the work that modes fuse with them cost
-    together: a cast that replaces a sum costs nothing more.
-    """
-    casts, usual = facts.seconds("cast"), reference.seconds("cast")
-    more = facts.seconds(*AROUND) - reference.seconds(*AROUND)
-    saved = reference.gemms_s - facts.gemms_s
-    gain = f"take {ms(saved)} ms a step less (" if saved > 0 else "save nothing ("
-    unit = "" if saved > 0 else " ms a step"
-    yield _Candidate(
-        "casts eat the gain",
-        min(more, casts - usual),
-        f"casts eat the gain: its GEMMs {gain}{ms(facts.gemms_s)}{unit}, the reference's "
-        f"{ms(reference.gemms_s)}), but casts and the work around them {ms(more)} ms more (casts {ms(casts)}, the "
-        f"reference's {ms(usual)})",
-    )
-
-
-def _casts_alone(facts: StepFacts) -> Iterable[_Candidate]:
-    """Judge casts without a reference: at its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time."""
-    gemms, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
-    at_most = gemms * (PEAK_FP8_SPEED_UP - 1)
-    if casts >= at_most > 0:
-        yield _Candidate(
-            "casts eat the gain",
-            casts,
-            f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in "
-            "its GEMMs",
-        )
-
-
-def _shapes(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
-    if not reference.fp8 and facts.profile.has_fp8_gemm and reference.gemms_s:
-        yield _Candidate(
-            "shapes too small",
-            facts.gemms_s - reference.gemms_s / FAIR_FP8_SPEED_UP,
-            f"its shapes are too small for fp8: its GEMMs take {ms(facts.gemms_s)} ms a step and the reference's "
-            f"{ms(reference.gemms_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
-        )
-
-
-def _attention(facts: StepFacts) -> Iterable[_Candidate]:
-    attention = facts.seconds("attention")
-    if attention >= ATTENTION_SHARE * facts.busy_s:
-        yield _Candidate(
-            "attention dominates",
-            attention - facts.gemms_s,
-            f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
-            f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
-        )
-
-
-def _throttling(facts: StepFacts, reference: StepFacts) -> Iterable[_Candidate]:
-    clock, usual = facts.sm_clock_mhz, reference.sm_clock_mhz
-    if clock and usual and clock < SLOWER_CLOCK * usual:
-        lost = facts.busy_s * (1 - clock / usual)
-        flags = f" ({', '.join(facts.flags)})" if facts.flags else ""
-        yield _Candidate(
-            "throttled",
-            lost,
-            f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which "
-            f"costs about {ms(lost)} ms a step",
-        )
-
-
-def _faster(facts: StepFacts, reference: StepFacts) -> str:
-    """Return by how much the mode is faster, and what takes most of the remaining time."""
-    kernels = ""
-    if facts.step_time_s is not None:
-        kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
+    saved = f"could save {ms(at_most)} ms a step at most"
+    if facts.not_replayed is None:
+        return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) {saved}."
     return (
-        f"{facts.label} is {reference.length_s / facts.length_s:.2f} times as fast as {reference.label} "
-        f"({_length(facts)}, the reference's {ms(reference.length_s)}{kernels}). {_limit(facts)}"
+        f" Replaying the step as one CUDA graph {saved}, but was not possible: {facts.not_replayed}. "
+        "A larger --batch-size gives the GPU more work for each launch."
     )
 
 
@@ -342,4 +310,82 @@ def _limit(facts: StepFacts) -> str:
     return (
         f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(seconds)} of "
         f"{ms(facts.length_s)} ms."
+    )
+
+
+def same_mode(facts: StepFacts, reference: StepFacts) -> bool:
+    """Return whether both have the same mode, recipe and execution."""
+    return (facts.label, facts.execution) == (reference.label, reference.execution)
+
+
+def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
+    """Return whether they ran on different GPUs or numbers of GPUs; False if either's instance is unknown."""
+    if facts.instance is None or reference.instance is None:
+        return False
+    sizes = {facts.world_size, reference.world_size}
+    if None not in sizes and len(sizes) > 1:
+        return True
+    named = facts.device_name is not None and facts.device_name == reference.device_name
+    return facts.instance != reference.instance and not named
+
+
+def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Explanation | None:
+    """Explain two steps on two machines. None if both ran on one machine, or in two modes on two machines of the same
+    GPUs. labels: of the two steps, which differ.
+    """
+    if facts.emulated or reference.emulated:
+        return None
+    elsewhere = facts.instance != reference.instance and None not in (facts.instance, reference.instance)
+    if same_mode(facts, reference):
+        if not elsewhere and not other_machine(facts, reference):
+            return None
+        return Explanation("another machine", _difference(facts, reference, labels))
+    if not other_machine(facts, reference):
+        return None
+    remedy = "Compare them on as many GPUs."
+    if facts.instance != reference.instance:
+        there = f"{reference.instance}:{facts.label}{suffix(facts.execution)}"
+        remedy = f"Compare them on one machine: `fp8bench explain {there} {labels[1]}`."
+    what = "execution" if facts.label == reference.label else "mode"
+    return Explanation(
+        "mode and machine",
+        f"{labels[0]} takes {_length(facts)} and {labels[1]} {_length(reference)}, but both the {what} and the machine "
+        f"differ ({_where(facts)}; {_where(reference)}), and these times do not tell which of the two makes the "
+        f"difference. {remedy}",
+    )
+
+
+def _where(facts: StepFacts) -> str:
+    workers = "" if facts.world_size is None else f"{facts.world_size} x "
+    return f"{workers}{facts.device_name or ('GPU' if facts.device == 'cuda' else 'process')}"
+
+
+def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> str:
+    untimed = facts.step_time_s is None or reference.step_time_s is None
+    mine_s, theirs_s = (one.busy_s if untimed else one.length_s for one in (facts, reference))
+    more_s, unit = mine_s - theirs_s, "ms of kernels a step" if untimed else "ms a step"
+    if abs(more_s) < SMALLEST_S:
+        said = f"{labels[0]} takes as long as {labels[1]}, {ms(mine_s)} {unit}"
+    else:
+        said = (
+            f"{labels[0]} takes {ms(abs(more_s))} {unit} {'more' if more_s > 0 else 'less'} than {labels[1]} "
+            f"({ms(mine_s)}, the reference's {ms(theirs_s)})"
+        )
+    # GEMMs of all types are one part, because a mode's are the same on both.
+    gemms_s = facts.gemms_s - reference.gemms_s
+    parts = {"GEMMs": gemms_s} | {
+        name: facts.seconds(kind) - reference.seconds(kind) for kind, name in PARTS.items() if kind not in GEMMS
+    }
+    if not untimed:
+        parts["idle"] = (facts.idle_s or 0.0) - (reference.idle_s or 0.0)
+    least_s = max(SMALLEST_S, WORTH_NAMING * abs(more_s))
+    named = {name: seconds for name, seconds in parts.items() if abs(seconds) >= least_s}
+    listed = ", ".join(f"{name} {s * 1e3:+z.1f}" for name, s in sorted(named.items(), key=lambda part: -abs(part[1])))
+    # GEMMs are mentioned if they are not named: a reader asks for them first.
+    gemms = "; GEMMs take as long" if abs(gemms_s) < SMALLEST_S else f"; GEMMs differ by {ms(abs(gemms_s))} ms"
+    mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
+    unlike = _slower_clock(facts, reference) or _slower_clock(reference, facts)
+    clocks = f" Its GPU ran at {mine:.0f} MHz and the reference's at {theirs:.0f}." if unlike else ""
+    return (
+        f"{said}{f': {listed}' if listed else ''}{'' if 'GEMMs' in named else gemms}.{clocks}{replay_would_save(facts)}"
     )

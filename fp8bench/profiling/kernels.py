@@ -1,4 +1,4 @@
-"""The purpose of a GPU kernel, or of a torch operator on a CPU, by its name.
+"""What a device's time was for: the purpose of each kernel by its name, and a trace's seconds per step by purpose.
 
 The name is all that a trace says about a kernel. Libraries name kernels by schemes, and the table below reads the
 schemes of cuBLAS, cuDNN, CUTLASS, Transformer Engine, torch, its compiler's triton kernels and NCCL. The first matching
@@ -14,19 +14,31 @@ Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nv
 bf16, computed in float32; tst: bf16 throughout; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
 torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators that they were fused from.
 
-A CPU has no kernels to trace, only operators that call one another. Their own time, without that of the operators that
-they call, replaces the kernels. Names state what is computed and not in which type. A GEMM is therefore `gemm_bf16`,
-because every mode except the float32 ones multiplies in bf16; a GEMM is in fp8 only if the operator is
-(`aten::_scaled_mm`). Nothing about fp8 is concluded from a CPU's times, because fp8 is only emulated there.
-
+A CPU has only operators that call one another, whose own time replaces kernels. Their names say what is computed and
+not in which type: a GEMM is `gemm_bf16`, in which every mode except the float32 ones multiplies, unless the operator is
+fp8's (`aten::_scaled_mm`). Nothing about fp8 is concluded from a CPU's times, because fp8 is only emulated there.
 Operators without arithmetic (views, allocation, autograd's bookkeeping) are `other`: their time is the dispatcher's.
+
+Every moment is counted once, even if several kernels ran in it. Communication yields to every other kernel: what
+overlaps with one is hidden, costs nothing, and is omitted, so `nccl` is what communication really adds to a step, both
+waiting for other ranks and sending. Among other kernels, the one that started first gets the moment. So the categories
+add up to the time in which anything ran, and the rest of a step is idle. The optimizer's kernels are identified by its
+annotation, whatever their names (a plain multiply is one of them).
 """
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Literal
 
-from fp8bench.schema.rank import Category
+from fp8bench.profiling.trace import Span, Trace
+from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
+
+LONGEST = 40
+"""The number of kernels that a profile names. For ViT-Huge, each of the others is below a thousandth of a step."""
+
+NANOSECONDS = 9
 
 _VIEWS = (
     "_unsafe_view|view|t|transpose|permute|clone|expand|slice|select|squeeze|unsqueeze|stack|cat|as_strided"
@@ -120,3 +132,61 @@ _PATTERNS = {
 def categorize(name: str, device: Literal["cuda", "cpu"] = "cuda") -> Category:
     """Return the category of a GPU's kernel (or memcpy, memset) or a CPU's operator; `other` if no pattern matches."""
     return next((category for pattern, category in _PATTERNS[device] if pattern.search(name)), "other")
+
+
+def breakdown(trace: Trace) -> Profile:
+    """Return seconds per step, averaged over the trace's steps. The seconds of single kernels include hidden time."""
+    device, steps = trace.metadata.device, trace.metadata.steps
+
+    def per_step(total_s: float) -> float:
+        return max(0.0, round(total_s / steps, NANOSECONDS))
+
+    spans = [(span, _category(span, device)) for span in trace.spans]
+    others = [(span, category) for span, category in spans if category != "nccl"]
+    seconds: dict[Category, float] = defaultdict(float)
+    for category, share in _first_come(others):
+        seconds[category] += share
+    communication = [(span, category) for span, category in spans if category == "nccl"]
+    if communication:
+        seconds["nccl"] = _covered(spans) - _covered(others)
+    by_category = {category: per_step(total) for category, total in seconds.items()}
+    of_kernel: dict[tuple[str, Category], float] = defaultdict(float)
+    calls: dict[tuple[str, Category], int] = defaultdict(int)
+    for span, category in spans:
+        of_kernel[span.name, category] += span.duration_s
+        calls[span.name, category] += not span.continued
+    longest = sorted(of_kernel, key=lambda key: (-of_kernel[key], key))
+    return Profile(
+        device=device,
+        steps=steps,
+        busy_s=round(sum(by_category.values()), NANOSECONDS),
+        by_category=dict(sorted(by_category.items(), key=lambda item: -item[1])),
+        nccl_s=per_step(_covered(communication)),
+        kernels=tuple(
+            KernelTime(
+                name=key[0],
+                category=key[1],
+                seconds_per_step=per_step(of_kernel[key]),
+                calls_per_step=calls[key] / steps,
+            )
+            for rank, key in enumerate(longest)
+            if rank < LONGEST or key[1] in GEMMS
+        ),
+    )
+
+
+def _category(span: Span, device: Literal["cuda", "cpu"]) -> Category:
+    category = categorize(span.name, device)
+    return "optimizer" if span.in_optimizer and category != "nccl" else category
+
+
+def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Category, float]]:
+    """Yield each span's time that no earlier span has taken. spans: in order of start."""
+    taken = float("-inf")
+    for span, category in spans:
+        yield category, max(0.0, span.end_s - max(span.start_s, taken))
+        taken = max(taken, span.end_s)
+
+
+def _covered(spans: Iterable[tuple[Span, Category]]) -> float:
+    return sum(share for _, share in _first_come(spans))

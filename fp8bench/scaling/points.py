@@ -22,7 +22,6 @@ from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.registry import workloads
-from fp8bench.report.written import workers
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import unknown_name
 from fp8bench.schema.execution import Variant
@@ -34,6 +33,7 @@ from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import ratio
+from fp8bench.tables.written import workers
 
 Interval = tuple[float, float]
 BILLION = 1e9

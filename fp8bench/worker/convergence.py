@@ -19,10 +19,9 @@ time.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 from typing import Any, cast
 
@@ -38,9 +37,8 @@ from fp8bench.stats.length import PACE_STEPS, pace_s
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
 from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
-from fp8bench.worker.execution.build import Choice, ready_to_train, uncompiled
-from fp8bench.worker.execution.decide import Execution, decide
-from fp8bench.worker.execution.proof import Gate
+from fp8bench.worker.execution.build import ready_to_train, uncompiled
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
 from fp8bench.worker.main import gate_of, profile, proved, require_fp8_kernels
 from fp8bench.worker.parallel import agreement
@@ -51,7 +49,7 @@ from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.worker.timing import Training, compiled_to, train
 from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload
-from fp8bench.workloads.text import Text, byte_level, read
+from fp8bench.workloads.text import byte_level, read
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
@@ -72,23 +70,40 @@ def _stages(
     model: Workload = byte_level(make_workload(config), plan.sizes)
     # The gate takes the model's own random tokens: in a repetitive text, samples may not differ at all.
     proof, choice = proved(config, mode, model, rank, device, found, progress)
-    workload = OnText(model, _text(plan), config.world_size, config.seed)
+    text = read(plan.text_file)
+    if text.facts.sha256 != plan.text_sha256:
+        raise RunFailed(
+            f"{text.name} is not the text that this training began with", "Leave it as it is, and run again"
+        )
+    workload = OnText(model, text, config.world_size, config.seed)
 
     reset_peaks(device)
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, cast(Workload, workload), proof.model, choice) as (parts, batches):
-        rate = Rate(parts)
-        start = Snapshot.of(parts, HOST)
-        warm = _Warm(config, parts, choice, progress)
-        execution = warm.up(batches, gate_of(proof, lambda: make_mode(config)))
+        groups = parts.optimizer.param_groups
+        for group in groups:
+            # A captured step reads the rate each time, so on a GPU it is a tensor.
+            group["lr"] = torch.tensor(float(group["lr"]), device=device) if device.type == "cuda" else group["lr"]
+        # The start is needed once, and a GPU may have no room for it during training.
+        start = Snapshot.of(parts, torch.device("cpu"))
+        from_python = Training(PythonLaunch(parts), batches, device)
+        warmup = choice.warmup(config.warmup)
+        train(from_python, 1, clock_for(device), lambda _step: progress.step())
+        after_first_step = compilations()
+        train(from_python, warmup - 1, clock_for(device), lambda _step: progress.step())
+        gate = gate_of(proof, lambda: make_mode(config))
+        execution = decide(config, parts, choice, batches, gate, progress.stage)
+        as_executed = replace(from_python, launch=execution.launch)
+        paced = train(as_executed, PACE_STEPS, clock_for(device), lambda _step: progress.step())
         start.restore(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)
-        progress.announce(warm.steps + config.steps, warm.pace_s)
+        progress.announce(warmup + PACE_STEPS + config.steps, pace_s(paced.times.step_s))
         progress.stage("timing")
 
         def before(step: int) -> None:
-            rate.at(step, plan)
+            if step <= plan.rate_warmup:
+                set_rate(groups, rate_at(step, plan))
             progress.step()
 
         def validated() -> float:
@@ -101,7 +116,7 @@ def _stages(
         profiled = NOT_PROFILED
         if device.type == "cuda":
             profiled = profile(training, rank, config.mode_label, fmean(curve.step_s), aside)
-    compiled = compiled_to(choice.compile, warm.after_first_step, at_end)
+    compiled = compiled_to(choice.compile, after_first_step, at_end)
     found["evidence"] = with_execution(to_evidence(mode, proof, compiled, profiled), execution)
     with agreement():
         require_fp8_kernels(config.mode_label, found["evidence"])
@@ -109,71 +124,18 @@ def _stages(
     progress.stage("done")
 
 
-def _text(plan: TextPlan) -> Text:
-    """Return the plan's text. Raises RunFailed if it is not the text that the launcher saw."""
-    text = read(plan.text_file)
-    if text.facts.sha256 != plan.text_sha256:
-        raise RunFailed(
-            f"{text.name} is not the text that this training began with", "Leave it as it is, and run again"
-        )
-    return text
-
-
-class Rate:
-    """The optimizer's learning rate: on a GPU a tensor, which a captured step reads each time."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._groups = parts.optimizer.param_groups
-        if parts.device.type == "cuda":
-            for group in self._groups:
-                group["lr"] = torch.tensor(float(group["lr"]), device=parts.device)
-
-    def at(self, step: int, plan: TextPlan) -> None:
-        """Set the rate for step number `step` (from 0). There is only something to set while the rate rises."""
-        if step > plan.rate_warmup:
-            return
-        value = rate_at(step, plan)
-        for group in self._groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(value)
-            else:
-                group["lr"] = value
-
-
 def rate_at(step: int, plan: TextPlan) -> float:
-    """Return the rate of a step: it rises in equal steps, then stays constant."""
+    """Return the learning rate of step number `step` (from 0): it rises in equal steps, then stays constant."""
     return plan.learning_rate * min(1.0, (step + 1) / (plan.rate_warmup + 1))
 
 
-HOST = torch.device("cpu")
-"""Where the start is kept: it is needed once, and a GPU may have no room for it during training."""
-
-
-class _Warm:
-    """Steps that do not count. steps: how many have run. pace_s: of the last of them. after_first_step: what had been
-    compiled by then.
-    """
-
-    def __init__(self, config: RunConfig, parts: Parts, choice: Choice, progress: ProgressFile) -> None:
-        self._config, self._parts, self._choice, self._progress = config, parts, choice, progress
-        self.steps = 0
-        self.pace_s = 0.0
-        self.after_first_step = compilations()
-
-    def up(self, batches: Iterator[Batch], gate: Gate) -> Execution:
-        """Warm up, and decide how steps are executed."""
-        training = Training(PythonLaunch(self._parts), batches, self._parts.device)
-        self._train(training, 1)
-        self.after_first_step = compilations()
-        self._train(training, self._choice.warmup(self._config.warmup) - self.steps)
-        execution = decide(self._config, self._parts, self._choice, batches, gate, self._progress.stage)
-        self._train(replace(training, launch=execution.launch), PACE_STEPS)
-        return execution
-
-    def _train(self, training: Training, steps: int) -> None:
-        done = train(training, steps, clock_for(training.device), lambda _step: self._progress.step())
-        self.steps += steps
-        self.pace_s = pace_s(done.times.step_s)
+def set_rate(groups: Sequence[dict[str, Any]], value: float) -> None:
+    """Set the optimizer's learning rate, in place if it is a tensor."""
+    for group in groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
 
 
 def trained(
@@ -192,16 +154,15 @@ def trained(
     points = [Validation(step=0, loss=finite(validated()))]
     while len(times) < steps and all(map(math.isfinite, losses[-validate_every:])) and points[-1].loss is not None:
         first = len(times)
-        count = min(validate_every, steps - first)
-        done = train(training, count, clock_for(training.device), partial(_offset, before_step, first))
+
+        def before(step: int, first: int = first) -> None:
+            before_step(first + step)
+
+        done = train(training, min(validate_every, steps - first), clock_for(training.device), before)
         losses += of_ranks(done.losses, training.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())
         times += of_ranks(done.times.step_s, training.device, dist.ReduceOp.MAX)
         points.append(Validation(step=len(times), loss=finite(validated())))
     return Curve(train_loss=tuple(map(finite, losses)), step_s=tuple(times), validation=tuple(points))
-
-
-def _offset(before_step: Callable[[int], None], first: int, step: int) -> None:
-    before_step(first + step)
 
 
 def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: float = 1.0) -> list[float]:

@@ -83,7 +83,7 @@ def test_a_named_mode_that_cannot_run_is_exit_code_3(converge, ranks):
     }
     done = converge(*MODES, "--mode", "te-fp8")
     assert done.exit_code == 3
-    assert "unsupported [a]" in done.stdout
+    assert "[a] no such GPU" in done.stdout
 
 
 @pytest.mark.slow

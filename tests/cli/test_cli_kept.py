@@ -84,7 +84,7 @@ def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
     plots = ["--plot", tmp_path / "errors.png", "--history-plot", tmp_path / "jump.png"]
     done = invoked("numerics", "--record", path, "--results-dir", tmp_path, *plots)
     assert done.exit_code == 0
-    assert done.stdout.startswith("layer")
+    assert done.stdout.startswith("numerics, width 1280")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("errors.png", "jump.png"))
 
 

@@ -33,8 +33,8 @@ def test_a_table_on_stdout_and_a_record_in_the_results(numerics, tmp_path):
     # te-fp8:block was named, and cannot run here.
     assert done.exit_code == 3, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].split()[:3] == ["layer", "input", "mode"]
-    assert lines[2].split()[:4] == ["linear", "normal", "torchao-float8:rowwise", "3.7e-02"]
+    assert lines[0].startswith("numerics, width 32, 64 tokens, seed 3, on cpu")
+    assert ["normal", "torchao-float8:rowwise", "3.7e-02"] in [line.split()[:3] for line in lines]
     assert "unsupported [a]" in done.stdout
     assert "A jump: values 100 times as large" in done.stdout
     [record] = kept(tmp_path)

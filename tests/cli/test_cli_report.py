@@ -173,6 +173,6 @@ def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(fp8b
 
 
 def test_help_names_the_plots_that_there_are(fp8bench_in):
-    from fp8bench.kinds.run.page.plots import PLOTS
+    from fp8bench.kinds.run.plots import PLOTS
 
     assert f"--plot {'|'.join(PLOTS)}" in fp8bench_in("report", "--help").stdout

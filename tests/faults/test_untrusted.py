@@ -24,10 +24,10 @@ from fp8bench.launch.place import instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.profiling import trace
-from fp8bench.report import render
-from fp8bench.report.document import Column, CsvLines, Document, Heading, Note, Sentence, Table, Warned
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.yaml_text import parse_mapping, parse_yaml
+from fp8bench.tables import render
+from fp8bench.tables.document import Cells, CsvLines, Document, Heading, Note, Sentence, Table, Warned
 
 HOSTILE = (
     "=HYPERLINK(0)\x1b]0;title\x07\x1b[2J\r\n<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -133,9 +133,9 @@ def is_number(text: str) -> bool:
 
 
 def test_every_part_of_a_document_is_inert_in_every_format():
-    column = Column(HOSTILE, (HOSTILE,), "word", unit=HOSTILE, of=HOSTILE)
+    column = Cells(HOSTILE, (HOSTILE,), "word", unit=HOSTILE, of=HOSTILE)
     parts = (Heading(HOSTILE), Sentence(HOSTILE), Note(HOSTILE), Warned(HOSTILE))
-    tables = (Table((column,)), Table((column,), whole=True), Table((column,), tight=True))
+    tables = (Table((column,)), Table((column,), whole=True), Table((column,)))
     document = Document(((*parts, *tables),), data={"a": HOSTILE}, lines=CsvLines((HOSTILE,), ((HOSTILE,),)))
     for form in (*render.FORMATS, render.PIPE):
         text = render.render(document, form)

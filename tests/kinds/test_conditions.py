@@ -4,7 +4,7 @@ import pytest
 from builders import START, environment, machine_called, rounds
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.check.result import CheckOptions, check
+from fp8bench.kinds.run.check import Sides, check
 from fp8bench.kinds.run.compare import compare
 from fp8bench.launch.resume import find
 from fp8bench.machine.identity import Here
@@ -44,12 +44,8 @@ class TestOther:
         assert all(any(name in mark for mark in row.marks) for row in found.rows)
 
     def test_a_check_says_so(self, other):
-        done = check(
-            select(measured(minutes=10, session_id="tuesday", **other), every=False),
-            select(measured(), every=False),
-            CheckOptions(0.03),
-            "monday",
-        )
+        now = select(measured(minutes=10, session_id="tuesday", **other), every=False)
+        done = check(Sides(tuple(now), tuple(select(measured(), every=False)), "monday"), 0.03)
         (row,) = done.rows
         (name,) = other.get("variables", other)
         assert name in "; ".join((row.reason or "", *row.marks))
@@ -94,6 +90,6 @@ class TestAnotherCommit:
 
     def test_a_check_judges_and_says_so(self):
         now = select(measured(minutes=10, session_id="tuesday", git_commit=OTHER), every=False)
-        done = check(now, select(measured(git_commit=COMMIT), every=False), CheckOptions(0.03), "monday")
+        done = check(Sides(tuple(now), tuple(select(measured(git_commit=COMMIT), every=False)), "monday"), 0.03)
         assert done.exit_code == 0
         assert "fp8bench at commit 8b2e7f4a11, reference at 3f9a1c0d5e" in done.rows[0].marks

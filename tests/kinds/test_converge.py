@@ -11,10 +11,9 @@ from launch.expectation import Ahead
 from report.made_converge import BASELINE, Ranks
 
 from fp8bench.kinds.converge import KIND, measure, request
-from fp8bench.kinds.converge.measure import exit_code, in_turns, plan_of, run_config, train_all
+from fp8bench.kinds.converge.measure import exit_code, in_turns, run_config, train_all, work_of
 from fp8bench.kinds.converge.request import ConvergeRequest, prepare
 from fp8bench.launch.place import register
-from fp8bench.launch.processes.rank import Work
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import together
 from fp8bench.records import results
@@ -90,7 +89,7 @@ class TestPrepare:
         job = prepared().config
         assert job.config.text.name == "book.txt"
         assert os.path.dirname(text) not in job.config.model_dump_json()
-        assert plan_of(job).text_file == text
+        assert work_of(job).given["plan"]["text_file"] == text
 
     def test_a_text_that_is_read_again_and_again_is_warned_of(self, prepared):
         [warning] = prepared(steps="1000").warnings
@@ -209,8 +208,8 @@ class TestTraining:
         monkeypatch.setattr("fp8bench.launch.following.SpawnExecutor", Spawn)
         job = prepared(timeout_s="50")
         assert measure.measure(job, lambda _line: None).status == "ok"
-        plan = plan_of(job.config).model_dump(mode="json")
-        assert given == [(50.0, Work(target="fp8bench.worker.convergence:measure", given={"plan": plan}))]
+        assert given == [(50.0, work_of(job.config))]
+        assert given[0][1].target == "fp8bench.worker.convergence:measure"
 
     def test_processes_of_the_next_training_are_expected_before_every_one_but_the_last(self, prepared):
         ranks = Ranks({(MODES[1], 0): BROKEN})

@@ -24,42 +24,32 @@ def curve(*losses, step_s=0.5, every=2, train=None):
 
 
 class TestEstimate:
-    def test_of_three_seeds_it_is_students(self):
-        # s = 1, so 4.303 / sqrt(3) to either side.
-        found = gaps.estimate([1.0, 2.0, 3.0])
-
-        assert (found.value, found.seeds) == (2.0, 3)
-        assert (found.low, found.high) == (pytest.approx(2 - 2.484, abs=1e-3), pytest.approx(2 + 2.484, abs=1e-3))
-        assert found.verdict == "inconclusive"
-
-    def test_one_seed_has_no_interval_and_no_verdict(self):
-        found = gaps.estimate([5.0])
-        assert (found.value, found.low, found.high, found.verdict) == (5.0, None, None, "inconclusive")
-
-    def test_no_seed_is_nothing(self):
-        assert gaps.estimate([]) is None
-
     @pytest.mark.parametrize(
-        ("values", "verdict"),
-        [([0.1, 0.11, 0.12], "costs"), ([-0.1, -0.11, -0.12], "gains"), ([0.0, 0.0], "inconclusive")],
+        ("values", "expected"),
+        [
+            # s = 1, so 4.303 / sqrt(3) to either side.
+            ([1.0, 2.0, 3.0], (2.0, 2 - 2.484, 2 + 2.484, 3, "inconclusive")),
+            ([5.0], (5.0, None, None, 1, "inconclusive")),
+            ([0.1, 0.11, 0.12], (0.11, 0.085, 0.135, 3, "costs")),
+            ([-0.1, -0.11, -0.12], (-0.11, -0.135, -0.085, 3, "gains")),
+            ([0.0, 0.0], (0.0, 0.0, 0.0, 2, "inconclusive")),
+            # What the seed does to both of a pair cancels, however large.
+            ([3.1 - 3.0, 5.1 - 5.0, 9.1 - 9.0], (0.1, 0.1, 0.1, 3, "costs")),
+        ],
     )
-    def test_the_whole_interval_has_to_lie_on_one_side(self, values, verdict):
-        assert gaps.estimate(values).verdict == verdict
-
-    def test_a_pair_that_differs_by_its_seed_alone_has_no_spread(self):
-        """What the seed does to both cancels, however large."""
-        ours, reference = [3.1, 5.1, 9.1], [3.0, 5.0, 9.0]
-        found = gaps.estimate(a - b for a, b in zip(ours, reference, strict=True))
-        assert found.low == pytest.approx(0.1, abs=1e-6)
-        assert found.verdict == "costs"
+    def test_is_students_over_the_seeds_and_the_whole_interval_has_to_lie_on_one_side(self, values, expected):
+        found = gaps.estimate(values)
+        ends = [None if end is None else pytest.approx(end, abs=1e-3) for end in expected[:3]]
+        assert [found.value, found.low, found.high, found.seeds, found.verdict] == [*ends, *expected[3:]]
 
     def test_ratios_are_put_together_by_their_logarithms(self):
-        found = gaps.estimate_of_ratios([0.5, 2.0])
+        found = gaps.estimate([0.5, 2.0], ratios=True)
         assert found.value == pytest.approx(0)
         assert (1 + found.low) * (1 + found.high) == pytest.approx(1)
 
-    def test_of_no_ratio_there_is_nothing(self):
-        assert gaps.estimate_of_ratios([]) is None
+    def test_of_no_seed_there_is_nothing(self):
+        assert gaps.estimate([]) is None
+        assert gaps.estimate([], ratios=True) is None
 
 
 @pytest.mark.thorough
@@ -113,21 +103,18 @@ def test_how_often_a_spread_is_a_tenth_of_what_it_should_be_is_as_documented():
     assert chi2.cdf(4 * 0.01, 4) == pytest.approx(1 / 5000, rel=0.02)
 
 
-class TestDivergence:
-    def test_a_loss_that_fell_is_none(self):
-        assert gaps.divergence(curve(5.0, 6.0, 4.0)) is None
-
-    def test_the_step_whose_loss_was_not_finite_is_named(self):
-        found = gaps.divergence(curve(5.0, 4.0, None, train=(3.0, 3.0, None, None)))
-        assert (found.step, found.why) == (3, "not finite")
-
-    def test_a_validation_alone_may_be_it(self):
-        found = gaps.divergence(curve(5.0, 4.0, None))
-        assert (found.step, found.why) == (4, "not finite")
-
-    def test_a_loss_above_the_start_is_divergence_too(self):
-        found = gaps.divergence(curve(5.0, 4.0, 5.01))
-        assert (found.step, found.why) == (4, "above the start")
+@pytest.mark.parametrize(
+    ("losses", "train", "expected"),
+    [
+        ((5.0, 6.0, 4.0), None, None),
+        ((5.0, 4.0, None), (3.0, 3.0, None, None), (3, "not finite")),
+        ((5.0, 4.0, None), None, (4, "not finite")),
+        ((5.0, 4.0, 5.01), None, (4, "above the start")),
+    ],
+)
+def test_a_loss_that_is_not_finite_or_above_the_start_is_divergence(losses, train, expected):
+    found = gaps.divergence(curve(*losses, train=train), 7)
+    assert (found and (found.seed, found.step, found.why)) == (expected and (7, *expected))
 
 
 class TestCurves:

@@ -17,8 +17,8 @@ from fp8bench.records import results
 from fp8bench.records.layout import texts_of
 from fp8bench.records.named import find_kept
 from fp8bench.records.select import Filter
-from fp8bench.report.render import FORMATS
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.render import FORMATS
 
 ENTRIES = {entry.name: entry for entry in registry.KINDS}
 OF_ONE_RECORD = [name for name, entry in ENTRIES.items() if isinstance(registry.load(entry), OneRecord)]

@@ -7,7 +7,6 @@ import pytest
 
 from fp8bench.kinds.numerics import measure as measuring
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, exit_code, measure, prepare
-from fp8bench.launch.place import register
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results
@@ -123,38 +122,22 @@ class TestRecord:
         assert "needs an NVIDIA GPU" in found.reason
         assert found.remedy
 
-    def test_the_stages_are_told(self, tmp_path):
-        told = []
-        words = {"layers": ("linear",), "inputs": ("normal", "outlier"), "width": "32"}
-        measure(prepared(tmp_path, "baseline-fp32", **words), told.append)
-        assert told == ["linear, normal input", "linear, outlier input", "a jump under delayed scaling"]
-
-    def test_settling_makes_the_folder(self, tmp_path):
-        register(prepared(tmp_path / "results"), None, NOW.date(), lambda _line: None)
-        assert (tmp_path / "results").is_dir()
-
     @pytest.mark.parametrize(
-        ("statuses", "code"),
+        ("statuses", "code", "named"),
         [
-            (("ok", "ok"), 0),
-            (("ok", "unsupported"), 0),
-            (("unsupported", "unsupported"), 3),
-            (("ok", "invalid", "unsupported"), 4),
-            (("ok", "failed", "invalid"), 5),
-            (("failed",), 5),
+            (("ok", "ok"), 0, 0),
+            (("ok", "unsupported"), 0, 3),
+            (("unsupported", "unsupported"), 3, 3),
+            (("ok", "invalid", "unsupported"), 4, 4),
+            (("ok", "failed", "invalid"), 5, 5),
+            (("failed",), 5, 5),
         ],
     )
-    def test_the_exit_code_is_the_worst_rows(self, record, statuses, code):
+    def test_the_exit_code_is_the_worst_rows_and_a_mode_that_was_named_counts(self, record, statuses, code, named):
         status = "ok" if "ok" in statuses else statuses[0]
-        changed = {"rows": tuple(map(error, statuses)), "status": status}
-        assert exit_code(record.model_copy(update=changed), NumericsRequest()) == code
-
-    @pytest.mark.parametrize(
-        ("statuses", "code"), [(("ok", "ok"), 0), (("ok", "unsupported"), 3), (("ok", "invalid", "unsupported"), 4)]
-    )
-    def test_a_mode_that_was_named_counts_beside_others(self, record, statuses, code):
-        changed = {"rows": tuple(map(error, statuses)), "status": "ok"}
-        assert exit_code(record.model_copy(update=changed), NumericsRequest(modes=("te-fp8",))) == code
+        found = record.model_copy(update={"rows": tuple(map(error, statuses)), "status": status})
+        assert exit_code(found, NumericsRequest()) == code
+        assert exit_code(found, NumericsRequest(modes=("te-fp8",))) == named
 
     def test_a_status_that_its_rows_belie_is_refused(self, record):
         whole = {**record.model_dump(), "rows": [error("unsupported").model_dump()]}

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fp8bench.kinds.run.sweep import answer
-from fp8bench.kinds.run.sweep_result import SweepResult, SweepRow
+from fp8bench.kinds.run.sweep import SweepResult, SweepRow, answer
 
 
 def row(
@@ -39,7 +38,7 @@ def said(winner: SweepRow, runner_up: SweepRow | None, *others: SweepRow, told_a
         modes_not_tried=(),
         not_tried=(),
     )
-    return answer(found)
+    return list(answer(found))
 
 
 FP8 = row("te-fp8:delayed", 272, 690.0, rounds=2, place=1)

@@ -2,7 +2,7 @@
 
 from builders import config
 
-from fp8bench.kinds.run.sweep_result import command_line
+from fp8bench.kinds.run.sweep import command_line
 
 LLM = {"workload": "llm-1b", "batch_size": 8, "warmup": 11, "steps": 100, "min_time_s": 10.0, "cuda_graphs": "auto"}
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from modes import te_stand_in
 
-from fp8bench.numerics.scaling import E4M3, E5M2, scaled_cast
+from fp8bench.numerics.definitions import E4M3, E5M2
+from fp8bench.numerics.scaling import scaled_cast
 
 LAYERS = []
 """Every layer that ever ran, as Transformer Engine's global buffers have them."""
@@ -30,9 +31,9 @@ class State:
         self.scale = torch.ones(quantizers)
         self.amax_history = torch.zeros(length, quantizers)
 
-    def cast(self, values, place, grid):
+    def cast(self, values, place, to):
         self.amax_history[0, place] = values.abs().amax()
-        return scaled_cast(values, self.scale[place], grid).values
+        return scaled_cast(values, self.scale[place], to).values
 
     def update(self, algo, largest):
         amax = self.amax_history.amax(0) if algo == "max" else self.amax_history[0].clone()

@@ -1,246 +1,302 @@
 """Layers through modes on a CPU: what fp8 adds, what it does not, and what a mode that fails leaves behind."""
 
+import math
+
 import pytest
 import torch
 from numerics import te_delayed_stand_in
 
-from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.transformer_engine import DELAYED_SETTLE_PASSES, TEBF16, TEFP8
-from fp8bench.numerics import examination as module
-from fp8bench.numerics.examination import device_for, errors, examine, open_mode
-from fp8bench.numerics.layers import convert, heads, is_exact, plain_layer, shapes, weights
-from fp8bench.schema.errors import ModeUnavailable, RunFailed
+from fp8bench.numerics import examination, memory
+from fp8bench.numerics.examination import (
+    device_for,
+    errors,
+    examine,
+    make_case,
+    make_mode,
+    refusal_of,
+    run_mode,
+    shares,
+)
+from fp8bench.numerics.memory import layers_bytes
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
-
-pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 FP8 = ("torchao-float8:tensorwise", "torchao-float8:rowwise")
-MODES = ("baseline-fp32", "baseline-bf16", *FP8, "torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
+RAN = ("baseline-fp32", "baseline-bf16", *FP8)
+MODES = (*RAN, "torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
 SMALL = {"device": "cpu", "layers": ("linear",), "inputs": ("normal",), "width": 32, "tokens": 32, "seed": 0}
+EXACT_INPUTS = [name for name in INPUTS if name.endswith("exact")]
 
 
 def config(*modes, **changes):
     return NumericsConfig(modes=modes, **{**SMALL, **changes})
 
 
+def silent(_stage):
+    pass
+
+
+class TestErrors:
+    """On numbers that can be reckoned by hand."""
+
+    def test_by_hand(self):
+        found = errors(torch.tensor([3.0, 4.0, 1.0]), torch.tensor([3.0, 4.0, 0.0], dtype=torch.float64))
+        assert found["relative_error"] == pytest.approx(0.2)
+        assert found["sqnr_db"] == pytest.approx(20 * math.log10(5))
+        assert found["cosine"] == pytest.approx(25 / (5 * math.sqrt(26)))
+        assert found["max_abs_error"] == 1
+
+    def test_no_error_has_no_decibels_and_the_cosine_is_blind_to_size(self):
+        values = torch.randn(8, 4)
+        same, twice = errors(values, values.double()), errors(values * 2, values.double())
+        assert (same["relative_error"], same["sqnr_db"], same["max_abs_error"]) == (0, None, 0)
+        assert same["cosine"] == pytest.approx(1)
+        assert (twice["cosine"], twice["relative_error"]) == (pytest.approx(1), pytest.approx(1))
+
+    def test_rounding_is_judged_by_the_values_and_not_by_the_dtype_that_holds_them(self):
+        exact = torch.randn(10_000, dtype=torch.float64)
+        for found in (exact.bfloat16(), exact.bfloat16().float()):
+            result = errors(found, exact)
+            assert result["held_in"] == "bfloat16"
+            assert result["rounding_error"] == result["relative_error"]
+            assert 1.4e-3 < result["rounding_error"] < 2e-3
+        assert errors(exact.float(), exact)["held_in"] == "float32"
+
+    @pytest.mark.parametrize(
+        ("found", "reference"), [([math.nan, 1.0], [1, 1]), ([math.inf, 1.0], [1, 1]), ([0, 0], [0, 0]), ([1], [0])]
+    )
+    def test_what_is_not_finite_is_none(self, found, reference):
+        found, reference = torch.tensor(found, dtype=torch.float32), torch.tensor(reference, dtype=torch.float64)
+        assert errors(found, reference)["relative_error"] is None
+
+
 @pytest.fixture(scope="module")
 def rows():
     whole = NumericsConfig(device="cpu", modes=MODES, layers=LAYERS, inputs=INPUTS, width=64, tokens=64, seed=0)
-    return examine(whole, lambda _stage: None).rows
+    return examine(whole, silent).rows
 
 
 @pytest.fixture(scope="module")
 def found(rows):
-    return {(row.mode, row.layer, row.input, row.tensor): row for row in rows}
+    return {(row.mode, row.layer, row.input, row.tensor): row for row in rows if row.status == "ok"}
 
 
+@pytest.mark.slow
 class TestOnACPU:
-    def test_every_mode_that_runs_has_a_row_for_each_layer_input_and_tensor(self, found):
-        for mode in ("baseline-fp32", "baseline-bf16", *FP8):
-            for layer in LAYERS:
-                for name in INPUTS:
-                    for tensor in TENSORS:
-                        exists = (mode, layer, name, tensor) in found
-                        assert exists == (layer == "linear" or not is_exact(name))
+    def test_every_mode_that_runs_has_a_row_for_each_layer_input_and_tensor_in_order(self, rows, found):
+        expected = [
+            (mode, layer, name, tensor)
+            for mode in RAN
+            for layer in LAYERS
+            for name in INPUTS
+            for tensor in TENSORS
+            if layer == "linear" or name not in EXACT_INPUTS
+        ]
+        assert set(found) == set(expected)
+        ran = [(LAYERS.index(row.layer), MODES.index(row.mode)) for row in rows if row.layer]
+        assert ran == sorted(ran)
 
     def test_a_mode_that_does_not_run_has_one_row_that_says_why(self, rows):
         refused = {row.mode: row for row in rows if row.status != "ok"}
-        assert set(refused) == {"torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed"}
+        assert set(refused) == set(MODES) - set(RAN)
         for row in refused.values():
-            assert row.status == "unsupported"
+            assert (row.status, row.layer, row.relative_error) == ("unsupported", None, None)
             assert row.reason
             assert row.remedy
-            assert (row.layer, row.relative_error) == (None, None)
 
+    @pytest.mark.parametrize("layer", LAYERS)
     @pytest.mark.parametrize("tensor", TENSORS)
-    def test_float32_is_nearer_than_bfloat16_and_bfloat16_than_fp8(self, found, tensor):
-        for layer in LAYERS:
-            error = {
-                mode: found[mode, layer, "normal", tensor].relative_error
-                for mode in ("baseline-fp32", "baseline-bf16", *FP8)
-            }
-            assert error["baseline-fp32"] < 1e-6
-            assert 1e-3 < error["baseline-bf16"] < 1e-2
-            assert all(1e-2 < error[mode] < 0.15 for mode in FP8)
+    def test_float32_is_nearer_than_bfloat16_and_bfloat16_than_fp8(self, found, layer, tensor):
+        error = {mode: found[mode, layer, "normal", tensor].relative_error for mode in RAN}
+        assert error["baseline-fp32"] < 1e-6
+        assert 1e-3 < error["baseline-bf16"] < 1e-2
+        assert all(1e-2 < error[mode] < 0.15 for mode in FP8)
 
-    def test_e4m3_costs_what_its_three_bits_of_mantissa_must(self, found):
-        assert found["torchao-float8:tensorwise", "linear", "normal", "output"].relative_error == pytest.approx(
-            0.037, rel=0.1
+    def test_e4m3_costs_what_its_three_bits_of_mantissa_must_and_rowwise_keeps_it_for_gradients(self, found):
+        whole, row = (
+            {tensor: found[mode, "linear", "normal", tensor].relative_error for tensor in TENSORS} for mode in FP8
         )
-        gradient = found["torchao-float8:tensorwise", "linear", "normal", "input_gradient"].relative_error
-        assert gradient == pytest.approx((0.053**2 + 0.026**2) ** 0.5, rel=0.1)
-
-    def test_rowwise_keeps_e4m3_for_gradients_and_is_nearer(self, found):
-        for tensor in ("input_gradient", "weight_gradient"):
-            row, whole = (found[mode, "linear", "normal", tensor] for mode in reversed(FP8))
-            assert row.relative_error < 0.75 * whole.relative_error
+        assert whole["output"] == pytest.approx(0.037, rel=0.1)
+        assert whole["input_gradient"] == pytest.approx((0.053**2 + 0.026**2) ** 0.5, rel=0.1)
+        assert all(row[tensor] < 0.75 * whole[tensor] for tensor in TENSORS[1:])
 
     @pytest.mark.parametrize("mode", FP8)
-    @pytest.mark.parametrize("name", [name for name in INPUTS if is_exact(name)])
+    @pytest.mark.parametrize("name", EXACT_INPUTS)
     def test_exact_operands_leave_only_the_error_of_the_sums(self, found, mode, name):
         for tensor in TENSORS:
             row = found[mode, "linear", name, tensor]
             assert row.relative_error < 1e-6
-            assert (row.saturated, row.flushed) == (0, 0)
-            assert row.cosine == pytest.approx(1)
+            assert (row.saturated, row.flushed, row.cosine) == (0, 0, pytest.approx(1))
 
     def test_exact_operands_are_bfloat16s_too_and_only_its_output_is_rounded(self, found):
         for tensor in TENSORS:
             row = found["baseline-bf16", "linear", "normal-exact", tensor]
-            assert row.held_in == "bfloat16"
-            assert row.relative_error == pytest.approx(row.rounding_error, rel=1e-3)
+            assert (row.held_in, row.relative_error) == ("bfloat16", pytest.approx(row.rounding_error, rel=1e-3))
 
     def test_shares_are_of_the_casts_of_the_linear_layer(self, found):
-        outlier = found["torchao-float8:tensorwise", "linear", "outlier", "output"]
+        outlier = found[FP8[0], "linear", "outlier", "output"]
         assert outlier.saturated == 0
         assert 0 < outlier.flushed < 0.01
-        assert found["torchao-float8:tensorwise", "block", "outlier", "output"].flushed is None
+        assert found[FP8[0], "block", "outlier", "output"].flushed is None
         assert found["baseline-bf16", "linear", "outlier", "output"].flushed is None
 
-    def test_decibels_go_with_the_error(self, rows):
-        for row in rows:
-            if row.status == "ok":
-                assert row.sqnr_db == pytest.approx(
-                    -20 * torch.log10(torch.tensor(row.relative_error)).item(), abs=1e-3
-                )
-
-    def test_rows_come_in_the_order_of_layers_and_modes(self, rows):
-        ran = [(LAYERS.index(row.layer), MODES.index(row.mode)) for row in rows if row.layer]
-        assert ran == sorted(ran)
-
     def test_a_seed_says_it_all(self):
-        def errors_of(seed):
-            return examine(config("torchao-float8:rowwise", seed=seed), lambda _stage: None)
-
-        assert errors_of(5) == errors_of(5)
-        assert errors_of(5).rows != errors_of(6).rows
+        five, again, six = (examine(config(FP8[1], seed=seed), silent) for seed in (5, 5, 6))
+        assert five == again
+        assert five.rows != six.rows
 
     def test_it_leaves_torchs_matrix_precision_as_it_was(self):
         torch.set_float32_matmul_precision("medium")
         try:
-            examine(config("baseline-fp32"), lambda _stage: None)
+            examine(config("baseline-fp32"), silent)
             assert torch.get_float32_matmul_precision() == "medium"
         finally:
             torch.set_float32_matmul_precision("highest")
+
+    def test_the_reference_of_a_linear_layer_is_three_products_in_float64(self):
+        case = make_case(config("baseline-fp32"), "linear", "normal", 0, CPU)
+        x, gradient = (values.double() for values in case.draws[0])
+        weight = case.plain.linear.weight.double()
+        assert torch.allclose(case.reference["output"], x @ weight.t())
+        assert torch.allclose(case.reference["input_gradient"], gradient @ weight)
+        assert torch.allclose(case.reference["weight_gradient"], (gradient.t() @ x).flatten())
+        assert {tensor.dtype for tensor in case.reference.values()} == {torch.float64}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("label", "words"),
+        [
+            ("te-fp8:delayed", "needs an NVIDIA GPU"),
+            ("te-fp8:mxfp8", "needs an NVIDIA GPU"),
+            ("torchao-float8:rowwise_with_gw_hp", "cannot emulate"),
+        ],
+    )
+    def test_what_does_not_run_here_says_why_in_the_modes_own_words(self, label, words):
+        refusal = refusal_of(label, CPU, 64)
+        assert words in refusal.what
+        assert refusal.remedy
+
+    def test_an_unknown_recipe_is_wrong_usage(self):
+        with pytest.raises(UsageError, match="Did you mean 'rowwise'"):
+            refusal_of("torchao-float8:rowise", CPU, 64)
+
+    def test_blocks_of_32_need_a_width_of_as_many(self, monkeypatch):
+        monkeypatch.setattr(examination, "ALIGNMENTS", {"baseline-bf16": 32})
+        assert refusal_of("baseline-bf16", CPU, 64) is None
+        assert refusal_of("baseline-bf16", CPU, 80).remedy == "Use 96"
 
     def test_a_gpu_that_torch_cannot_use_is_unavailable(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ModeUnavailable, match="torch cannot use it"):
             device_for(config("baseline-bf16", device="cuda"))
 
+    @pytest.mark.parametrize(
+        ("layers", "width", "read"),
+        [
+            (("linear",), 2048, 747 * 2**20),
+            (("linear",), 4096, 3025 * 2**20),
+            (("block",), 2048, 2322 * 2**20),
+            (("linear", "block"), 2048, 2322 * 2**20),
+        ],
+    )
+    def test_the_memory_needed_is_what_was_read_and_little_more(self, layers, width, read):
+        assert read < layers_bytes(layers, width, tokens=64) < 1.25 * read
 
-class TestTheReference:
-    @pytest.mark.parametrize("layer", LAYERS)
-    def test_is_the_plain_layers_own_in_float64(self, layer):
-        case = module._case(config("baseline-fp32"), layer, "normal", 0, CPU)
-        for tensor, values in module.run_mode(open_mode("baseline-fp32", CPU, 32).make(), case, CPU).items():
-            assert case.reference[tensor].dtype == torch.float64
-            assert errors(values, case.reference[tensor]).relative_error < 1e-6
+    def test_a_width_beyond_memory_is_refused_before_anything_is_drawn(self, monkeypatch):
+        monkeypatch.setattr(memory, "free_host_bytes", lambda: 100 * 2**30)
+        with pytest.raises(
+            UsageError, match=r"a width of 65536 needs .* GiB, and 100\.0 GiB are free on this h.*--width"
+        ):
+            examine(config("baseline-bf16", width=2**16), lambda _stage: pytest.fail("began"))
 
-    def test_a_linear_layers_is_three_products(self):
-        case = module._case(config("baseline-fp32"), "linear", "normal", 0, CPU)
-        x, gradient = case.draws[0].input.double(), case.draws[0].output_gradient.double()
-        weight = case.plain.linear.weight.double()
-        assert torch.allclose(case.reference["output"], x @ weight.t())
-        assert torch.allclose(case.reference["input_gradient"], gradient @ weight)
-        assert torch.allclose(case.reference["weight_gradient"], (gradient.t() @ x).flatten())
-
-
-class TestLayers:
-    def test_shapes(self):
-        assert shapes("linear", 64, 48).output == (48, 256)
-        assert shapes("block", 64, 48).input == (8, 6, 64)
-        assert shapes("block", 64, 7).input == (1, 7, 64)
-
-    @pytest.mark.parametrize(("width", "count"), [(1280, 16), (64, 4), (16, 1), (48, 1), (1024, 16), (96, 2)])
-    def test_heads_are_multiples_of_16_wide(self, width, count):
-        assert heads(width) == count
-
-    def test_a_blocks_weights_are_those_of_its_four_linear_layers(self):
-        found = weights(plain_layer("block", 32, 0, exact=False))
-        assert [tuple(weight.shape) for weight in found] == [(96, 32), (32, 32), (128, 32), (32, 128)]
+    @pytest.mark.slow
+    def test_memory_that_is_not_known_refuses_nothing(self, monkeypatch):
+        monkeypatch.setattr(memory, "free_host_bytes", lambda: None)
+        assert {row.status for row in examine(config("baseline-bf16"), silent).rows} == {"ok"}
 
 
-@pytest.fixture
-def stand_in(monkeypatch):
-    te_delayed_stand_in.install(monkeypatch)
-
-
-@pytest.mark.usefixtures("stand_in")
+@pytest.mark.slow
 class TestTransformerEnginesPath:
     """On a stand-in: what is converted, copied, settled and read. tests/gpu has the real one."""
 
+    @pytest.fixture(autouse=True)
+    def stand_in(self, monkeypatch):
+        te_delayed_stand_in.install(monkeypatch)
+
+    @pytest.fixture
+    def settled(self):
+        """A case of delayed scaling, and its errors by tensor."""
+
+        def made(name):
+            case = make_case(config("te-fp8:delayed"), "linear", name, DELAYED_SETTLE_PASSES, CPU)
+            found = run_mode(TEFP8("delayed"), case, CPU)
+            return case, {tensor: errors(found[tensor], case.reference[tensor]) for tensor in TENSORS}
+
+        return made
+
     @pytest.mark.parametrize("layer", LAYERS)
     def test_layers_are_converted_with_their_weights(self, layer):
-        case = module._case(config("te-bf16"), layer, "normal", 0, CPU)
-        for tensor, values in module.run_mode(TEBF16(), case, CPU).items():
-            assert 1e-4 < errors(values, case.reference[tensor]).relative_error < 2e-2
+        case = make_case(config("te-bf16"), layer, "normal", 0, CPU)
+        for tensor, values in run_mode(TEBF16(), case, CPU).items():
+            assert 1e-4 < errors(values, case.reference[tensor])["relative_error"] < 2e-2
 
-    def test_delayed_scaling_settles_on_other_draws_first(self):
-        case = module._case(config("te-fp8:delayed"), "linear", "normal", DELAYED_SETTLE_PASSES, CPU)
-        found = module.run_mode(TEFP8("delayed"), case, CPU)
-        for tensor in TENSORS:
-            assert 1e-2 < errors(found[tensor], case.reference[tensor]).relative_error < 0.1
+    def test_delayed_scaling_settles_on_other_draws_first(self, settled):
+        case, found = settled("normal")
+        assert all(1e-2 < one["relative_error"] < 0.1 for one in found.values())
         [layer] = te_delayed_stand_in.LAYERS
         amaxes = [float(draw.input.bfloat16().abs().amax()) for draw in case.draws]
         assert layer.fp8_meta["scaling_fwd"].amax_history[-4:, 0].tolist() == amaxes[1:] + amaxes[:1]
 
-    @pytest.mark.parametrize("name", [name for name in INPUTS if is_exact(name)])
-    def test_settled_on_exact_operands_only_bfloat16s_rounding_is_left(self, name):
-        case = module._case(config("te-fp8:delayed"), "linear", name, DELAYED_SETTLE_PASSES, CPU)
-        found = module.run_mode(TEFP8("delayed"), case, CPU)
-        for tensor in TENSORS:
-            result = errors(found[tensor], case.reference[tensor])
-            assert result.relative_error == pytest.approx(result.rounding_error, rel=1e-3)
+    @pytest.mark.parametrize("name", EXACT_INPUTS)
+    def test_settled_on_exact_operands_only_bfloat16s_rounding_is_left(self, settled, name):
+        for one in settled(name)[1].values():
+            assert one["relative_error"] == pytest.approx(one["rounding_error"], rel=1e-3)
 
-    def test_shares_of_delayed_scaling_are_under_the_scale_of_the_draws_before(self):
-        case = module._case(config("te-fp8:delayed"), "linear", "heavy-tailed", DELAYED_SETTLE_PASSES, CPU)
+    def test_shares_of_delayed_scaling_are_under_the_scale_of_the_draws_before(self, settled):
+        case, _ = settled("heavy-tailed")
         amax = [float(draw.input.abs().amax()) for draw in case.draws]
-        saturated, _ = module._shares("te-fp8:delayed", case, "output")
         beyond = (case.draws[0].input.abs() > max(amax[1:]) * 464 / 448).double().mean()
-        assert saturated == pytest.approx(float(beyond))
-
-    def test_a_block_of_an_unknown_kind_is_refused(self):
-        plain = plain_layer("block", 32, 0, exact=False)
-        with pytest.raises(ModeUnavailable, match="ArticleBlock"):
-            weights(convert(TEBF16Article(), plain))
+        assert shares("te-fp8:delayed", case, "output")[0] == pytest.approx(float(beyond))
 
 
+@pytest.mark.slow
 class TestModesThatFail:
     @pytest.fixture
-    def opened(self):
-        return open_mode("baseline-bf16", CPU, 32)
+    def rows(self, monkeypatch):
+        """The rows of a mode that runs so."""
 
-    def _rows(self, opened, monkeypatch, error):
+        def made(run):
+            monkeypatch.setattr(examination, "run_mode", run)
+            return examine(config("baseline-bf16"), silent).rows
+
+        return made
+
+    @pytest.mark.parametrize(
+        ("error", "status", "reason"),
+        [
+            (RuntimeError("needs 128 columns.\nmore"), "failed", "needs 128 columns"),
+            (ModeUnavailable("no such layer", "Use another"), "unsupported", "no such layer"),
+        ],
+    )
+    def test_a_complaint_is_a_row(self, rows, error, status, reason):
         def fails(*_):
             raise error
 
-        monkeypatch.setattr(module, "run_mode", fails)
-        return module.layer_errors(config("baseline-bf16"), [opened], CPU, lambda _stage: None)
+        [row] = rows(fails)
+        assert (row.status, row.reason, row.layer, row.input) == (status, reason, "linear", "normal")
 
-    def test_a_librarys_complaint_is_a_row(self, opened, monkeypatch):
-        [row] = self._rows(opened, monkeypatch, RuntimeError("needs 128 columns.\nmore"))
-        assert (row.status, row.reason, row.layer, row.input) == ("failed", "needs 128 columns", "linear", "normal")
+    def test_running_out_of_memory_ends_it(self, rows):
+        def fails(*_):
+            raise torch.OutOfMemoryError("CUDA out of memory")
 
-    def test_a_refusal_is_a_row(self, opened, monkeypatch):
-        [row] = self._rows(opened, monkeypatch, ModeUnavailable("no such layer", "Use another"))
-        assert (row.status, row.reason) == ("unsupported", "no such layer")
-
-    def test_running_out_of_memory_ends_it(self, opened, monkeypatch):
         with pytest.raises(RunFailed, match="ran out of memory on linear"):
-            self._rows(opened, monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+            rows(fails)
 
-    def test_what_is_not_finite_is_invalid(self, opened, monkeypatch):
-        whole = module.run_mode
-
-        def lost(mode, case, device):
-            return {**whole(mode, case, device), "output": torch.full((32, 128), torch.nan)}
-
-        monkeypatch.setattr(module, "run_mode", lost)
-        rows = module.layer_errors(config("baseline-bf16"), [opened], CPU, lambda _stage: None)
-        assert [(row.tensor, row.status) for row in rows] == [
-            ("output", "invalid"),
-            ("input_gradient", "ok"),
-            ("weight_gradient", "ok"),
-        ]
+    def test_what_is_not_finite_is_invalid(self, rows):
+        whole = run_mode
+        found = rows(lambda *given: {**whole(*given), "output": torch.full((32, 128), torch.nan)})
+        assert [row.status for row in found] == ["invalid", "ok", "ok"]
+        assert make_mode("baseline-bf16") is not make_mode("baseline-bf16")

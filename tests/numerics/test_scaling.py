@@ -1,53 +1,155 @@
-"""The reference quantiser against torch's own casts, and its shares."""
+"""The reference casts against torch's own, delayed scaling's rule and jump, and what is read off a te.Linear."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from numerics import te_delayed_stand_in
 
-from fp8bench.numerics.scaling import BOTH, E4M3, E5M2, representable, round_to, scale_for, scaled_cast
+from fp8bench.numerics.definitions import E4M3, E5M2
+from fp8bench.numerics.scaling import (
+    BOTH,
+    DOWN_AT,
+    FACTOR,
+    SCHEMES,
+    STEPS,
+    UP_AT,
+    Delayed,
+    examine_jump,
+    jump,
+    next_scale,
+    read_transformer_engine,
+    representable,
+    round_to,
+    scale_for,
+    scaled_cast,
+    simulate,
+)
 
+CPU = torch.device("cpu")
 FORMATS = [(E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)]
+LAST_FOUR = Delayed(4, "max")
 
 
-@pytest.mark.parametrize(("grid", "dtype"), FORMATS)
-def test_it_rounds_as_torch_does_over_the_whole_range(grid, dtype):
-    spread = torch.randn(200_000) * torch.exp2(torch.randint(-30, 20, (200_000,)))
-    values = spread.clamp(-grid.largest, grid.largest)
-    assert torch.equal(round_to(values, grid), values.to(dtype).float())
+class TestCasts:
+    @pytest.mark.parametrize(("to", "dtype"), FORMATS)
+    def test_round_as_torch_does_over_the_whole_range_and_at_ties(self, to, dtype):
+        spread = torch.randn(200_000) * torch.exp2(torch.randint(-30, 20, (200_000,)))
+        every = torch.arange(256, dtype=torch.uint8).view(dtype).float()
+        every = every[every.isfinite()].unique()
+        ties = (every[:-1] + every[1:]) / 2
+        for values in (spread.clamp(-to.max, to.max), every, ties):
+            assert torch.equal(round_to(values, to), values.to(dtype).float())
+
+    def test_values_of_both_formats_are_of_both(self):
+        assert BOTH.max == E4M3.max
+        values = round_to(torch.randn(10_000) * 100, BOTH).clamp(-BOTH.max, BOTH.max)
+        for _, dtype in FORMATS:
+            assert torch.equal(values.to(dtype).float(), values)
+
+    def test_shares_count_what_rounds_beyond_the_largest_and_what_becomes_zero(self):
+        values = torch.tensor([0.0, 1.0, 448.0, 463.0, 480.0, -1e4, 2.0**-10, -(2.0**-10) * 1.01, 2.0**-11, 1.0])
+        made = scaled_cast(values, 1.0, E4M3)
+        assert made.saturated == made.flushed == pytest.approx(0.2)
+        assert made.values.tolist()[:6] == [0, 1, 448, 448, 448, -448]
+
+    def test_a_scale_takes_the_largest_magnitude_to_the_largest_value(self):
+        values = torch.tensor([[1.0, -7.0], [0.5, 0.25], [0.0, 0.0]])
+        assert float(scale_for(values, E4M3)) == 64
+        assert scale_for(values, E4M3, across=-1).flatten().tolist() == [64, 896, 1]
+        assert scale_for(values, E4M3, across=-1, power_of_2=True).flatten().tolist() == [64, 512, 1]
+        assert scale_for(values, E4M3, across=0, power_of_2=True).tolist() == [[256, 64]]
+
+    def test_representable_values_keep_the_power_of_two_that_is_nearest(self):
+        values = representable(torch.tensor([1.0, 0.3, -0.01]), E4M3)
+        assert float(values.abs().max()) in (448 * 2.0**-9, 448 * 2.0**-8)
+        assert float(scale_for(values, E4M3)) in (2.0**9, 2.0**8)
 
 
-@pytest.mark.parametrize(("grid", "dtype"), FORMATS)
-def test_ties_and_every_value_of_the_format(grid, dtype):
-    every = torch.arange(256, dtype=torch.uint8).view(dtype).float()
-    every = every[every.isfinite()].unique()
-    assert torch.equal(round_to(every, grid), every)
-    ties = (every[:-1] + every[1:]) / 2
-    assert torch.equal(round_to(ties, grid), ties.to(dtype).float())
-    assert float(every.max()) == grid.largest == torch.finfo(dtype).max
+@pytest.mark.parametrize(
+    ("amaxes", "scheme", "scale", "expected"),
+    [
+        ([7.0], LAST_FOUR, 1.0, 64),
+        ([7.0, 3.5], LAST_FOUR, 64.0, 64),
+        ([7.0, 3.5], Delayed(4, "most_recent"), 64.0, 128),
+        # It forgets an amax after as many steps as the history is long.
+        ([56.0, 7.0, 7.0, 7.0], LAST_FOUR, 8.0, 8),
+        ([56.0, 7.0, 7.0, 7.0, 7.0], LAST_FOUR, 8.0, 64),
+        # An amax that says nothing changes nothing, and pushes no other out.
+        ([0.0], LAST_FOUR, 5.0, 5),
+        ([math.inf], LAST_FOUR, 5.0, 5),
+        ([math.nan], LAST_FOUR, 5.0, 5),
+        ([7.0, *[0.0] * 9, 3.5], LAST_FOUR, 64.0, 64),
+        ([1e-44], LAST_FOUR, 1.0, float(np.finfo(np.float32).max)),
+        ([3.0], LAST_FOUR, 1.0, float(np.float32(448 / 3))),
+    ],
+)
+def test_the_next_scale_is_the_largest_value_over_the_windows_greatest_amax(amaxes, scheme, scale, expected):
+    assert next_scale(amaxes, scheme, scale) == expected
 
 
-def test_values_of_both_formats_are_of_both():
-    values = round_to(torch.randn(10_000) * 100, BOTH).clamp(-BOTH.largest, BOTH.largest)
-    for _, dtype in FORMATS:
-        assert torch.equal(values.to(dtype).float(), values)
+@pytest.fixture(scope="module")
+def history():
+    return examine_jump(64, 0, CPU, delayed_runs=False)
 
 
-def test_shares_count_what_rounds_beyond_the_largest_and_what_becomes_zero():
-    values = torch.tensor([0.0, 1.0, 448.0, 463.0, 480.0, -1e4, 2.0**-10, -(2.0**-10) * 1.01, 2.0**-11, 1.0])
-    made = scaled_cast(values, 1.0, E4M3)
-    assert made.saturated == pytest.approx(0.2)
-    assert made.flushed == pytest.approx(0.2)
-    assert made.values.tolist()[:6] == [0, 1, 448, 448, 448, -448]
+@pytest.fixture(scope="module")
+def traces(history):
+    return {(trace.algo, trace.history_len): trace for trace in history.traces}
 
 
-def test_a_scale_takes_the_largest_magnitude_to_the_largest_value():
-    values = torch.tensor([[1.0, -7.0], [0.5, 0.25], [0.0, 0.0]])
-    assert float(scale_for(values, E4M3)) == 64
-    assert scale_for(values, E4M3, across=-1).flatten().tolist() == [64, 896, 1]
-    assert scale_for(values, E4M3, across=-1, power_of_2=True).flatten().tolist() == [64, 512, 1]
-    assert scale_for(values, E4M3, across=0, power_of_2=True).tolist() == [[256, 64]]
+class TestTheJump:
+    def test_values_grow_and_shrink_where_they_should_and_bfloat16_holds_them(self):
+        values = list(jump(64, 0))
+        assert len(values) == STEPS
+        sizes = [float(tensor.std()) for tensor in values]
+        assert all(size == pytest.approx(FACTOR, rel=0.1) for size in sizes[UP_AT:DOWN_AT])
+        assert all(size == pytest.approx(1, rel=0.1) for size in sizes[:UP_AT] + sizes[DOWN_AT:])
+        assert all(torch.equal(tensor.bfloat16().float(), tensor) for tensor in values)
 
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_under_delayed_scaling_one_step_saturates_and_is_lost(self, traces, scheme):
+        trace = traces[scheme.algo, scheme.history_len]
+        assert trace.scale[0] == 1
+        assert trace.saturated[UP_AT] > 0.9
+        assert trace.relative_error[UP_AT] > 0.9
+        others = [step for step in range(STEPS) if step != UP_AT]
+        assert all(trace.saturated[step] < 0.01 and trace.relative_error[step] < 0.04 for step in others)
 
-def test_representable_values_keep_the_power_of_two_that_is_nearest():
-    values = representable(torch.tensor([1.0, 0.3, -0.01]), E4M3)
-    assert float(values.abs().max()) in (448 * 2.0**-9, 448 * 2.0**-8)
-    assert float(scale_for(values, E4M3)) in (2.0**9, 2.0**8)
+    def test_current_scaling_never_saturates(self, traces):
+        trace = traces[None, None]
+        assert set(trace.saturated) == {0}
+        assert max(trace.relative_error) < 0.03
+
+    def test_the_scale_of_a_step_is_the_amax_of_steps_before_it(self, traces):
+        trace = traces["max", 16]
+        windows = [trace.amax[max(0, step - 16) : step] for step in range(1, STEPS)]
+        assert trace.scale[1:] == pytest.approx([448 / max(window) for window in windows], rel=1e-6)
+
+    @pytest.mark.parametrize(
+        ("way", "steps"), [(("max", 16), 16), (("most_recent", 16), 1), (("max", 1024), None), ((None, None), 0)]
+    )
+    def test_after_the_fall_the_scale_comes_back_when_the_history_has_forgotten(self, traces, way, steps):
+        scales = traces[way].scale
+        assert next((step - DOWN_AT for step in range(DOWN_AT, STEPS) if scales[step] > 50), None) == steps
+
+    def test_the_same_seed_gives_the_same_history(self, history):
+        assert examine_jump(64, 0, CPU, delayed_runs=False) == history
+        assert examine_jump(64, 1, CPU, delayed_runs=False) != history
+
+    @pytest.mark.parametrize("scheme", [*SCHEMES, LAST_FOUR])
+    def test_transformer_engines_layer_is_read_step_by_step_as_it_was_used(self, scheme, monkeypatch):
+        te_delayed_stand_in.install(monkeypatch)
+        values = list(jump(64, 0))
+        read, simulated = read_transformer_engine(values, scheme, CPU), simulate(values, scheme)
+        assert (read.source, read.amax) == ("transformer_engine", simulated.amax)
+        assert read.scale == pytest.approx(simulated.scale, rel=1e-6)
+        assert read.saturated[UP_AT] == simulated.saturated[UP_AT]
+
+    @pytest.mark.slow
+    def test_transformer_engine_stands_beside_the_simulation_where_it_runs(self, monkeypatch):
+        te_delayed_stand_in.install(monkeypatch)
+        found = examine_jump(64, 0, CPU, delayed_runs=True)
+        assert [trace.source for trace in found.traces] == ["simulated"] * 4 + ["transformer_engine"] * 3
+        assert found.traces[-1].algo == "most_recent"

@@ -3,9 +3,8 @@
 import pytest
 from steps_of_vit_huge import DATA
 
-from fp8bench.profiling.breakdown import LONGEST, breakdown
-from fp8bench.profiling.spans import Span
-from fp8bench.profiling.trace import Trace, TraceMetadata, read_trace
+from fp8bench.profiling.kernels import LONGEST, breakdown
+from fp8bench.profiling.trace import Span, Trace, TraceMetadata, read_trace
 
 PRODUCT = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"
 FP8_PRODUCT = "nvjet_sm90_qqtst_128x256_64x4_2x1_v_bz_coopA_NTN"

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from fp8bench.profiling.spans import cpu_spans, gpu_spans, replayed
+from fp8bench.profiling.trace import cpu_spans, gpu_spans, replayed
 
 
 def kernel(name, ts, dur, correlation, stream=7):

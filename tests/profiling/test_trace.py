@@ -6,7 +6,7 @@ import json
 import pytest
 from steps_of_vit_huge import DATA
 
-from fp8bench.profiling.breakdown import breakdown
+from fp8bench.profiling.kernels import breakdown
 from fp8bench.profiling.trace import TraceMetadata, keep_trace, looks_like_a_trace, read_trace, strip
 from fp8bench.schema.errors import RunFailed, UsageError
 

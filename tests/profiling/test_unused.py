@@ -3,9 +3,8 @@
 import pytest
 from builders import environment, measured, profile
 
-from fp8bench.kinds.run.explain.steps import explain_steps
-from fp8bench.profiling.facts import facts_of
-from fp8bench.profiling.unused import ADVICE, unused_switches
+from fp8bench.kinds.run.explain import explain_steps
+from fp8bench.profiling.facts import ADVICE, facts_of, unused_switches
 from fp8bench.schema.switches import ONLY_GAIN
 
 

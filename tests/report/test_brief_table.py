@@ -8,16 +8,17 @@ import pytest
 from report.made_rows import made_up_comparison, row
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run import brief
+from fp8bench.kinds.run import shown as brief
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.document import document
+from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import Comparison
+from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter
-from fp8bench.report.render import render
+from fp8bench.tables.render import render
 
 
 def shown(*rows, form="plain", view=AS_IT_IS, **named):
@@ -82,9 +83,9 @@ def test_no_line_of_it_is_wider_than_80_characters(form, monkeypatch):
 def test_no_dash_stands_where_a_committed_row_has_a_figure(folder):
     shown_fields = {"faster": "speedup_vs_reference", "per USD": "gain_vs_reference", "step": "step_time_s"}
     for comparison in committed(folder):
-        for column in brief.columns(comparison.rows):
+        for column in brief.brief_columns(comparison.rows):
             field = shown_fields.get(column.heading, "units_per_usd" if "/ USD" in column.heading else None)
-            for cell, one in zip(column.cells, comparison.rows, strict=True):
+            for cell, one in zip(column.texts, comparison.rows, strict=True):
                 assert field is None or cell != "-" or getattr(one, field) is None
 
 
@@ -149,7 +150,11 @@ def test_what_did_not_run_says_so_instead_of_a_step():
 
 class TestNotes:
     def test_what_would_change_a_decision_comes_first_and_three_at_most(self):
-        marks = ("power-capped 98 % of the time", "machine a", "not comparable with the reference: machine", "busy GPU")
+        marks = (
+            *("power-capped 98 % of the time", "machine a"),
+            Mark("busy GPU", Weight.DOUBT),
+            Mark("not comparable with the reference: machine", Weight.NOT_COMPARED),
+        )
         refused = row(status="invalid", reason="the gradient at the input is 0", mode="te-bf16", recipe=None)
         lines = shown(judged(marks=marks), refused).splitlines()[4:]
         assert lines == [

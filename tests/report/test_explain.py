@@ -7,7 +7,7 @@ from builders import measured, measured_on_cpu, profile, summary
 
 from fp8bench.cli.explain import find_all
 from fp8bench.cli.output import Unread
-from fp8bench.kinds.run.explain.steps import explain_steps, lines
+from fp8bench.kinds.run.explain import explain_steps, lines
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
@@ -23,7 +23,7 @@ def step(mode="baseline-bf16", recipe=None, step_time_s=0.1, by_category=None, n
 
 
 def table(*facts):
-    return {line.name: line.seconds for line in lines(explain_steps(*facts).modes)}
+    return lines(explain_steps(*facts).modes)
 
 
 def test_one_mode():

@@ -7,11 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from builders import measured, profile, summary
 
-from fp8bench.kinds.run.explain.document import COLOURS, step_bars
-from fp8bench.kinds.run.explain.steps import IDLE, PARTS, explain_steps
+from fp8bench.kinds.run.explain import COLOURS, IDLE, PARTS, explain_steps, step_bars
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.tables.chart import require_drawable
 
 pytestmark = pytest.mark.slow
 

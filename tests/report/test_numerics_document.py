@@ -1,148 +1,245 @@
-"""Errors as text: what stands on a line, what is left to the notes, and that machines get every number."""
+"""Errors of one record and of several side by side, the jump, the figures, and that machines get every number."""
 
 import csv
 import io
 import json
+import re
+from xml.etree import ElementTree
 
 import pytest
-from report.made_numerics import DOWN_AT, STEPS, record, refused, row, trace
+from builders import environment
+from report.made_numerics import DOWN_AT, STEPS, UP_AT, history, record, refused, row, trace
 
-from fp8bench.kinds.numerics.compared import scaling_name
-from fp8bench.kinds.numerics.document import blocks, document, jump_table, lines
+from fp8bench.kinds.numerics.document import answer, document, error_lines, side_by_side
+from fp8bench.kinds.numerics.figures import LEAST, MARKS, error_dots, jump_lines
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.report.document import Document
-from fp8bench.report.render import render
-from fp8bench.schema.numerics import INPUTS, TENSORS
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump
+from fp8bench.tables.document import Heading, Note, Sentence, Table
+from fp8bench.tables.render import render
 
 
-def text_in(form, records):
-    """Of records in one table."""
-    whole = document(records)
-    return render(Document(blocks(records), whole.data, whole.lines), form)
+def parts(found, kind):
+    return [part for block in found.blocks for part in block if isinstance(part, kind)]
 
 
-def lines_of(table):
-    return [line.split() for line in table.splitlines()]
+def said(*records):
+    return [part.text for part in parts(document(records), (Heading, Note, Sentence))]
 
 
-def test_a_line_has_the_three_tensors_of_a_layer_input_and_mode():
-    rows = [
-        row(tensor="output", relative_error=0.0379, sqnr_db=28.43),
-        row(tensor="input_gradient", relative_error=0.059, sqnr_db=24.58, flushed=0.5),
-        row(tensor="weight_gradient", relative_error=0.0, sqnr_db=None, saturated=1e-6),
-    ]
-    [line] = [line for line in lines_of(text_in("plain", [record(*rows)])) if line[:1] == ["linear"]]
-    assert line == [
-        *("linear", "normal", "te-fp8:delayed", "3.8e-02", "28.4", "5.9e-02", "24.6", "0", "inf"),
-        *("0.0001", "%", "50", "%"),
-    ]
+def tables(*records):
+    """The cells of each table, row by row."""
+    return [table.rows() for table in parts(document(records), Table)]
 
 
-def test_lines_go_by_layer_then_input_then_mode_and_what_did_not_run_is_last():
-    found = lines([record()])
-    names = [(line.first.layer, line.first.input) for line in found]
-    assert names[:3] == [("linear", "normal")] * 3
-    assert names[18] == ("block", "normal")
-    assert [line.first.mode for line in found[:3]] == ["baseline-bf16", "torchao-float8:tensorwise", "te-fp8:delayed"]
-    assert (found[-1].first.mode, found[-1].first.status) == ("te-fp8:mxfp8", "unsupported")
-    assert len(found) == 3 * (len(INPUTS) + 3) + 1
+class TestOneRecord:
+    def test_a_row_has_the_three_tensors_of_an_input_and_mode(self):
+        rows = [
+            row(tensor="output", relative_error=0.0379),
+            row(tensor="input_gradient", relative_error=0.059, flushed=0.5),
+            row(tensor="weight_gradient", relative_error=0.0, saturated=1e-6),
+            row(layer="block"),
+        ]
+        linear, block, _jump = tables(record(*rows))
+        assert linear == [["normal", "te-fp8:delayed", "3.8e-02", "5.9e-02", "0", "0.0001 %", "50 %"]]
+        assert block == [["normal", "te-fp8:delayed", "3.9e-02"]], "what is not known of any row has no column"
+
+    def test_rows_go_by_layer_input_and_mode_and_what_did_not_run_is_last(self):
+        found = error_lines(record())
+        names = [(line.first.layer, line.first.input) for line in found]
+        assert (names[:3], names[18]) == ([("linear", "normal")] * 3, ("block", "normal"))
+        modes = [line.first.mode for line in found]
+        assert modes[:3] == ["baseline-bf16", "torchao-float8:tensorwise", "te-fp8:delayed"]
+        assert (modes[-1], len(found)) == ("te-fp8:mxfp8", 3 * (len(INPUTS) + 3) + 1)
+
+    def test_reasons_stand_below_and_equal_ones_share_a_letter(self):
+        lost = refused("te-fp8:delayed", "overflow", "invalid", layer="linear", input="outlier", tensor="output")
+        rows = [row(), lost, refused("te-fp8:block"), refused("te-fp8:mxfp8"), refused("te-fp8:current", "no kernel")]
+        linear, not_run, _jump = tables(record(*rows))
+        assert [one[-1] for one in linear] == ["", "invalid [a]"]
+        assert [one[-1] for one in not_run] == ["unsupported [b]", "unsupported [b]", "unsupported [c]"]
+        assert {"[a] overflow", "[b] it needs another GPU", "[c] no kernel"} <= set(said(record(*rows)))
+
+    def test_the_jump_in_numbers(self):
+        rows = {tuple(one[:2]): one[2:] for one in tables(record(measured=True))[-1]}
+        assert rows["delayed, max of 1024", "simulation"] == ["1", "96 %", "9.7e-01", f"> {STEPS - DOWN_AT}"]
+        assert rows["delayed, max of 16", "simulation"][-1] == "3"
+        assert rows["delayed, most recent", "simulation"][-1] == "1"
+        assert rows["current", "simulation"] == ["0", "0 %", "2.6e-02", "0"]
+        assert len([one for one in rows if one[1] == "Transformer Engine"]) == 3
+
+    def test_single_saturated_values_make_no_step_that_saturates(self):
+        few = trace().model_copy(update={"saturated": (0.009, 0.011, *(0.0,) * (STEPS - 2))})
+        assert answer(few, history()).steps_that_saturate == 1
+
+    def test_json_and_csv_are_the_records_unrounded(self):
+        made = [record(measured=True), record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})]
+        assert [NumericsRecord.model_validate(one) for one in json.loads(render(document(made), "json"))] == made
+        lines = list(csv.DictReader(io.StringIO(render(document(made), "csv"))))
+        assert len(lines) == 3 * (len(INPUTS) + 3) * len(TENSORS) + 2
+        assert (lines[0]["reason"], lines[0]["relative_error"]) == ("it needs another GPU", "")
+        assert (lines[1]["instance"], lines[1]["tensor"], float(lines[1]["relative_error"])) == ("p5", "output", 3e-3)
 
 
-def test_equal_reasons_share_a_letter_under_the_table():
-    rows = [row(), refused("te-fp8:block"), refused("te-fp8:mxfp8"), refused("te-fp8:current", "no kernel", "failed")]
-    plain = text_in("plain", [record(*rows)])
-    assert plain.count("unsupported [a]") == 2
-    assert "failed [b]" in plain
-    assert "\n[a] it needs another GPU\n[b] no kernel\n" in plain
-
-
-def test_without_reasons_there_is_no_column_for_notes():
-    assert "notes" not in text_in("plain", [record(row())])
-
-
-def test_a_number_that_is_not_known_is_a_dash():
-    [line] = [line for line in lines_of(text_in("plain", [record(row(layer="block"))])) if line[:1] == ["block"]]
-    assert line[3:] == ["3.9e-02", "28.0", "-", "-", "-", "-", "-", "-"]
-
-
-def test_a_failure_after_others_is_told_on_its_own_line():
-    rows = [row(), refused("te-fp8:delayed", "overflow", "invalid", layer="linear", input="outlier", tensor="output")]
-    plain = text_in("plain", [record(*rows)])
-    assert "invalid [a]" in next(line for line in plain.splitlines() if "outlier" in line)
-
-
-def test_records_of_several_instances_are_told_apart():
-    plain = text_in("plain", [record(row()), record(row(), instance="p6", minutes=1)])
-    assert [line[0] for line in lines_of(plain) if "te-fp8:delayed" in line] == ["p5", "p6"]
-    assert plain.count("A jump") == 2
-    assert "(p6)" in plain
-
-
-def test_markdown_has_two_tables():
-    tables = [line for line in text_in("markdown", [record()]).splitlines() if line.startswith("|--")]
-    assert len(tables) == 2
-
-
-def test_the_jump_in_numbers():
-    cells = {line[0]: line[1:] for line in jump_table(record().history).cells()}
-    assert cells["delayed, max of 1024"] == ["simulation", "1", "96 %", "9.7e-01", f"> {STEPS - DOWN_AT}"]
-    assert cells["delayed, max of 16"][-1] == "3"
-    assert cells["delayed, most recent"][-1] == "1"
-    assert cells["current"] == ["simulation", "0", "0 %", "2.6e-02", "0"]
-
-
-def test_what_transformer_engine_did_stands_under_what_was_simulated():
-    table = jump_table(record(measured=True).history).cells()
-    assert [line[1] for line in table] == ["simulation"] * 4 + ["Transformer Engine"] * 3
-    assert table[4][2:] == table[0][2:]
-
-
-@pytest.mark.parametrize(
-    ("scaling", "algo", "length", "name"),
-    [
-        ("delayed", "max", 1024, "delayed, max of 1024"),
-        ("delayed", "most_recent", 16, "delayed, most recent"),
-        ("current", None, None, "current"),
-    ],
+FIRST = record(
+    row(relative_error=0.0379),
+    row(tensor="input_gradient", relative_error=0.05),
+    refused("te-fp8:mxfp8"),
+    instance="p5en",
 )
-def test_names_of_scalings(scaling, algo, length, name):
-    assert scaling_name(trace(scaling, algo, length)) == name
+OTHER = record(
+    row(relative_error=0.0417), row(tensor="input_gradient", relative_error=0.0499), instance="p5", minutes=3
+)
 
 
-def test_json_is_the_records_unrounded():
-    made = record(measured=True)
-    assert [NumericsRecord.model_validate(one) for one in json.loads(text_in("json", [made]))] == [made]
+def jumps(*histories):
+    """The rows of the jump's table, if it has one."""
+    found = tables(*(record(row(), instance=f"p{place}", history=one) for place, one in enumerate(histories)))
+    return found[1] if len(found) == 2 else []
 
 
-def test_csv_has_a_line_a_tensor_with_every_field():
-    lines = list(csv.DictReader(io.StringIO(text_in("csv", [record()]))))
-    assert len(lines) == 3 * (len(INPUTS) + 3) * len(TENSORS) + 1
-    assert lines[0]["reason"] == "it needs another GPU"
-    assert lines[0]["relative_error"] == ""
-    assert (lines[1]["instance"], lines[1]["tensor"], float(lines[1]["relative_error"])) == ("p5", "output", 3e-3)
+def jump_of(*traces):
+    return AmaxJump(steps=STEPS, up_at=UP_AT, down_at=DOWN_AT, factor=100, largest=448, traces=traces)
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_a_terminal_shows_every_name_whole(width, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", str(width))
-    modes = ("torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
-    print(
-        text_in("terminal", [record(*(row(mode, "linear", "outlier", tensor) for mode in modes for tensor in TENSORS))])
+class TestSideBySide:
+    def test_a_row_has_each_records_error_and_the_ratio(self):
+        linear, not_run = tables(FIRST, OTHER)
+        assert linear == [
+            ["normal", "te-fp8:delayed", "output", "3.8e-02", "4.2e-02", "1.10x"],
+            ["", "", "input grad.", "5.0e-02", "5.0e-02", "1.00x"],
+        ]
+        assert not_run == [["te-fp8:mxfp8", "unsupported [a]"]]
+
+    @pytest.mark.parametrize(
+        ("first", "second", "ratios"),
+        [
+            (0.0, 0.0, ["1.00x"]),
+            (0.0, 0.1, []),
+            (0.1, 0.0, ["0.00x"]),
+            (0.02, 0.03, ["1.50x"]),
+            (0.02, 0.01, ["0.50x"]),
+        ],
     )
-    said = capsys.readouterr().out
-    assert "torchao-float8:rowwise_with_gw_hp  " in said
-    assert ("dB" in said) == (width == 160)
-    assert "linear, outlier" in said
-    assert max(map(len, said.splitlines())) <= width
-    assert "3.9e-02" in said
-    assert "1.2 %" in said
+    def test_a_ratio_is_the_error_over_the_firsts(self, first, second, ratios):
+        [[found]] = tables(record(row(relative_error=first)), record(row(relative_error=second), instance="p4d"))
+        assert found[5:] == ratios
+
+    def test_a_mode_refused_on_one_machine_has_its_status_in_every_row_of_the_other(self):
+        other = record(row("baseline-bf16"), refused("te-fp8:delayed", "no kernel"), instance="p5")
+        found = side_by_side([record(*(row(tensor=tensor) for tensor in TENSORS)), other])
+        names = [(both[1].tensor, both[1].reason) for both in found if both[1].mode == "te-fp8:delayed"]
+        assert names == [(tensor, "no kernel") for tensor in TENSORS]
+
+    def test_a_refusal_of_one_input_is_told_there_and_nowhere_else(self):
+        stopped = refused("te-fp8:delayed", "overflow", "failed", layer="linear", input="outlier")
+        found = side_by_side([record(row(name="normal"), row(name="outlier")), record(row(name="normal"), stopped)])
+        assert [(first.input, other.status) for first, other in found] == [("normal", "ok"), ("outlier", "failed")]
+
+    def test_how_far_records_agree_is_one_line_each(self):
+        names = ("normal", "heavy-tailed", "outlier", "normal-exact")
+        first = record(*(row(name=name, relative_error=0.1) for name in names), instance="p5en")
+        ratios = zip(names, (1.04, 0.96, 1.5, 0.5), strict=True)
+        other = record(*(row(name=name, relative_error=0.1 * ratio) for name, ratio in ratios), instance="p4d")
+        none = record(row(name="outlier", relative_error=0.0), row(relative_error=0.9), instance="p3")
+        found = said(first, other, none, record(row("baseline-bf16"), instance="p2"), first)
+        assert any(re.match(r"p4d: 2 of 4 errors .* 0\.50x \(linear, normal-exact, te-", one) for one in found)
+        assert any(re.match(r"p3: 0 of 2 errors .*furthest is 0\.00x", one) for one in found)
+        assert "p2 and p5en 2026" in " ".join(found)
+        assert any("the errors that both have, 4 of them, are all within 5 %" in one for one in found)
+
+    def test_how_the_machines_differ_is_one_line_and_moments_tell_records_of_one_instance_apart(self):
+        versions = {"torch": "2.11.0", "transformer-engine": "2.20.2"}
+        other = record(row(), instance="p6", environment=environment("NVIDIA B200", versions=versions))
+        assert "p5en: NVIDIA H100 80GB HBM3, transformer-engine -; p6: NVIDIA B200, transformer-engine 2.20.2." in said(
+            FIRST, other
+        )
+        heading, *_ = said(FIRST, record(row(), instance="p5en", minutes=3))
+        assert "seed 0, on p5en 2026-05-01 10:00 (NVIDIA H100 80GB HBM3), p5en 2026-05-01 10:03 (" in heading
+
+    def test_of_a_jump_only_ways_that_differ_have_a_row(self):
+        assert jumps(history(), history()) == []
+        assert "All ways of scaling answered alike" in said(FIRST, OTHER)[-1]
+        [later] = jumps(jump_of(trace(back=DOWN_AT + 1)), jump_of(trace(back=DOWN_AT + 3)))
+        assert (later[4], later[7]) == ("1", "3")
+        more, worse, close = (
+            trace().model_copy(update=changes)
+            for changes in (
+                {"saturated": (0.96,) * 2 + (0.0,) * (STEPS - 2)},
+                {"relative_error": (1.1,) * STEPS},
+                {"relative_error": (0.98,) * STEPS},
+            )
+        )
+        assert [jumps(jump_of(trace()), jump_of(one)) == [] for one in (more, worse, close)] == [False, False, True]
+        untried = jumps(history(), history(measured=True))
+        assert [one[1:3] for one in untried] == [["Transformer Engine", "1"]] * 3, "of the record that tried"
+
+    def test_other_work_has_tables_of_its_own(self):
+        other = record(row(), instance="p4d", fingerprint={"kind": "numerics", "width": 64})
+        found = document([FIRST, other, OTHER])
+        assert found.blocks == document([FIRST, OTHER]).blocks + document([other]).blocks
+        assert found.figures == ()
 
 
-def test_a_terminal_has_a_table_of_what_did_not_run(monkeypatch, capsys):
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_terminal_of_80_columns_shows_every_name_and_number(count, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    print(text_in("terminal", [record(row(layer="block"), refused())]))
-    said = capsys.readouterr().out
-    assert "not run" in said
-    assert "unsupported [a]" in said
-    assert "[a] it needs another GPU" in said
-    assert "flushed" not in said
+    modes = ("torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
+    rows = [row(mode, "linear", name, tensor) for mode in modes for name in INPUTS for tensor in TENSORS]
+    print(render(document([record(*rows, instance=name) for name in ("p5en", "p5")[:count]]), "terminal"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("rowwise_with_gw_hp" in line for line in lines)
+    assert sum("3.9e-02  3.9e-02" in line for line in lines) == {1: 6, 2: 18}[count], "one table"
+
+
+@pytest.mark.slow
+class TestFigures:
+    def texts(self, draw, made, folder):
+        """What an SVG says."""
+        draw(made, folder / "one.svg")
+        return {node.text for node in ElementTree.parse(folder / "one.svg").iter("{http://www.w3.org/2000/svg}text")}
+
+    def test_every_panel_mode_and_input_is_named_and_nothing_that_was_left_out(self, tmp_path):
+        found = self.texts(error_dots, record(), tmp_path)
+        assert {"linear: output", "linear: input gradient", "block: weight gradient"} <= found
+        assert {"baseline-bf16", "te-fp8:delayed", "torchao-float8", "tensorwise"} <= found
+        assert {"normal", "heavy-tailed", "outlier", "hollow: the same, moved to values that fp8 has"} <= found
+        assert "te-fp8:mxfp8" not in found
+        found = self.texts(error_dots, record(*(row(tensor=tensor) for tensor in TENSORS)), tmp_path)
+        assert not found & {"block: output", "outlier", "hollow: the same, moved to values that fp8 has"}
+
+    def test_every_distribution_has_a_mark_of_its_own(self):
+        assert set(MARKS) == {name.removesuffix("-exact") for name in INPUTS}
+        assert all(len(set(looks)) == len(MARKS) for looks in zip(*MARKS.values(), strict=True))
+
+    @pytest.mark.parametrize("error", [0.0, LEAST * 0.99, LEAST, 0.4, 1.3])
+    def test_any_error_has_a_place(self, error, tmp_path):
+        made = record(*(row(tensor=tensor, relative_error=error) for tensor in TENSORS))
+        found = self.texts(error_dots, made, tmp_path)
+        assert {"less", "0.001", "0.01", "0.1"} <= found
+        assert ("1" in found) == (error > 0.7)
+
+    def test_the_jump_names_its_scalings_and_its_size(self, tmp_path):
+        found = self.texts(jump_lines, record(), tmp_path)
+        assert {"the tensor", "delayed, max of 1024", "delayed, max of 16", "delayed, most recent", "current"} <= found
+        assert {"values 100 times as large", "values that saturate, %", "relative error of the cast"} <= found
+        assert "dots: Transformer Engine" not in found
+        assert "dots: Transformer Engine" in self.texts(jump_lines, record(measured=True), tmp_path)
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("draw", [error_dots, jump_lines])
+    @pytest.mark.parametrize("name", ["one.svg", "one.png"])
+    def test_the_same_numbers_give_the_same_bytes(self, draw, name, tmp_path):
+        drawn = []
+        for _ in range(2):
+            draw(record(measured=True), tmp_path / name)
+            drawn.append((tmp_path / name).read_bytes())
+        assert drawn[0] == drawn[1]
+
+    @pytest.mark.parametrize("draw", [error_dots, jump_lines])
+    def test_what_cannot_be_drawn_or_written(self, draw, tmp_path):
+        with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
+            draw(record(), tmp_path / "one.gif")
+        with pytest.raises(RunFailed, match="cannot write"):
+            draw(record(), tmp_path / "none" / "one.svg")

@@ -13,40 +13,22 @@ from pathlib import Path
 import pytest
 from report.made_rows import made_up_comparison, row
 
-from fp8bench.kinds.run.document import columns, document
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import View
-from fp8bench.report.render import render
 from fp8bench.stats.certainty import unseen_share
+from fp8bench.tables.render import render
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"
 WIDE = View(wide=True)
 NUMBER = re.compile(r"-?\b\d+\.\d+(?:e-?\d+)?\b")
 JSON_KEYS = {
-    "instance",
-    "mode",
-    "status",
-    "source",
-    "workload",
-    "batch_size",
-    "world_size",
-    "compile",
-    "execution",
-    "cause",
-    "step_time_s",
-    "step_time_ci_s",
-    "throughput_per_s",
-    "unit",
-    "usd_per_hour",
-    "price_as_of",
-    "units_per_usd",
-    "usd_per_million_units",
-    "gain_vs_reference",
-    "speedup_vs_reference",
-    "break_even_usd_per_hour",
-    "peak_memory_bytes",
-    "mfu_bf16",
+    *("instance", "mode", "status", "source", "workload", "batch_size"),
+    *("world_size", "compile", "execution", "cause", "step_time_s", "step_time_ci_s"),
+    *("throughput_per_s", "unit", "usd_per_hour", "price_as_of", "units_per_usd", "usd_per_million_units"),
+    *("gain_vs_reference", "speedup_vs_reference", "break_even_usd_per_hour", "peak_memory_bytes", "mfu_bf16"),
 }
 
 
@@ -79,18 +61,11 @@ def test_the_text_is_that_of_the_golden_file(name: str, form: str):
     assert list(map(float, NUMBER.findall(text))) == pytest.approx(list(map(float, NUMBER.findall(golden))), rel=1e-9)
 
 
-def test_json_is_a_list_of_rows_with_the_promised_keys():
-    rows = json.loads(text_in("json", made_up_comparison()))
-
-    assert isinstance(rows, list)
-    assert len(rows) == 13
-    assert all(set(one) >= JSON_KEYS for one in rows)
-
-
-def test_json_numbers_are_the_rows_own_and_unknown_is_null():
+def test_json_has_the_promised_keys_with_the_rows_own_numbers_and_null_for_unknown():
     comparison = made_up_comparison()
     written = json.loads(text_in("json", comparison))
 
+    assert all(set(one) >= JSON_KEYS for one in written)
     assert [one["units_per_usd"] for one in written] == [one.units_per_usd for one in comparison.rows]
     assert {one["step_time_s"] for one in written if one["status"] != "ok"} == {None}
     assert {one["price_as_of"] for one in written} == {"2026-05-01", "2026-06-15", "2025-01-01", None}
@@ -132,86 +107,54 @@ def test_equal_footnotes_share_a_letter_and_others_get_the_next():
     assert lines[5:] == ["[a] this GPU has no fp8 unit", "[b] the gradient is 0"]
 
 
-def test_short_marks_stand_in_the_row_and_long_ones_under_the_table():
-    lines = plain_lines(
-        row(marks=("external", "undated price", "share of p5: 1 of 8 GPUs, since no price of my-box is known"))
-    )
-
-    assert lines[2].endswith("external, undated price [a]")
-    assert lines[3:] == ["[a] share of p5: 1 of 8 GPUs, since no price of my-box is known"]
-
-
-def test_more_footnotes_than_letters_still_have_a_mark_each():
-    rows = [row(status="failed", reason=f"reason number {number:02d}") for number in range(30)]
-    lines = plain_lines(*rows)
-
-    assert lines[-30:][:2] == ["[a] reason number 00", "[b] reason number 01"]
-    assert lines[-4:][0] == "[aa] reason number 26"
-    assert len({line.split()[0] for line in lines[-30:]}) == 30
-
-
-def test_a_table_without_notes_has_no_footnotes():
-    assert len(plain_lines(row(), row())) == 4
-
-
-def test_the_headings_name_the_unit_of_the_rows():
-    images, tokens = row(unit="images"), row(unit="tokens")
-
-    assert "tokens/USD" in plain_lines(tokens)[0]
-    assert "images/USD" in plain_lines(images)[0]
-    assert "units/USD" in plain_lines(images, tokens)[0]
-
-
 @pytest.mark.parametrize(
-    ("workloads", "heading"),
+    ("rows", "heading"),
     [
-        (("llm-micro",), "tokens/USD"),
-        (("vit-huge", "timm:resnet50"), "images/USD"),
-        (("vit-huge", "llm-1b"), "units/USD"),
-        (("of-a-plug-in",), "units/USD"),
+        ([{"unit": "tokens"}], "tokens/USD"),
+        ([{"unit": "images"}, {"unit": "tokens"}], "units/USD"),
+        ([{"joules_per_unit": 1.53, "unit": "images"}, {}], "J/image"),
+        *(
+            ([{"workload": name, "status": "failed", "unit": None} for name in names], heading)
+            for names, heading in (
+                (("llm-micro",), "tokens/USD"),
+                (("vit-huge", "timm:resnet50"), "images/USD"),
+                (("vit-huge", "llm-1b"), "units/USD"),
+                (("of-a-plug-in",), "units/USD"),
+            )
+        ),
     ],
-    ids=["tokens", "images", "both", "unknown"],
 )
-def test_the_headings_name_the_unit_of_the_workload_where_no_row_ran(workloads, heading):
-    rows = [row(workload=name, status="failed", reason="it broke", unit=None) for name in workloads]
-    assert heading in plain_lines(*rows)[0]
+def test_headings_name_the_unit_of_the_rows_or_else_of_the_workload(rows, heading):
+    assert heading in plain_lines(*(row(**changes) for changes in rows))[0]
+
+
+RATES = [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), (100.4, "100"), (12_345.6, "12,346")]
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.01234, "0.0123"), (3.14159, "3.14"), (25.0, "25"), (99.44, "99.4"), (100.4, "100"), (12_345.6, "12,346")],
+    ("changes", "text"),
+    [
+        *(({name: value}, text) for value, text in RATES for name in ("throughput_per_s", "units_per_usd")),
+        ({"usd_per_hour": 40.0}, "undated"),
+        ({"gain_vs_reference": -0.3133}, "-31.3 %"),
+        ({"gain_vs_reference": 0.05}, "+5.0 %"),
+        ({"gain_vs_reference": 0.0, "is_reference": True}, "reference"),
+        (
+            {"marks": tuple(f"a mark of its own {n}" for n in range(4))},
+            "a mark of its own 0, a mark of its own 1 [a] [b]",
+        ),
+        ({"marks": ("external", "undated price", "a" * 25)}, "external, undated price [a]"),
+    ],
 )
-def test_a_small_rate_has_three_digits_and_a_large_one_is_a_whole_number(value, text):
-    (rate,) = plain_lines(row(throughput_per_s=value))[2:]
-    (per_usd,) = plain_lines(row(units_per_usd=value))[2:]
-
-    assert text in rate.split()
-    assert text in per_usd.split()
+def test_a_cell(changes, text):
+    assert text in re.split(r"\s{2,}", plain_lines(row(**changes))[2])
 
 
-def test_what_is_unknown_is_a_dash_and_a_price_without_a_date_says_so():
-    (line,) = plain_lines(row(compile=None, execution=None, attention=None))[2:]
-    (undated,) = plain_lines(row(usd_per_hour=40.0))[2:]
+def test_what_is_unknown_is_a_dash_and_a_silent_column_is_left_out():
+    heading, _, line = plain_lines(row(compile=None, execution=None, attention=None))
 
     assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 10]
-    assert "undated" in undated
-
-
-def test_a_column_with_nothing_to_say_is_left_out_and_comes_back_with_the_first_row_that_has_it():
-    silent, telling = row(joules_per_unit=None), row(joules_per_unit=1.53, unit="images")
-
-    assert "J/" not in text_in("plain", Comparison(rows=(silent,)))
-    assert "J/image" in text_in("plain", Comparison(rows=(silent, telling)))
-
-
-def test_a_loss_has_its_sign_and_the_reference_says_that_it_is_one():
-    (loss,) = plain_lines(row(gain_vs_reference=-0.3133))[2:]
-    (gain,) = plain_lines(row(gain_vs_reference=0.05))[2:]
-    (reference,) = plain_lines(row(gain_vs_reference=0.0, is_reference=True))[2:]
-
-    assert "-31.3 %" in loss
-    assert "+5.0 %" in gain
-    assert "reference" in reference
+    assert "J/" not in heading
 
 
 def test_a_gain_stands_with_its_interval_and_the_verdict_on_it_with_its_reason_under_the_table():
@@ -253,13 +196,6 @@ def test_what_so_few_processes_cannot_show_is_said_in_one_line(rounds, words):
 
     assert last.startswith(words)
     assert "--rounds" in last
-
-
-def test_short_marks_stand_in_the_row_while_they_are_few():
-    lines = plain_lines(row(marks=tuple(f"a mark of its own {number}" for number in range(4))))
-
-    assert lines[2].endswith("a mark of its own 0, a mark of its own 1 [a] [b]")
-    assert lines[3:] == ["[a] a mark of its own 2", "[b] a mark of its own 3"]
 
 
 def test_markdown_keeps_footnotes_apart_from_the_table():
@@ -305,12 +241,3 @@ def test_a_narrower_terminal_gets_more_tables_each_of_which_names_its_row(monkey
         found = headings(width)
         assert len(found) == count
         assert [heading for table in found for heading in table] == every
-
-
-def test_the_terminal_table_has_no_escape_codes_where_there_is_no_terminal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "240")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
-    print(text_in("terminal", made_up_comparison()))
-
-    assert "\x1b" not in capsys.readouterr().out

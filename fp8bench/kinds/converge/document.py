@@ -8,33 +8,25 @@ from functools import partial
 from itertools import accumulate
 
 from fp8bench.kinds.converge import figures
-from fp8bench.kinds.converge.compared import ConvergeReport, Diverged, Gap, Group, Row, compare
+from fp8bench.kinds.converge.gaps import Gap
 from fp8bench.kinds.converge.measure import ConvergeRecord
+from fp8bench.kinds.converge.rows import HOUR_S, ConvergeReport, Group, Row, compare
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import same_work
-from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import device, differences, differences_line
-from fp8bench.report.written import number
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import device, differences, differences_line
+from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import number
 
 CURVES = "curves"
 """The name of the figure."""
 
 TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
-METHOD = (
-    "Losses are of the text that is held out, in nats a byte; gaps are against {reference}, so that below 0 is better. "
-    "Each is a mean over the last quarter of the steps, the time or the money. Brackets: 95 % intervals over seeds, "
-    "each seed a pair. Time is that of training steps alone; money is that time at the price of an hour. It is what so "
-    "many steps show: a longer training may come to something else."
-)
-SAME_LOSS = "to the same loss"
 UNSEEN = 5e-5
 """Nats below which a difference is shown as none."""
 
-SAME_INSTANCE = "On one instance what is equal in time is equal in money."
-EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
-ONE_SEED = "one seed is not a measurement"
 LINE_FIELDS = (
     *("instance", "run_id", "mode", "seed", "step", "train_loss", "validation_loss", "elapsed_s", "usd"),
     "status",
@@ -50,11 +42,10 @@ def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Documen
 def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> doc.Document:
     """Return the document. It has a figure if all records are of the same work."""
     groups = [compare(group, catalog, options) for group in same_work(records)]
-    parts = [block for group in groups for block in _blocks(group)]
     drawn = len(groups) == 1 and any(row.seeds for row in groups[0].rows)
     reports = {report.run_id: report for group in groups for report in group.reports}
     return doc.Document(
-        tuple(parts),
+        tuple(block for group in groups for block in _blocks(group)),
         data=[reports[record.run_id] for record in records],
         lines=doc.CsvLines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
         figures=(doc.Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
@@ -67,66 +58,78 @@ def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
     for one in report.trainings:
         naming = (report.instance, report.run_id, one.mode, one.seed)
         if one.curve is None:
-            yield (*naming, *(None,) * (len(LINE_FIELDS) - len(naming) - 1), one.status)
+            yield (*naming, None, None, None, None, None, one.status)
             continue
         held_out = {point.step: point.loss for point in one.curve.validation}
         usd_per_hour = prices[one.mode]
         for step, elapsed in enumerate((0.0, *accumulate(one.curve.step_s))):
             train = one.curve.train_loss[step - 1] if step else None
-            usd = elapsed * usd_per_hour / 3600 if usd_per_hour else None
+            usd = elapsed * usd_per_hour / HOUR_S if usd_per_hour else None
             yield (*naming, step, train, held_out.get(step), elapsed, usd, one.status)
 
 
 def _blocks(group: Group) -> tuple[tuple[doc.Part, ...], ...]:
     letters = doc.Letters()
-    table = _table(group, letters)
-    return doc.blocks(
-        [doc.Heading(title(group))],
-        [table, *map(doc.Note, letters.lines())],
-        [doc.Sentence(sentence(row, group)) for row in group.rows if not row.is_reference and row.seeds],
-        [*map(doc.Note, _notes(group))],
-        [doc.Warned(text) for text in _warnings(group)],
-    )
-
-
-def title(group: Group) -> str:
-    """What was trained, on what, and where."""
-    config = group.records[0].config
+    config, rows = group.records[0].config, group.rows
     where = ", ".join(
         f"{f'{one.config.nodes} nodes of ' if one.config.nodes > 1 else ''}{name} ({device(one)})"
         for name, one in zip(group.names, group.records, strict=True)
     )
-    sequences = config.batch_size * config.world_size
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
-    return (
-        f"{config.workload}{sizes}: {config.steps} steps of {sequences} x {config.sequence_length} bytes of "
-        f"{config.text.name}, on {where}"
+    title = (
+        f"{config.workload}{sizes}: {config.steps} steps of {config.batch_size * config.world_size} x "
+        f"{config.sequence_length} bytes of {config.text.name}, on {where}"
+    )
+    table = _table(group, letters)
+    warned = [
+        f"{name}: {text}" if len(group.names) > 1 else text
+        for name, report in zip(group.names, group.reports, strict=True)
+        for text in report.warnings
+    ]
+    if rows[0].diverged:
+        warned.insert(0, f"the reference, {group.name(rows[0])}, diverged: {_how(rows[0])}")
+    return doc.blocks(
+        [doc.Heading(title)],
+        [table, *map(doc.Note, letters.lines())],
+        [doc.Sentence(sentence(row, group)) for row in rows if not row.is_reference and row.seeds],
+        _notes(group),
+        [*map(doc.Warned, warned)],
     )
 
 
 def _table(group: Group, letters: doc.Letters) -> doc.Table:
     rows = group.rows
     names = {report.run_id: name for report, name in zip(group.reports, group.names, strict=True)}
-    several = len(group.reports) > 1
-    column = doc.Rows(rows).column
-    naming = [
-        *([column("instance", lambda row: names[row.run_id], "word", once=True)] if several else []),
-        column("mode", lambda row: row.mode, "word"),
-    ]
-    seeds = column("seeds", lambda row: str(row.seeds), spare=True)
-    losses = column("loss", lambda row: _loss(row.final_loss), unit="nats")
-    steps = column("step", lambda row: doc.NOTHING if row.emulated else _ms(row), unit="ms")
-    found = [
-        _gaps("equal steps", "nats", rows, lambda row: row.equal_steps),
-        _gaps("equal time", "nats", rows, lambda row: row.equal_time, spare=_same_price(rows)),
-        _gaps("equal money", "nats", rows, lambda row: row.equal_money),
-        _gaps(SAME_LOSS, "% money", rows, lambda row: row.money_to_same_loss),
-    ]
-    if not found[-1].says_something:
-        found[-1] = _gaps(SAME_LOSS, "% time", rows, lambda row: row.time_to_same_loss)
-    notes = column("notes", lambda row: _marks(row, letters), "note")
-    columns = (*naming, seeds, losses, *doc.telling(steps, *found, notes))
-    return doc.Table(columns, len(naming), tight=True)
+
+    def mode(row: Row) -> str:
+        said = [row.mode, *(["emulated"] if row.emulated else [])]
+        said += [f"diverged [{letters.of(f'{row.mode}: {_how(row)}')}]"] if row.diverged else []
+        stopped = "stopped" if row.status == "ok" else row.status
+        return ", ".join([*said, *([letters.refer(stopped, row.reason)] if row.reason is not None else [])])
+
+    naming: tuple[Column[Row], ...] = (
+        *([word("instance", lambda row: names[row.run_id], once=True)] if len(names) > 1 else []),
+        word("mode", mode),
+    )
+    if any(row.money_to_same_loss for row in rows):
+        same_loss = _same_loss(lambda row: row.money_to_same_loss, "% money")
+    else:
+        same_loss = _same_loss(lambda row: row.time_to_same_loss, "% time")
+    columns: tuple[Column[Row], ...] = (
+        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
+        _gaps("equal steps", lambda row: row.equal_steps),
+        _gaps("equal time", lambda row: row.equal_time, spare=any(row.equal_money for row in rows)),
+        _gaps("equal money", lambda row: row.equal_money),
+        same_loss,
+    )
+    # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
+    always = (
+        *naming,
+        Column("seeds", lambda row: row.seeds, "d", spare=True),
+        Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
+    )
+    shown = (*(column.cells(rows) for column in always), *doc.telling(*(column.cells(rows) for column in columns)))
+    return doc.Table(shown, len(naming))
 
 
 def _same_price(rows: Sequence[Row]) -> bool:
@@ -134,30 +137,24 @@ def _same_price(rows: Sequence[Row]) -> bool:
     return len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
 
 
-def _loss(gap: Gap | None) -> str:
-    """Write a loss without its interval: seeds differ by more than modes do, which only their pairs show."""
-    return number(gap.value if gap else None, ".4f")
+def _gaps(heading: str, get: Callable[[Row], Gap | None], spare: bool = False) -> Column[Row]:
+    def with_half_width(gap: Gap) -> str:
+        if gap.low is None or gap.high is None:
+            return nats(gap.value)
+        return f"{nats(gap.value)} +-{(gap.high - gap.low) / 2:.4f}"
+
+    return Column(heading, get, with_half_width, "interval", "nats", "less", tone=_tone(get), spare=spare)
 
 
-def _gaps(
-    heading: str, unit: str, rows: Sequence[Row], of: Callable[[Row], Gap | None], spare: bool = False
-) -> doc.Column:
-    write = nats if unit == "nats" else percent
-    return doc.Rows([of(row) for row in rows]).column(
-        heading, lambda gap: _with_ends(gap, write), "interval", tone=_tone, unit=unit, spare=spare
-    )
+def _same_loss(get: Callable[[Row], Gap | None], unit: str) -> Column[Row]:
+    def percent(gap: Gap) -> str:
+        return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
+
+    return Column("same loss", get, percent, unit=unit, better="less", tone=_tone(get))
 
 
-def _tone(gap: Gap | None) -> doc.Tone:
-    return "" if gap is None else TONES[gap.verdict]
-
-
-def _with_ends(gap: Gap | None, write: Callable[[float], str]) -> str:
-    if gap is None:
-        return doc.NOTHING
-    if gap.low is None or gap.high is None:
-        return write(gap.value)
-    return f"{write(gap.value)} ({write(gap.low)} to {write(gap.high)})"
+def _tone(get: Callable[[Row], Gap | None]) -> Callable[[Row], doc.Tone]:
+    return lambda row: TONES[gap.verdict] if (gap := get(row)) else ""
 
 
 def nats(value: float) -> str:
@@ -165,107 +162,73 @@ def nats(value: float) -> str:
     return f"{value:+z.4f}"
 
 
-def percent(value: float) -> str:
-    """Write a share in per cent, with its sign."""
-    return f"{value * 100:+z.1f}"
-
-
-def _ms(row: Row) -> str:
-    return number(row.step_time_s, ".4g", 1e3)
-
-
-def _marks(row: Row, letters: doc.Letters) -> str:
-    """Return the marks of the row for its reader."""
-    marks = ["emulated"] if row.emulated else []
-    if row.diverged:
-        marks.append(f"diverged [{letters.of(f'{row.mode}: {diverged(row)}')}]")
-    if row.reason is not None:
-        marks.append(letters.refer("stopped" if row.status == "ok" else row.status, row.reason))
-    return ", ".join(marks)
-
-
-def diverged(row: Row) -> str:
+def _how(row: Row) -> str:
     """Return e.g. `the loss was not finite at step 120 under seed 1`, for every seed under which the mode diverged."""
-    return "; ".join(map(_how, row.diverged))
-
-
-def _how(one: Diverged) -> str:
-    if one.why == "not finite":
-        return f"the loss was not finite at step {one.step} under seed {one.seed}"
-    return f"the loss was higher after step {one.step} than before the first, under seed {one.seed}"
+    return "; ".join(
+        f"the loss was not finite at step {one.step} under seed {one.seed}"
+        if one.why == "not finite"
+        else f"the loss was higher after step {one.step} than before the first, under seed {one.seed}"
+        for one in row.diverged
+    )
 
 
 def sentence(row: Row, group: Group) -> str:
     """Return the answer for one mode: what it costs at equal steps, and what it gains for the same time or money."""
     name = group.name(row)
     if row.diverged:
-        return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {diverged(row)}."
+        return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}."
     if row.equal_steps is None:
         return f"{name} shares no seed with a reference that finished: its loss cannot be judged."
-    clauses = [_clause(row.equal_steps, "at equal steps")]
-    if row.equal_money is not None:
-        clauses.append(_clause(row.equal_money, "at equal money", _usd(row.equal_money_usd)))
+    said = f"{name} {_clause(row.equal_steps, 'at equal steps')}"
+    if row.equal_money is not None and row.equal_money_usd is not None:
+        usd = number(row.equal_money_usd, ".2f" if row.equal_money_usd >= 0.1 else ".2g", after=" USD")
+        said += f" and {_clause(row.equal_money, 'at equal money', usd)}"
     elif row.equal_time is not None:
-        clauses.append(_clause(row.equal_time, "at equal time", _seconds(row.equal_time_s)))
-    return f"{name} {' and '.join(clauses)}{_same_loss(row)}."
-
-
-def _same_loss(row: Row) -> str:
-    """Return `; it comes to the same loss for 24.3 % (24.2 to 24.3) less money`, if that is known to differ."""
-    what = "money" if row.money_to_same_loss else "time"
-    spent = row.money_to_same_loss or row.time_to_same_loss
-    if spent is None or spent.verdict not in ("gains", "costs") or spent.low is None or spent.high is None:
-        return ""
-    less, more = sorted((abs(spent.low) * 100, abs(spent.high) * 100))
-    word = "less" if spent.value < 0 else "more"
-    return f"; it comes to the same loss for {abs(spent.value) * 100:.1f} % ({less:.1f} to {more:.1f}) {word} {what}"
+        said += f" and {_clause(row.equal_time, 'at equal time', number(row.equal_time_s, '.3g', after=' s'))}"
+    spent, what = (row.money_to_same_loss, "money") if row.money_to_same_loss else (row.time_to_same_loss, "time")
+    if spent and spent.verdict in ("gains", "costs") and spent.low is not None and spent.high is not None:
+        least, most = sorted((abs(spent.low) * 100, abs(spent.high) * 100))
+        share = f"{abs(spent.value) * 100:.1f} % ({least:.1f} to {most:.1f})"
+        said += f"; it comes to the same loss for {share} {'less' if spent.value < 0 else 'more'} {what}"
+    return f"{said}."
 
 
 def _clause(gap: Gap, at: str, spent: str = "") -> str:
     """Return the clause for one gap. spent: the equal amount in words, if it must be stated; else empty."""
+    before = f"{spent}; " if spent else ""
     if gap.low is None or gap.high is None:
-        return f"is inconclusive {at} ({_and(spent, f'{nats(gap.value)} nats, and {ONE_SEED}')})"
-    less, more = sorted((abs(gap.low), abs(gap.high)))
+        return f"is inconclusive {at} ({before}{nats(gap.value)} nats, and one seed is not a measurement)"
+    least, most = sorted((abs(gap.low), abs(gap.high)))
     where = f"{at} ({spent})" if spent else at
-    if more < UNSEEN:
+    if most < UNSEEN:
         return f"shows no difference {where}"
     if gap.verdict in ("costs", "gains"):
-        return f"{gap.verdict} {abs(gap.value):.4f} nats ({less:.4f} to {more:.4f}) {where}"
-    return f"is inconclusive {at} ({_and(spent, f'{nats(gap.low)} to {nats(gap.high)} nats')})"
+        return f"{gap.verdict} {abs(gap.value):.4f} nats ({least:.4f} to {most:.4f}) {where}"
+    return f"is inconclusive {at} ({before}{nats(gap.low)} to {nats(gap.high)} nats)"
 
 
-def _and(spent: str, found: str) -> str:
-    return f"{spent}; {found}" if spent else found
-
-
-def _usd(value: float | None) -> str:
-    return number(value, ".2f" if value is not None and value >= 0.1 else ".2g", after=" USD")
-
-
-def _seconds(value: float | None) -> str:
-    return number(value, ".3g", after=" s")
-
-
-def _notes(group: Group) -> Iterator[str]:
-    yield from differences_line(differences(group.records), group.names)
+def _notes(group: Group) -> list[doc.Note]:
     rows = group.rows
-    yield METHOD.format(reference=group.name(group.reference))
-    if _same_price(rows):
-        yield SAME_INSTANCE
-    if any(row.emulated for row in rows):
-        yield EMULATED
+    said: list[tuple[object, str]] = [
+        *((True, line) for line in differences_line(differences(group.records), group.names)),
+        (
+            True,
+            f"Losses are of the text that is held out, in nats a byte; gaps are against {group.name(rows[0])}, so that "
+            "below 0 is better. Each is a mean over the last quarter of the steps, the time or the money. +-: half of "
+            "a 95 % interval over seeds, each seed a pair; ?: it contains 0. Time is that of training steps alone; "
+            "money is that time at the price of an hour. It is what so many steps show: a longer training may come to "
+            "something else.",
+        ),
+        (_same_price(rows), "On one instance what is equal in time is equal in money."),
+        (
+            any(row.emulated for row in rows),
+            "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared.",
+        ),
+    ]
     for report, name in zip(group.reports, group.names, strict=True):
-        prices = {row.usd_per_hour for row in report.rows}
-        if report.no_price:
-            yield f"{name}: {report.no_price}."
-        elif usd := next(iter(prices)):
-            dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
-            share = f" for {report.share}" if report.share else ""
-            yield f"{name}: {usd:,.2f} USD an hour{share}, by a price {dated}."
-
-
-def _warnings(group: Group) -> Iterator[str]:
-    if group.reference.diverged:
-        yield f"the reference, {group.name(group.reference)}, diverged: {diverged(group.reference)}"
-    for report, name in zip(group.reports, group.names, strict=True):
-        yield from (f"{name}: {text}" if len(group.reports) > 1 else text for text in report.warnings)
+        usd = report.rows[0].usd_per_hour
+        dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
+        share = f" for {report.share}" if report.share else ""
+        said.append((report.no_price, f"{name}: {report.no_price}."))
+        said.append((not report.no_price and usd, f"{name}: {usd or 0:,.2f} USD an hour{share}, by a price {dated}."))
+    return doc.notes(*said)

@@ -11,15 +11,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.converge import gaps
-from fp8bench.kinds.converge.compared import Group, ModeCurves, Row
-from fp8bench.kinds.converge.gaps import Estimate, Points
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.kinds.converge.gaps import Gap, Points
+from fp8bench.kinds.converge.rows import Group, Spent
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, GRID, INK
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fp8bench.tables.chart import Axes
 
-HEIGHT_IN = 6.2
 PLACES = 60
 """Number of places along an axis at which means and gaps are drawn."""
 
@@ -32,23 +31,26 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#E69F00", "linestyle": (0, (7, 1))},
 )
 
-Way = Callable[[ModeCurves, int], Points]
-
 
 def curves(group: Group, path: Path) -> None:
-    """Draw the curves. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
-    lines = {row: group.lines[row.run_id, row.mode] for row in group.rows if group.lines[row.run_id, row.mode].curves}
+    """Draw the curves. Raises as `chart.figure` does."""
+    lines = {row: line for row in group.rows if (line := group.lines[row.run_id, row.mode]).curves}
     styles = {row: STYLES[number % len(STYLES)] for number, row in enumerate(lines)}
-    spent, unit = _what_is_spent(lines)
-    with paper.figure(HEIGHT_IN, path) as figure:
+    timed = [line for line in lines.values() if not line.emulated]
+    priced = bool(timed) and all(line.usd_per_second for line in timed)
+    axis: tuple[Spent, str] = ("money", "USD") if priced else ("time", "seconds of training")
+    reference = group.lines[group.rows[0].run_id, group.rows[0].mode]
+    columns: tuple[tuple[Spent, str], ...] = (("steps", "step"), axis)
+    small: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
+    with chart.figure(6.2, path) as figure:
         panels = figure.subplots(2, 2, height_ratios=(1.5, 1), sharex="col")
-        for column, (way, label) in enumerate(((ModeCurves.by_steps, "step"), (spent, unit))):
+        for column, (spent, label) in enumerate(columns):
             above, below = panels[0][column], panels[1][column]
-            reference = group.lines[group.reference.run_id, group.reference.mode]
             drawn = False
             for row, line in lines.items():
-                _losses(above, line, way, styles[row])
-                drawn |= not row.is_reference and _gap(below, line, reference, way, styles[row])
+                _losses(above, [line.over(spent, seed) for seed in line.curves], styles[row])
+                shared = [seed for seed in line.curves if seed in reference.curves and not row.is_reference]
+                drawn |= _gap(below, [(line.over(spent, s), reference.over(spent, s)) for s in shared], styles[row])
             if drawn:
                 below.axhline(0, color=INK, linewidth=0.9, zorder=2)
             else:
@@ -56,38 +58,37 @@ def curves(group: Group, path: Path) -> None:
                 below.text(0.5, 0.5, "nothing to compare", transform=below.transAxes, ha="center", color=FAINT)
             below.set_xlabel(label, fontsize=9.5, color=FAINT)
             for axes in (above, below):
-                _plain(axes)
-        panels[0][0].set_title("loss on what is held out, nats a byte", **_small_title())
-        panels[1][0].set_title(f"gap to {group.name(group.reference)}, nats: below 0 is better", **_small_title())
-        _legend(figure, {group.name(row): style for row, style in styles.items()})
+                axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
+                axes.grid(True, color=GRID, linewidth=0.7)
+                chart.frame(axes, "bottom")
+        panels[0][0].set_title("loss on what is held out, nats a byte", **small)
+        panels[1][0].set_title(f"gap to {group.name(group.rows[0])}, nats: below 0 is better", **small)
+        entries = [{"linewidth": 1.8, "label": group.name(row), **style} for row, style in styles.items()]
+        chart.legend(figure, entries, min(3, len(entries)), handlelength=3.2)
 
 
-def _what_is_spent(lines: dict[Row, ModeCurves]) -> tuple[Way, str]:
-    """Return money if every line that may have a price has one, else time."""
-    timed = [line for line in lines.values() if not line.emulated]
-    if timed and all(line.usd_per_second for line in timed):
-        return ModeCurves.by_money, "USD"
-    return ModeCurves.by_time, "seconds of training"
-
-
-def _losses(axes: "Axes", line: ModeCurves, way: Way, style: dict[str, Any]) -> None:
-    every = [points for seed in line.curves if (points := way(line, seed))]
-    for points in every:
+def _losses(axes: "Axes", every: Sequence[Points], style: dict[str, Any]) -> None:
+    known = [points for points in every if points]
+    for points in known:
         axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
-    means = [(place, fmean(found)) for place in _places(every) if (found := _at(every, place))]
-    if means:
+
+    def mean(place: float) -> float | None:
+        found = [loss for points in known if (loss := gaps.loss_at(points, place)) is not None]
+        return fmean(found) if found else None
+
+    if means := _along(known, mean):
         axes.plot(*zip(*means, strict=True), linewidth=1.8, zorder=3, **style)
 
 
-def _gap(axes: "Axes", line: ModeCurves, reference: ModeCurves, way: Way, style: dict[str, Any]) -> bool:
+def _gap(axes: "Axes", pairs: Sequence[tuple[Points, Points]], style: dict[str, Any]) -> bool:
     """Draw the gap, and return whether there was any."""
-    pairs = [(way(line, seed), way(reference, seed)) for seed in line.curves if seed in reference.curves]
-    pairs = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
-    found: list[tuple[float, Estimate]] = []
-    for place in _places([points for pair in pairs for points in pair]):
-        each = [gap for mine, theirs in pairs if (gap := gaps.gap_at(mine, theirs, place)) is not None]
-        estimate = gaps.estimate(each) if len(each) == len(pairs) else None
-        found += [(place, estimate)] if estimate else []
+    known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
+
+    def gap(place: float) -> Gap | None:
+        found = [value for pair in known if (value := gaps.gap_at(*pair, place)) is not None]
+        return gaps.estimate(found) if len(found) == len(known) else None
+
+    found = _along([points for pair in known for points in pair], gap)
     if not found:
         return False
     places = [place for place, _ in found]
@@ -98,31 +99,8 @@ def _gap(axes: "Axes", line: ModeCurves, reference: ModeCurves, way: Way, style:
     return True
 
 
-def _places(every: Sequence[Points]) -> list[float]:
-    """Return places up to the least that any of them spent."""
-    if not every:
-        return []
-    end = min(points[-1][0] for points in every)
-    return [end * number / PLACES for number in range(PLACES + 1)]
-
-
-def _at(every: Sequence[Points], place: float) -> list[float]:
-    found = [gaps.loss_at(points, place) for points in every]
-    return [loss for loss in found if loss is not None]
-
-
-def _small_title() -> dict[str, Any]:
-    return {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
-
-
-def _legend(figure: Any, styles: dict[str, dict[str, Any]]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], linewidth=1.8, label=name, **style) for name, style in styles.items()]
-    paper.legend(figure, handles, min(3, len(handles)), handlelength=3.2)
-
-
-def _plain(axes: "Axes") -> None:
-    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
-    axes.grid(True, color=GRID, linewidth=0.7)
-    paper.frame(axes, "bottom")
+def _along(every: Sequence[Points], found_at: Callable[[float], Any]) -> list[tuple[float, Any]]:
+    """Return what is found at places up to the least that any of the curves spent, where there is anything."""
+    end = min((points[-1][0] for points in every), default=None)
+    places = [] if end is None else [end * number / PLACES for number in range(PLACES + 1)]
+    return [(place, found) for place in places if (found := found_at(place)) is not None]

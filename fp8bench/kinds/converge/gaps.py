@@ -17,21 +17,19 @@ than modes differ, so each of these is a mean over the last quarter of what is s
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Literal
 
 from fp8bench.schema.converge import Curve
+from fp8bench.schema.files import Frozen
 from fp8bench.stats.student import t_quantile
-
-GapVerdict = Literal["costs", "gains", "inconclusive", "diverged"]
-"""The verdict on a gap, by whether its complete interval lies above or below 0."""
 
 Points = Sequence[tuple[float, float]]
 """(spent, loss) at each validation; what is spent increases: steps, seconds or USD."""
 
+Verdict = Literal["costs", "gains", "inconclusive", "diverged"]
 
 LAST_QUARTER = tuple(1 - 0.25 * number / 8 for number in range(9))
 """The fractions of what is spent at which the end of a training is evaluated."""
@@ -40,62 +38,56 @@ HALVINGS = 50
 """Halvings of the distance between two validations: down to the last bit."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds. low, high: its 95 % interval; None for a single seed."""
+class Gap(Frozen):
+    """A mean over seeds. low, high: its 95 % interval; null for a single seed. verdict: by whether the complete
+    interval lies above or below 0.
+    """
 
     value: float
     low: float | None
     high: float | None
     seeds: int
-
-    @property
-    def verdict(self) -> GapVerdict:
-        if self.low is None or self.high is None or self.low <= 0 <= self.high:
-            return "inconclusive"
-        return "costs" if self.low > 0 else "gains"
+    verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Diverged(Frozen):
     """A training that diverged. step: from 1; the first whose loss was not finite, else the last one."""
 
+    seed: int
     step: int
     why: Literal["not finite", "above the start"]
 
 
-def estimate(values: Iterable[float]) -> Estimate | None:
-    """Estimate the mean of one value for each seed; None if there are no values."""
-    known = list(values)
+def estimate(values: Iterable[float], ratios: bool = False) -> Gap | None:
+    """Estimate the mean of one value for each seed; None if there are no values. ratios: estimate the geometric mean,
+    minus 1, so that an equal pair has 0.
+    """
+    known = [math.log(value) if ratios else value for value in values]
     if not known:
         return None
     mean = fmean(known)
-    if len(known) < 2:
-        return Estimate(mean, None, None, len(known))
-    reach = t_quantile(len(known) - 1) * stdev(known) / math.sqrt(len(known))
-    return Estimate(mean, mean - reach, mean + reach, len(known))
+    of_gap: Callable[[float], float] = math.expm1 if ratios else float
+    low = high = None
+    verdict: Verdict = "inconclusive"
+    if len(known) > 1:
+        reach = t_quantile(len(known) - 1) * stdev(known) / math.sqrt(len(known))
+        low, high = of_gap(mean - reach), of_gap(mean + reach)
+        verdict = "costs" if low > 0 else "gains" if high < 0 else "inconclusive"
+    return Gap(value=of_gap(mean), low=low, high=high, seeds=len(known), verdict=verdict)
 
 
-def estimate_of_ratios(values: Iterable[float]) -> Estimate | None:
-    """Estimate the geometric mean, minus 1, so that an equal pair has 0."""
-    found = estimate(map(math.log, values))
-    if found is None:
-        return None
-    value, low, high = (None if end is None else math.expm1(end) for end in (found.value, found.low, found.high))
-    return Estimate(value or 0.0, low, high, found.seeds)
-
-
-def divergence(curve: Curve) -> Divergence | None:
+def divergence(curve: Curve, seed: int) -> Diverged | None:
     """Return whether a training diverged: a loss is not finite, or the validation loss is higher at the end than before
     the first step.
     """
-    for step, loss in enumerate(curve.train_loss, start=1):
-        if loss is None:
-            return Divergence(step, "not finite")
+    lost = next((step for step, loss in enumerate(curve.train_loss, start=1) if loss is None), None)
     first, last = curve.validation[0], curve.validation[-1]
-    if first.loss is None or last.loss is None:
-        return Divergence(next(one.step for one in curve.validation if one.loss is None), "not finite")
-    return Divergence(last.step, "above the start") if last.loss > first.loss else None
+    if lost is None and (first.loss is None or last.loss is None):
+        lost = next(one.step for one in curve.validation if one.loss is None)
+    if lost is not None:
+        return Diverged(seed=seed, step=lost, why="not finite")
+    rose = first.loss is not None and last.loss is not None and last.loss > first.loss
+    return Diverged(seed=seed, step=last.step, why="above the start") if rose else None
 
 
 def by_steps(curve: Curve) -> Points:
@@ -114,9 +106,7 @@ def loss_at(points: Points, spent: float) -> float | None:
     if not points or not points[0][0] <= spent <= points[-1][0]:
         return None
     place = next((place for place, (later, _) in enumerate(points) if later >= spent), 0)
-    if points[place][0] == spent:
-        return points[place][1]
-    return _cubic(points, place - 1, spent)
+    return points[place][1] if points[place][0] == spent else _cubic(points, place - 1, spent)
 
 
 def spent_to(points: Points, loss: float) -> float | None:
@@ -124,17 +114,15 @@ def spent_to(points: Points, loss: float) -> float | None:
     for place, ((spent, higher), (later, lower)) in enumerate(pairwise(points)):
         if higher <= loss:
             return spent or None
-        if lower <= loss:
-            return later if lower == loss else _crossing(points, place, spent, later, loss)
+        if lower == loss:
+            return later
+        if lower < loss:
+            # The cubic falls between these validations.
+            for _ in range(HALVINGS):
+                middle = (spent + later) / 2
+                spent, later = (middle, later) if _cubic(points, place, middle) > loss else (spent, middle)
+            return later
     return None
-
-
-def _crossing(points: Points, place: int, spent: float, later: float, loss: float) -> float:
-    """Return where the cubic, which falls between these validations, reaches the loss."""
-    for _ in range(HALVINGS):
-        middle = (spent + later) / 2
-        spent, later = (middle, later) if _cubic(points, place, middle) > loss else (spent, middle)
-    return later
 
 
 def _cubic(points: Points, place: int, spent: float) -> float:
@@ -155,22 +143,18 @@ def _slope(points: Points, place: int) -> float:
     At an end, the slope of the parabola through the last three validations, if it has the sign of the line.
     """
     widths = [later - spent for (spent, _), (later, _) in pairwise(points)]
-    lines = [
-        (lower - higher) / width for ((_, higher), (_, lower)), width in zip(pairwise(points), widths, strict=True)
-    ]
+    lines = [(low - high) / width for ((_, high), (_, low)), width in zip(pairwise(points), widths, strict=True)]
     if len(lines) == 1:
         return lines[0]
     if 0 < place < len(lines):
         before, after = lines[place - 1], lines[place]
         wide, other = widths[place - 1] + 2 * widths[place], 2 * widths[place - 1] + widths[place]
         return (wide + other) / (wide / before + other / after) if before * after > 0 else 0.0
-    near, next_to, width, beside = (lines[0], lines[1], widths[0], widths[1])
-    if place:
-        near, next_to, width, beside = (lines[-1], lines[-2], widths[-1], widths[-2])
-    slope = ((2 * width + beside) * near - width * next_to) / (width + beside)
+    (near, beyond), (width, beside) = (lines[:2], widths[:2]) if place == 0 else (lines[:-3:-1], widths[:-3:-1])
+    slope = ((2 * width + beside) * near - width * beyond) / (width + beside)
     if slope * near <= 0:
         return 0.0
-    return 3 * near if near * next_to <= 0 and abs(slope) > 3 * abs(near) else slope
+    return 3 * near if near * beyond <= 0 and abs(slope) > 3 * abs(near) else slope
 
 
 def gap_at(ours: Points, reference: Points, spent: float) -> float | None:

@@ -86,24 +86,16 @@ def follow(prepared: Prepared[Job], agent: "Agent") -> int:
 
 
 def work_of(job: Job) -> "Work":
-    """Return what each rank does."""
+    """Return what each rank does, and what it needs to know."""
     from fp8bench.launch.processes.rank import Work
 
-    return Work(target=WORKER, given={"plan": plan_of(job).model_dump(mode="json")})
-
-
-def plan_of(job: Job) -> TextPlan:
-    """Return what each rank needs to know."""
     config = job.config
-    return TextPlan(
+    plan = TextPlan(
         text_file=job.text_file,
         text_sha256=config.text.sha256,
-        sizes=config.sizes,
-        validate_every=config.validate_every,
-        validation_batches=config.validation_batches,
-        learning_rate=config.learning_rate,
-        rate_warmup=config.rate_warmup,
+        **{name: getattr(config, name) for name in TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys()},
     )
+    return Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
 
 
 def train_all(
@@ -135,6 +127,7 @@ def _train_missing(
     """Return what could not be trained, and the logs of its ranks; finished trainings are stored."""
     from fp8bench.launch.assemble import log_of
     from fp8bench.launch.following import Following
+    from fp8bench.launch.signals import exit_code as exit_code_after
 
     turns = list(in_turns(config))
     if unfinished.done:
@@ -150,29 +143,34 @@ def _train_missing(
             try:
                 reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
             except KeyboardInterrupt as interrupt:
-                raise _interrupted(interrupt, mode, seed, len(unfinished.done), len(turns)) from interrupt
+                kept = f"{len(unfinished.done)} of {len(turns)} trainings are kept: run the same command again, and it"
+                raise Interrupted(
+                    f"interrupted while {mode} was trained under seed {seed}; its workers have ended",
+                    f"{kept} resumes with the others" if unfinished.done else "Run the same command again",
+                    exit_code_after(interrupt),
+                ) from interrupt
             try:
                 require_all()
             except RunFailed:
-                _keep_logs(unfinished, [*logs, log_of(reports)], log)
+                # The call ends without a record: what ranks left behind is kept beside the trainings.
+                text = "\n\n".join(filter(None, [*logs, log_of(reports)]))
+                if text and (path := unfinished.keep_log(text)):
+                    log(f"tracebacks and stacks are in {path}")
                 raise
             trained = to_trained(mode, seed, reports)
             if trained.curve is not None:
-                log(f"{mode}, seed {seed}: {_in_words(trained.curve)}")
+                last, times = trained.curve.validation[-1], trained.curve.step_s
+                loss = "not finite" if last.loss is None else f"{last.loss:.4f} nats"
+                step_ms = sum(times) / len(times) * 1e3
+                after = f"after {len(times)} steps of {step_ms:.4g} ms"
+                log(f"{mode}, seed {seed}: loss {loss} on what is held out, {after}")
                 unfinished.keep(_done(trained, config.nodes, reports))
                 continue
             stopped[mode] = trained
             log(f"{mode}: {trained.reason}. {trained.remedy}.")
-            logs += [text for text in [log_of(reports)] if text]
+            logs += filter(None, [log_of(reports)])
             left = deque(turn for turn in left if turn[0] != mode)
     return list(stopped.values()), logs
-
-
-def _keep_logs(unfinished: Unfinished, logs: Sequence[str], log: Log) -> None:
-    """Keep what ranks left behind of a call that ends without a record."""
-    text = "\n\n".join(filter(None, logs))
-    if text and (path := unfinished.keep_log(text)):
-        log(f"tracebacks and stacks are in {path}")
 
 
 def in_turns(config: ConvergeConfig) -> Iterator[tuple[str, int]]:
@@ -194,15 +192,12 @@ def to_trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
     """Return a training. reports: one for each rank, by rank."""
     culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
     first = reports[0]
-    curve = Curve.model_validate(first.found) if culprit is None and first.found else None
+    why: dict[str, Any] = culprit.model_dump(include={"status", "reason", "cause", "remedy"}) if culprit else {}
     return Trained(
         mode=mode,
         seed=seed,
-        status=culprit.status if culprit else "ok",
-        reason=culprit.reason if culprit else None,
-        cause=culprit.cause if culprit else None,
-        remedy=culprit.remedy if culprit else None,
-        curve=curve,
+        **{"status": "ok", **why},
+        curve=Curve.model_validate(first.found) if culprit is None and first.found else None,
         evidence=first.evidence,
         parity=first.parity,
         memory=tuple(one.memory for one in reports if one.memory),
@@ -228,14 +223,15 @@ def assembled(
     config = prepared.config.config
     found = sorted([*(one.trained for one in done), *stopped], key=lambda one: (config.modes.index(one.mode), one.seed))
     work = done[0].work if done else None
-    ok = comparable(config.modes, found)
-    worst = min(stopped, key=lambda one: BY_GRAVITY.index(one.status), default=None)
+    outcome: dict[str, Any] = {"status": "ok"}
+    if not comparable(config.modes, found):
+        outcome = {"status": "failed", "reason": "no two modes were trained under one seed"}
+        if stopped:
+            worst = min(stopped, key=lambda one: BY_GRAVITY.index(one.status))
+            outcome = worst.model_dump(include={"status", "reason", "cause", "remedy"})
     return ConvergeRecord(
         **head(prepared, f"converge-{config.workload}", now),
-        status="ok" if ok else worst.status if worst else "failed",
-        reason=None if ok else worst.reason if worst else "no two modes were trained under one seed",
-        cause=None if ok or worst is None else worst.cause,
-        remedy=None if ok or worst is None else worst.remedy,
+        **outcome,
         fingerprint=fingerprint(config, work),
         environment=done[0].environment if done else None,
         config=config,
@@ -249,14 +245,12 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
     """Return what must be equal for losses to be compared. Modes, seeds and execution may differ. The sequences in a
     step of all ranks count, not the number of ranks.
     """
+    same = ("optimizer", "learning_rate", "rate_warmup", "steps")
     return {
         "kind": "converge",
         "workload": config.workload,
         "sizes": dict(work.sizes) if work else None,
-        "optimizer": config.optimizer,
-        "learning_rate": config.learning_rate,
-        "rate_warmup": config.rate_warmup,
-        "steps": config.steps,
+        **{name: getattr(config, name) for name in same},
         "sequences_per_step": config.batch_size * config.world_size,
         "text": config.text.sha256,
         "method_version": METHOD_VERSION,
@@ -270,20 +264,3 @@ def exit_code(record: ConvergeRecord, request: ConvergeRequest) -> int:
     from fp8bench.launch.session import exit_code_of
 
     return exit_code_of((one.status for one in record.trainings), named=bool(request.modes))
-
-
-def _in_words(curve: Curve) -> str:
-    last, steps = curve.validation[-1], len(curve.step_s)
-    loss = "not finite" if last.loss is None else f"{last.loss:.4f} nats"
-    return f"loss {loss} on what is held out, after {steps} steps of {sum(curve.step_s) / steps * 1e3:.4g} ms"
-
-
-def _interrupted(interrupt: KeyboardInterrupt, mode: str, seed: int, done: int, of: int) -> Interrupted:
-    from fp8bench.launch.signals import exit_code as exit_code_after
-
-    kept = f"{done} of {of} trainings are kept: run the same command again, and it resumes with the others"
-    return Interrupted(
-        f"interrupted while {mode} was trained under seed {seed}; its workers have ended",
-        kept[0].upper() + kept[1:] if done else "Run the same command again",
-        exit_code_after(interrupt),
-    )

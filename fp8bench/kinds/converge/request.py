@@ -1,6 +1,6 @@
 """What a user requests of `fp8bench converge`, and the configuration made from it before anything is trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,14 +11,14 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.sizes import read_sizes, sizes_of
 from fp8bench.kinds.one_record import Prepared, Request, of_run, place_of
 from fp8bench.machine.busy import require_idle
-from fp8bench.machine.gpus import Machine, this_machine
+from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
 from fp8bench.schema.option import ByDevice, Limit, Option
-from fp8bench.workloads.text import Text, byte_level, bytes_needed, read, require_enough
+from fp8bench.workloads.text import byte_level, bytes_needed, read, require_enough
 
 MODES: dict[Device, tuple[str, ...]] = {
     "cuda": ("baseline-bf16", "te-fp8", "torchao-float8"),
@@ -94,6 +94,9 @@ class ConvergeRequest(Request):
 OF_RUN = ("seed", "optimizer", "compile", "cuda_graphs", "te_attention")
 """Settings that a training takes from the request like a run."""
 
+SAME = ("device", "world_size", "nodes", "batch_size", "steps", "optimizer", "compile", "cuda_graphs", "te_attention")
+"""Settings of the configuration that are those of its runs."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -111,18 +114,50 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     from fp8bench.launch.plan import plan
 
     machine, elastic = this_machine(environ), elastic_from(environ)
-    gpus = request.gpus if elastic else request.gpus or len(machine.gpus) or 1
-    runs = plan(_as_of_a_run(request, machine, gpus), machine, elastic)
-    _require_two(runs)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    as_a_run: dict[str, Any] = {
+        **EXECUTED,
+        "mode": request.modes or MODES[device],
+        "workload": request.workload or WORKLOADS[device],
+        "steps": request.on(device, "steps"),
+        "gpus": request.gpus if elastic else request.gpus or len(machine.gpus) or 1,
+        "batch_size": request.batch_size,
+        **{name: getattr(request, name) for name in OF_RUN},
+    }
+    runs = plan(RunRequest(**as_a_run), machine, elastic)
+    run, modes = runs[0], tuple(one.mode_label for one in runs)
+    if len(runs) < 2:
+        reference = "baseline-fp32" if modes[0] == "baseline-bf16" else "baseline-bf16"
+        raise UsageError(
+            f"{modes[0]} alone was named, and there is nothing to compare its loss with",
+            f"Name the reference first: --mode {reference} --mode {modes[0]}",
+        )
     place = place_of(request, machine)
-    one = runs[0]
-    sizes = sizes_of(one.workload) | read_sizes(request.sizes)
+    sizes = sizes_of(run.workload) | read_sizes(request.sizes)
     if request.sequence_length is not None:
         sizes["sequence_length"] = request.sequence_length
-    text = read(request.text, lambda: bytes_needed(_sequence_length(one, sizes), one.batch_size, one.world_size))
-    config = _config(request, runs, sizes, text)
+    text = read(request.text, lambda: bytes_needed(_sequence_length(run, sizes), run.batch_size, run.world_size))
+    config = ConvergeConfig(
+        modes=modes,
+        seeds=tuple(range(run.seed, run.seed + request.seeds)),
+        workload=run.workload.partition(",")[0],
+        sizes=sizes,
+        sequence_length=_sequence_length(run, sizes),
+        validate_every=min(request.validate_every or -(-run.steps // VALIDATIONS), run.steps),
+        validation_batches=VALIDATION_BATCHES,
+        text=text.facts,
+        learning_rate=request.on(device, "learning_rate"),
+        rate_warmup=int(run.steps * RATE_WARMUP),
+        **{name: getattr(run, name) for name in SAME},
+    )
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
-    _require_trainable(one, sizes)
+    check = getattr(_workload(run, sizes), "check", None)
+    if check is not None:
+        # Without the library that builds its model, no mode can train the workload here.
+        from fp8bench.launch.processes.harmless import hide_harmless
+
+        hide_harmless()
+        check(run.batch_size, False)
     warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
     passes = config.steps * config.batch_size * config.world_size * config.sequence_length / len(text.train)
     if passes > 1:
@@ -131,71 +166,12 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     return Prepared(Job(config, request.text, request.timeout_s), warnings, alike, **vars(place))
 
 
-def _as_of_a_run(request: ConvergeRequest, machine: Machine, gpus: int | None) -> RunRequest:
-    """Return the request as one of `run`, with the workload's own batch size by default. Raises UsageError."""
-    device: Device = "cuda" if machine.has_gpu else "cpu"
-    given: dict[str, Any] = {
-        **EXECUTED,
-        "workload": request.workload or WORKLOADS[device],
-        "steps": request.on(device, "steps"),
-        "gpus": gpus,
-        "batch_size": request.batch_size,
-        **{name: getattr(request, name) for name in OF_RUN},
-    }
-    return RunRequest(mode=request.modes or MODES[device], **given)
-
-
-def _require_two(runs: Sequence[RunConfig]) -> None:
-    if len(runs) < 2:
-        only = runs[0].mode_label
-        raise UsageError(
-            f"{only} alone was named, and there is nothing to compare its loss with",
-            f"Name the reference first: --mode baseline-{'fp32' if only == 'baseline-bf16' else 'bf16'} --mode {only}",
-        )
-
-
-def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str, int], text: Text) -> ConvergeConfig:
-    """Return the configuration. runs: one for each mode. Raises UsageError for a workload that cannot read a text."""
-    one = runs[0]
-    every = request.validate_every or -(-one.steps // VALIDATIONS)
-    return ConvergeConfig(
-        device=one.device,
-        modes=tuple(run.mode_label for run in runs),
-        seeds=tuple(range(one.seed, one.seed + request.seeds)),
-        workload=one.workload.partition(",")[0],
-        sizes=sizes,
-        world_size=one.world_size,
-        nodes=one.nodes,
-        batch_size=one.batch_size,
-        sequence_length=_sequence_length(one, sizes),
-        steps=one.steps,
-        validate_every=min(every, one.steps),
-        validation_batches=VALIDATION_BATCHES,
-        text=text.facts,
-        optimizer=one.optimizer,
-        learning_rate=request.on(one.device, "learning_rate"),
-        rate_warmup=int(one.steps * RATE_WARMUP),
-        compile=one.compile,
-        cuda_graphs=one.cuda_graphs,
-        te_attention=one.te_attention,
-    )
-
-
 def _sequence_length(run: RunConfig, sizes: Mapping[str, int]) -> int:
     return int(_workload(run, sizes).sizes()["sequence_length"])
 
 
-def _require_trainable(run: RunConfig, sizes: Mapping[str, int]) -> None:
-    """Raise ModeUnavailable if no mode can train the workload here, as without the library that builds its model."""
-    check = getattr(_workload(run, sizes), "check", None)
-    if check is not None:
-        from fp8bench.launch.processes.harmless import hide_harmless
-
-        hide_harmless()
-        check(run.batch_size, False)
-
-
 def _workload(run: RunConfig, sizes: Mapping[str, int]) -> Any:
+    """Return the workload that reads bytes. Raises UsageError for one that cannot read a text."""
     # The workload's module imports torch; invalid words fail before this.
     workload = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
     return byte_level(workload, sizes)

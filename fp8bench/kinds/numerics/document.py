@@ -1,273 +1,288 @@
 """Errors of precision modes as a document: one record, or records of the same work side by side.
 
 The first table of a record has a row for each layer, input and mode: the relative error of the output, of the input
-gradient and of the weight gradient, each with its SQNR in dB, and the worst share of an operand's values that the casts
-saturated or flushed to zero. A mode that did not run has a row that says so, with its reason below the table. The
+gradient and of the weight gradient, and the worst share of an operand's values that the casts saturated or flushed to
+zero. A mode that did not run has a row that says so, with its reason below the table. The
 second table is about the jump: at how many steps more than one value in 100 saturated, how far off the worst cast was,
 and how many steps after the fall the scale was back at current scaling's.
 
-The data has each record by itself, unrounded, so that programs can compare them as they like.
+Side by side, each record's error has its ratio to the first record's: above 1, it is less exact. Equal errors have a
+ratio of 1, even if both are 0. The data has each record by itself, unrounded.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from typing import NamedTuple
 
 from fp8bench.kinds.numerics import figures
-from fp8bench.kinds.numerics.compared import (
-    CLOSE,
-    Agreement,
-    JumpResponse,
-    NumericsComparison,
-    Quantity,
-    Reading,
-    come_back_text,
-    compare_errors,
-    response_to,
-    scaling_name,
-    source_name,
-)
+from fp8bench.kinds.numerics.figures import scaling_name
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
-from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import device, differences_line, labels, reasons
-from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
+from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, ScalingTrace, TensorName
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import device, differences, differences_line, labels
+from fp8bench.tables.study import Aligned, Column, StudyTable, beside, word
+from fp8bench.tables.written import error, ratio, share
 
-SHORT: dict[TensorName, str] = {
-    "output": "output",
-    "input_gradient": "input grad.",
-    "weight_gradient": "weight grad.",
-}
 ERRORS, JUMP = "errors", "jump"
 """The names of the figures."""
 
-METHOD = (
-    "Errors are relative, against float64. ratio: the error over that of {first}, so that above 1 it is less exact "
-    "than {first}."
+SHORT = {"output": "output", "input_gradient": "input grad.", "weight_gradient": "weight grad."}
+
+CLOSE = 0.05
+"""Errors whose ratio differs from 1 by at most this are called alike: such a difference changes no choice of a mode."""
+
+MANY = 0.01
+"""The share of saturated values above which a step saturates; single values saturate all the time."""
+
+NEAR = 2.0
+"""A scale is near current scaling's if it is off by less than this factor."""
+
+
+class Answer(NamedTuple):
+    """How one way of scaling answered the jump. worst_share: of values saturated at any step. worst_error: of any step,
+    relative. come_back: the steps from the fall until the scale is near current scaling's; `> 40`: in none of 40.
+    """
+
+    scaling: str
+    source: str
+    steps_that_saturate: int
+    worst_share: float
+    worst_error: float
+    come_back: str
+
+
+def answer(trace: ScalingTrace, history: AmaxJump) -> Answer:
+    """Return how a trace answered the jump that it belongs to."""
+    after = range(history.down_at, history.steps)
+    wanted = {step: history.largest / trace.amax[step] for step in after}
+    back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
+    return Answer(
+        scaling=scaling_name(trace),
+        source="Transformer Engine" if trace.source == "transformer_engine" else "simulation",
+        steps_that_saturate=sum(saturated > MANY for saturated in trace.saturated),
+        worst_share=max(trace.saturated),
+        worst_error=max(trace.relative_error),
+        come_back=f"> {len(after)}" if back is None else str(back - history.down_at),
+    )
+
+
+ANSWERS: tuple[Column[Answer], ...] = (
+    Column("steps that saturate", lambda one: one.steps_that_saturate, "d"),
+    Column("worst share", lambda one: one.worst_share, share),
+    Column("worst error", lambda one: one.worst_error, error),
+    Column("steps to come back", lambda one: one.come_back, str),
 )
-JUMP_ALIKE = f"All ways of scaling answered alike, with worst errors within {CLOSE * 100:.0f} % of each other."
-JUMP_UNLIKE = "What was not alike:"
+JUMP_TABLE = StudyTable(
+    naming=(word("scaling", lambda one: one.scaling, once=True), word("by", lambda one: one.source)),
+    columns=ANSWERS,
+    beside=[column for column in ANSWERS if column.heading != "worst share"],
+    key=lambda one: (one.scaling, one.source),
+)
 
-WRITE: dict[Quantity, Callable[[JumpResponse], str]] = {
-    "steps that saturate": lambda found: str(found.steps_that_saturate),
-    "worst error": lambda found: error(found.worst_error),
-    "steps to come back": come_back_text,
-}
+Name = tuple[str | None, str | None, str, str | None]
 
 
-@dataclass(frozen=True)
-class ModeErrors:
-    """One row of the table: the errors of one mode, layer and input or, for a mode that did not run, the reason."""
+NAMES = ("layer", "input", "mode", "tensor")
 
-    instance: str
-    rows: dict[TensorName | None, LayerError]
 
-    @property
-    def first(self) -> LayerError:
-        return next(iter(self.rows.values()))
+def _name(row: LayerError) -> Name:
+    return row.layer, row.input, row.mode, row.tensor
+
+
+ERROR_TABLE = StudyTable[LayerError](
+    naming=(
+        word("input", lambda row: row.input, once=True),
+        word("mode", lambda row: row.mode, once=True),
+        word("tensor", lambda row: SHORT.get(row.tensor or "")),
+    ),
+    columns=(),
+    beside=(Column("error", lambda row: row.relative_error, error),),
+    key=_name,
+    against=lambda row, first: (ratio(error_ratio(row, first)), ""),
+    refused=lambda row: (row.status, row.reason) if row.reason is not None else None,
+)
+"""Records side by side: a row for each tensor."""
 
 
 def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> doc.Document:
     """Return the document. records: in the order of the columns. Figures are only drawn for a single record."""
-    groups = same_work(records)
-    shown: list[tuple[doc.Part, ...]] = []
-    for group in groups:
-        if len(groups) > 1 or len(group) > 1:
-            shown.append((doc.Heading(title(group)),))
-        shown += _compared(group) if len(group) > 1 else blocks(group)
-    found = []
+    found: list[doc.Figure] = []
     if len(records) == 1:
         (record,) = records
-        errors = [doc.Figure(ERRORS, partial(figures.error_dots, record))] if record.status == "ok" else []
-        found = [*errors, doc.Figure(JUMP, partial(figures.jump_lines, record))]
-    return doc.Document(tuple(shown), data=records, lines=_lines(records), figures=tuple(found))
-
-
-def _lines(records: Sequence[NumericsRecord]) -> doc.CsvLines:
-    """Return a line for each tensor, with every field of `LayerError`. The jump is not included."""
-    rows = (
-        (record.instance, record.run_id, *row.model_dump(mode="json").values())
-        for record in records
-        for row in record.rows
+        found += [doc.Figure(ERRORS, partial(figures.error_dots, record))] if record.status == "ok" else []
+        found += [doc.Figure(JUMP, partial(figures.jump_lines, record))]
+    return doc.Document(
+        tuple(block for group in same_work(records) for block in _blocks(group)),
+        data=records,
+        lines=doc.CsvLines(
+            ("instance", "run_id", *LayerError.model_fields),
+            tuple(
+                (one.instance, one.run_id, *row.model_dump(mode="json").values()) for one in records for row in one.rows
+            ),
+        ),
+        figures=tuple(found),
     )
-    return doc.CsvLines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
 
 
-def title(group: Sequence[NumericsRecord]) -> str:
-    config = group[0].config
-    where = ", ".join(f"{label} ({device(record)})" for label, record in zip(labels(group), group, strict=True))
-    return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
-
-
-def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
-    """Return a table of all errors, and one of each record's jump. Instances have a column if there are several."""
-    letters = doc.Letters()
-    several = len({record.instance for record in records}) > 1
-    of_errors = _error_table(lines(records), several, letters)
-    of_jumps: list[tuple[doc.Part, ...]] = []
-    for record in records:
-        about = jump_sentence(record.history) + (f" ({record.instance})" if len(records) > 1 else "")
-        of_jumps += [(doc.Heading(about),), (jump_table(record.history),)]
-    return ((of_errors, *map(doc.Note, letters.lines())), *of_jumps)
-
-
-def lines(records: Sequence[NumericsRecord]) -> list[ModeErrors]:
-    """Sort rows by layer, then input, mode in the requested order, and record; modes that did not run are last."""
-    found: dict[tuple[int, int, int, int], ModeErrors] = {}
-    for place, record in enumerate(records):
-        for row in record.rows:
-            key = (
-                LAYERS.index(row.layer) if row.layer else len(LAYERS),
-                INPUTS.index(row.input) if row.input else len(INPUTS),
-                record.config.modes.index(row.mode),
-                place,
-            )
-            found.setdefault(key, ModeErrors(record.instance, {})).rows[row.tensor] = row
-    return [found[key] for key in sorted(found)]
-
-
-def _error_table(found: Sequence[ModeErrors], several: bool, letters: doc.Letters) -> doc.Table:
-    column = doc.Rows(found).column
-    shown = [
-        *([column("instance", lambda line: line.instance, "word")] if several else []),
-        column("layer", lambda line: line.first.layer or doc.NOTHING, "word"),
-        column("input", lambda line: line.first.input or doc.NOTHING, "word"),
-        column("mode", lambda line: line.first.mode, "word"),
-    ]
-    naming = len(shown)
-    for tensor in TENSORS:
-        of_tensor = doc.Rows([line.rows.get(tensor) for line in found]).column
-        shown.append(of_tensor(SHORT[tensor], lambda row: error(row.relative_error if row else None)))
-        shown.append(of_tensor("dB", _sqnr, spare=True))
-    shown.append(column("satu\u00adrated", lambda line: _worst([row.saturated for row in line.rows.values()])))
-    shown.append(column("flushed", lambda line: _worst([row.flushed for row in line.rows.values()])))
-    notes = column("notes", lambda line: _notes(line, letters), "note")
-    if letters.lines():
-        shown.append(notes)
-    return doc.Table(tuple(shown), naming, sections=naming - 1, apart=True, tight=True)
-
-
-def _notes(line: ModeErrors, letters: doc.Letters) -> str:
-    """Return the statuses that are not ok, with a letter for the reason; equal reasons share one."""
-    marks = [letters.refer(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
-    return ", ".join(dict.fromkeys(marks))
-
-
-def _sqnr(row: LayerError | None) -> str:
-    if row is None or row.relative_error is None:
-        return doc.NOTHING
-    return "inf" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"
-
-
-def _worst(shares: Sequence[float | None]) -> str:
-    known = [one for one in shares if one is not None]
-    return share(max(known)) if known else doc.NOTHING
-
-
-def jump_sentence(history: AmaxJump) -> str:
-    return (
+def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
+    config, history, names, letters = group[0].config, group[0].history, labels(group), doc.Letters()
+    where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
+    jump = (
         f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
         f"{history.steps} steps, cast to e4m3"
     )
-
-
-def jump_table(history: AmaxJump) -> doc.Table:
-    """Show a row for each way of scaling. `>`: not within the steps of the jump."""
-    of_trace = doc.Rows(history.traces).column
-    of_answer = doc.Rows([response_to(trace, history) for trace in history.traces]).column
-    columns = (
-        of_trace("scaling", scaling_name, "word"),
-        of_trace("by", source_name, "word"),
-        of_answer("steps that saturate", lambda one: str(one.steps_that_saturate)),
-        of_answer("worst share", lambda one: share(one.worst_share)),
-        of_answer("worst error", lambda one: error(one.worst_error)),
-        of_answer("steps to come back", come_back_text),
-    )
-    return doc.Table(columns, naming=2, tight=True)
-
-
-def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
-    compared = compare_errors(group)
-    letters = doc.Letters(reasons(compared.rows))
-    about = f"{jump_sentence(group[0].history)}. {JUMP_UNLIKE if compared.jump else JUMP_ALIKE}"
-    return doc.blocks(
-        [_errors_compared(compared, letters)],
-        [*map(doc.Note, letters.lines()), *map(doc.Sentence, sentences(compared))],
-        [doc.Heading(about) if compared.jump else doc.Sentence(about)],
-        [_jump_compared(compared)] if compared.jump else [],
-    )
-
-
-def _errors_compared(compared: NumericsComparison, letters: doc.Letters) -> doc.Table:
-    """Show a row for each layer, input, mode and tensor. letters: refer to why there is no error."""
-    rows = compared.rows
-    column = doc.Rows(rows).column
-    shown = [
-        column("layer", lambda row: row.layer or doc.NOTHING, "word", once=True),
-        column("input", lambda row: row.input or doc.NOTHING, "word", once=True),
-        column("mode", lambda row: row.mode, "word", once=True),
-        column("tensor", lambda row: SHORT[row.tensor] if row.tensor else doc.NOTHING, "word"),
-    ]
-    naming = len(shown)
-
-    def found(reading: Reading) -> str:
-        return error(reading.error) if reading.reason is None else letters.refer(reading.status, reading.reason)
-
-    for place, label in enumerate(compared.labels):
-        of_record = doc.Rows([row.readings[place] for row in rows]).column
-        shown.append(of_record("error", found, of=label))
-        if place:
-            shown.append(of_record("ratio", lambda reading: ratio_text(reading.ratio), of=label))
-    return doc.Table(tuple(shown), naming, sections=2)
-
-
-def _jump_compared(compared: NumericsComparison) -> doc.Table:
-    """Show a row for each way of scaling and quantity that differ."""
-    column = doc.Rows(compared.jump).column
-    shown = [
-        column("scaling", lambda row: scaling_name(row.trace), "word", once=True),
-        column("by", lambda row: source_name(row.trace), "word", once=True),
-        column("quantity", lambda row: row.quantity, "word"),
-    ]
-    for place, label in enumerate(compared.labels):
-        responses = [(row.quantity, row.responses[place]) for row in compared.jump]
-        shown.append(
-            doc.Rows(responses).column("answer", lambda one: WRITE[one[0]](one[1]) if one[1] else doc.NOTHING, of=label)
+    heading = f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
+    answers = [[answer(trace, record.history) for trace in record.history.traces] for record in group]
+    if len(group) == 1:
+        tables = _errors(group[0], letters)
+        notes = [*map(doc.Note, letters.lines())]
+        return doc.blocks(
+            [doc.Heading(heading)], *tables, notes, [doc.Heading(jump), JUMP_TABLE.of_one(answers[0], letters)]
         )
-    return doc.Table(tuple(shown), naming=3)
-
-
-def ratio_text(ratio: float | None) -> str:
-    """Write a ratio with two decimals; a small one with two significant digits, and a large one without decimals."""
-    if ratio is None:
-        return doc.NOTHING
-    if ratio >= 100:
-        return f"{ratio:,.0f}"
-    return f"{ratio:.2g}" if 0 < ratio < 0.1 else f"{ratio:.2f}"
-
-
-def sentences(compared: NumericsComparison) -> list[str]:
-    """Return lines about how the machines differ, how far their errors agree, and how to read the table."""
-    first = compared.labels[0]
-    return [
-        *differences_line(compared.differences, compared.labels),
-        *(_agreement(one, first) for one in compared.agreements),
-        METHOD.format(first=first),
+    found = side_by_side(group)
+    tables = [
+        [doc.Heading(_heading(layer)), ERROR_TABLE.of_several(list(rows), names, letters)]
+        for layer, rows in groupby(found, key=lambda rows: next(row.layer for row in rows if row))
     ]
-
-
-def _agreement(one: Agreement, first: str) -> str:
-    if one.furthest is None:
-        return f"{one.label} and {first} have no error in common."
-    within = f"within {CLOSE * 100:.0f} % of {first}'s"
-    if one.alike == one.both:
-        return f"{one.label}: the errors that both have, {one.both} of them, are all {within}."
-    row, ratio = one.furthest
-    tensor = SHORT[row.tensor].replace("grad.", "gradient") if row.tensor else ""
-    words = ", ".join(word for word in (row.layer, row.input, row.mode, tensor) if word)
-    return (
-        f"{one.label}: {one.alike} of {one.both} errors that both have are {within}; the furthest is "
-        f"{ratio_text(ratio)} times as large ({words})."
+    said = [
+        *differences_line(differences(group), names),
+        *agreements(found, names),
+        f"ratio: the error over that of {names[0]}; above 1 it is less exact.",
+    ]
+    unlike = [ways for ways in beside(answers, JUMP_TABLE.key) if not _alike(ways)]
+    if unlike:
+        jumped: list[doc.Part] = [
+            doc.Heading(f"{jump}. What was not alike:"),
+            JUMP_TABLE.of_several(unlike, names, letters),
+        ]
+    else:
+        within = f"worst errors within {CLOSE * 100:.0f} % of each other"
+        jumped = [doc.Sentence(f"{jump}. All ways of scaling answered alike, with {within}.")]
+    return doc.blocks(
+        [doc.Heading(heading)], *tables, [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)], jumped
     )
+
+
+def _heading(layer: str | None) -> str:
+    return f"{layer}: relative errors against float64" if layer else "not run"
+
+
+def _errors(record: NumericsRecord, letters: doc.Letters) -> list[list[doc.Part]]:
+    """Show a table of each layer, with a row for each input and mode, and the modes that did not run."""
+    blocks: list[list[doc.Part]] = []
+    for layer, given in groupby(error_lines(record), key=lambda line: line.first.layer):
+        lines = list(given)
+        refused = [[letters.refer(row.status, row.reason) for row in line.rows if row.reason] for line in lines]
+        notes = doc.Cells("notes", tuple(", ".join(dict.fromkeys(statuses)) for statuses in refused), "note")
+        columns = (
+            word("input", lambda line: line.first.input, once=True),
+            word("mode", lambda line: line.first.mode),
+            *(Column(SHORT[tensor], partial(ErrorLine.error_of, tensor=tensor), error) for tensor in TENSORS),
+            Column("saturated", lambda line: line.worst("saturated"), share, spare=True),
+            Column("flushed", lambda line: line.worst("flushed"), share),
+        )
+        table = doc.Table(
+            (*doc.telling(*(column.cells(lines) for column in columns), notes),), naming=2 if layer else 1
+        )
+        blocks.append([doc.Heading(_heading(layer)), table])
+    return blocks
+
+
+class ErrorLine(NamedTuple):
+    """The errors of one mode, layer and input, by tensor; or one row without a tensor that says why there are none."""
+
+    rows: tuple[LayerError, ...]
+
+    @property
+    def first(self) -> LayerError:
+        return self.rows[0]
+
+    def error_of(self, tensor: TensorName) -> float | None:
+        return next((row.relative_error for row in self.rows if row.tensor == tensor), None)
+
+    def worst(self, name: str) -> float | None:
+        """Return the largest of the tensors' values; None if none is known."""
+        return max((value for row in self.rows if (value := getattr(row, name)) is not None), default=None)
+
+
+def error_lines(record: NumericsRecord) -> list[ErrorLine]:
+    """Return lines by layer, input, and mode in the requested order; modes that did not run are last."""
+    ordered = sorted(record.rows, key=partial(_place, record.config.modes))
+    return [ErrorLine(tuple(rows)) for _, rows in groupby(ordered, key=lambda row: _name(row)[:3])]
+
+
+def _place(modes: Sequence[str], row: LayerError) -> tuple[int, int, int, int]:
+    return (
+        LAYERS.index(row.layer) if row.layer else len(LAYERS),
+        INPUTS.index(row.input) if row.input else len(INPUTS),
+        modes.index(row.mode),
+        TENSORS.index(row.tensor) if row.tensor else len(TENSORS),
+    )
+
+
+def side_by_side(group: Sequence[NumericsRecord]) -> Aligned[LayerError]:
+    """Return each error of each record, by layer, input, mode and tensor. A refusal of all tensors, or of a whole mode,
+    counts for each tensor that another record has.
+    """
+    every = {_name(row) for record in group for row in record.rows}
+    leaves = [name for name in every if not any(_covers(name, other) for other in every if other != name)]
+    modes = list(dict.fromkeys(mode for record in group for mode in record.config.modes))
+    rows = [
+        [
+            row.model_copy(update=dict(zip(NAMES, leaf, strict=True)))
+            # Of several rows that cover a tensor the last one counts: the narrowest.
+            for row in sorted(record.rows, key=lambda row: -_name(row).count(None))
+            for leaf in leaves
+            if _covers(_name(row), leaf)
+        ]
+        for record in group
+    ]
+    return beside(rows, _name, partial(_place, modes))
+
+
+def _covers(wide: Name, name: Name) -> bool:
+    return all(own in (None, other) for own, other in zip(wide, name, strict=True))
+
+
+def error_ratio(row: LayerError, first: LayerError) -> float | None:
+    """Return the error over the first's; None if either is unknown, or only the first is 0."""
+    if row.relative_error is None or first.relative_error is None:
+        return None
+    if row.relative_error == first.relative_error:
+        return 1.0
+    return row.relative_error / first.relative_error if first.relative_error else None
+
+
+def agreements(found: Aligned[LayerError], names: Sequence[str]) -> Iterator[str]:
+    """Yield how far each record's errors agree with the first's."""
+    for place, name in enumerate(names[1:], start=1):
+        pairs = [(rows[place], rows[0]) for rows in found]
+        ratios = [
+            (row, value) for row, first in pairs if row and first and (value := error_ratio(row, first)) is not None
+        ]
+        alike = sum(abs(value - 1) <= CLOSE for _, value in ratios)
+        within = f"within {CLOSE * 100:.0f} % of {names[0]}'s"
+        if not ratios:
+            yield f"{name} and {names[0]} have no error in common."
+        elif alike == len(ratios):
+            yield f"{name}: the errors that both have, {alike} of them, are all {within}."
+        else:
+            # Half as large is as far from 1 as twice as large, and no error at all is further than either.
+            row, furthest = max(ratios, key=lambda one: abs(math.log(one[1])) if one[1] else math.inf)
+            what = ", ".join(filter(None, (row.layer, row.input, row.mode, (row.tensor or "").replace("_", " "))))
+            yield (
+                f"{name}: {alike} of {len(ratios)} errors that both have are {within}; the furthest is "
+                f"{ratio(furthest)} ({what})."
+            )
+
+
+def _alike(ways: Sequence[Answer | None]) -> bool:
+    """Return whether all records tried this way of scaling, and it answered alike."""
+    tried = [one for one in ways if one is not None]
+    errors = [one.worst_error for one in tried]
+    same = len({(one.steps_that_saturate, one.come_back) for one in tried}) == 1
+    return same and len(tried) == len(ways) and max(errors) <= min(errors) * (1 + CLOSE)

@@ -18,14 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.kinds.numerics.compared import scaling_name
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
-from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, ScalingTrace, TensorName
+from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, ScalingTrace
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, GRID, INK
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fp8bench.tables.chart import Axes
 
 BAND = "#f6f8fa"
 ROW_IN = 0.36
@@ -33,15 +32,9 @@ AROUND_IN = 1.2
 PANEL_IN = 0.42
 """Heights in the figure of errors: of a mode's row, of what surrounds the panels, and of a panel without its rows."""
 
-MARKS = {"normal": ("#0072B2", "o"), "heavy-tailed": ("#D55E00", "s"), "outlier": ("#009E73", "^")}
-OFFSETS = {"normal": -0.2, "heavy-tailed": 0.0, "outlier": 0.2}
-"""The height of an input's marks in its row, so that equal errors do not hide each other."""
+MARKS = {"normal": ("#0072B2", "o", -0.2), "heavy-tailed": ("#D55E00", "s", 0.0), "outlier": ("#009E73", "^", 0.2)}
+"""The colour, the shape and the height in its row of an input's marks, so that equal errors do not hide each other."""
 
-TITLES: dict[TensorName, str] = {
-    "output": "output",
-    "input_gradient": "input gradient",
-    "weight_gradient": "weight gradient",
-}
 LEAST = 5e-4
 STRIP = (2e-4, LEAST)
 """The strip's two ends on the axis. bfloat16's own rounding, 1.7e-3, lies to the right of it."""
@@ -55,27 +48,47 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#009e73", "linewidth": 2.0},
     {"color": "#cc79a7", "linewidth": 2.0, "linestyle": (0, (1.5, 1.5))},
 )
-TENSOR: dict[str, Any] = {"color": INK, "linewidth": 1.0}
-JUMP_HEIGHT_IN = 6.4
+TENSOR: dict[str, Any] = {"color": INK, "linewidth": 1.0, "label": "the tensor"}
+DOTS: dict[str, Any] = {"linestyle": "none", "marker": ".", "markeredgecolor": INK}
 SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 
 
+def scaling_name(trace: ScalingTrace) -> str:
+    """Return the scaling in words, e.g. `delayed, max of 1024`."""
+    if trace.scaling == "current":
+        return "current"
+    return "delayed, most recent" if trace.algo == "most_recent" else f"delayed, max of {trace.history_len}"
+
+
 def error_dots(record: NumericsRecord, path: Path) -> None:
-    """Draw the errors; some row is ok. Raises UsageError as require_drawable does, RunFailed if it cannot write."""
+    """Draw the errors; some row is ok. Raises as `chart.figure` does."""
     rows = [row for row in record.rows if row.status == "ok"]
     layers = [layer for layer in record.config.layers if any(row.layer == layer for row in rows)]
     modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
+    right = max(0.2, 1.5 * max(row.relative_error or 0.0 for row in rows))
+    decades = [10.0**power for power in range(-3, 3) if 10.0**power < right]
     height = AROUND_IN + len(layers) * (PANEL_IN + ROW_IN * len(modes))
-    with paper.figure(height, path) as figure:
+    with chart.figure(height, path) as figure:
         panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
         for line, layer in zip(panels, layers, strict=True):
             for axes, tensor in zip(line, TENSORS, strict=True):
                 _dots(axes, [row for row in rows if (row.layer, row.tensor) == (layer, tensor)], modes)
-                axes.set_title(f"{layer}: {TITLES[tensor]}", **SMALL_TITLE)
-        _errors_axis(panels[-1, 0], max(row.relative_error or 0.0 for row in rows))
-        paper.title(figure, "Errors of each mode's layers, by input")
+                axes.set_title(f"{layer}: {tensor.replace('_', ' ')}", **SMALL_TITLE)
+        panels[-1, 0].set_xlim(STRIP[0], right)
+        names = ["less", *(f"{value:g}" for value in decades)]
+        panels[-1, 0].set_xticks([(STRIP[0] * STRIP[1]) ** 0.5, *decades], names)
+        chart.title(figure, "Errors of each mode's layers, by input")
         panels[-1, 1].set_xlabel("relative error against float64 (further left is nearer)", fontsize=9.5, color=FAINT)
-        _legend_of_inputs(figure, rows)
+        shapes: dict[str, Any] = {"linestyle": "none", "markersize": 6, "markeredgewidth": 1.2}
+        entries = [
+            {"color": colour, "marker": marker, "label": name, **shapes}
+            for name, (colour, marker, _) in MARKS.items()
+            if any(row.input in (name, name + EXACT) for row in rows)
+        ]
+        if any((row.input or "").endswith(EXACT) for row in rows):
+            label = "hollow: the same, moved to values that fp8 has"
+            entries.append({"marker": "o", "markerfacecolor": "white", "color": FAINT, "label": label, **shapes})
+        chart.legend(figure, entries, len(entries), handlelength=2.4)
 
 
 def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> None:
@@ -83,13 +96,12 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
     for place in range(0, len(modes), 2):
         axes.axhspan(place - 0.5, place + 0.5, color=BAND, linewidth=0, zorder=0)
     for row in rows:
-        name = (row.input or "").removesuffix(EXACT)
-        colour, marker = MARKS[name]
-        hollow = (row.input or "").endswith(EXACT)
-        error = row.relative_error or 0.0
+        name, error = row.input or "", row.relative_error or 0.0
+        hollow = name.endswith(EXACT)
+        colour, marker, offset = MARKS[name.removesuffix(EXACT)]
         axes.plot(
             error if error >= LEAST else IN_STRIP[hollow],
-            modes.index(row.mode) + OFFSETS[name],
+            modes.index(row.mode) + offset,
             marker=marker,
             markersize=5.5,
             markerfacecolor="white" if hollow else colour,
@@ -99,104 +111,58 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
             zorder=3,
         )
     names = [mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]
-    axes.set_yticks(range(len(modes)), names, fontsize=9, color=INK)
+    axes.set_yticks(range(len(modes)), names, fontsize=9)
     axes.set_ylim(len(modes) - 0.5, -0.5)
     axes.axvspan(*STRIP, color=GRID, alpha=0.55, linewidth=0, zorder=1)
-    _plain_axes(axes)
-    axes.xaxis.grid(True, color=GRID, linewidth=0.7)
+    _plain(axes, "x")
     axes.tick_params(axis="y", length=0)
-    axes.minorticks_off()
-
-
-def _errors_axis(axes: "Axes", greatest: float) -> None:
-    """Set the axis that the panels share. greatest: the largest error, which must fit."""
-    right = max(greatest * 1.5, 0.2)
-    axes.set_xlim(STRIP[0], right)
-    decades = [10.0**power for power in range(-3, 3) if 10.0**power < right]
-    names = [f"{value:g}" for value in decades]
-    axes.set_xticks([(STRIP[0] * STRIP[1]) ** 0.5, *decades], ["less", *names])
-
-
-def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
-    from matplotlib.lines import Line2D
-
-    seen = {row.input for row in rows}
-    shapes: dict[str, Any] = {"linestyle": "none", "markersize": 6, "markeredgewidth": 1.2}
-    handles = [
-        Line2D([], [], color=colour, marker=marker, label=name, **shapes)
-        for name, (colour, marker) in MARKS.items()
-        if seen & {name, name + EXACT}
-    ]
-    if any(name and name.endswith(EXACT) for name in seen):
-        label = "hollow: the same, moved to values that fp8 has"
-        handles.append(Line2D([], [], marker="o", markerfacecolor="white", color=FAINT, label=label, **shapes))
-    paper.legend(figure, handles, len(handles), handlelength=2.4)
 
 
 def jump_lines(record: NumericsRecord, path: Path) -> None:
-    """Draw the jump. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
+    """Draw the jump. Raises as `chart.figure` does."""
     history = record.history
     simulated = [trace for trace in history.traces if trace.source == "simulated"]
     measured = [trace for trace in history.traces if trace.source == "transformer_engine"]
     styles = {scaling_name(trace): style for trace, style in zip(simulated, STYLES, strict=False)}
-    with paper.figure(JUMP_HEIGHT_IN, path) as figure:
+    factor = f"{history.factor:g} times as large"
+    with chart.figure(6.4, path) as figure:
         above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1, 1))
         steps = range(history.steps)
         above.plot(steps, simulated[0].amax, drawstyle="steps-mid", zorder=4, **TENSOR)
         for trace in simulated:
-            style = styles[scaling_name(trace)]
-            above.plot(steps, _holds(trace, history.largest), drawstyle="steps-mid", **style)
-            middle.plot(steps, [share * 100 for share in trace.saturated], drawstyle="steps-mid", **style)
-            below.plot(steps, trace.relative_error, drawstyle="steps-mid", **style)
+            looks = {"drawstyle": "steps-mid", **styles[scaling_name(trace)]}
+            above.plot(steps, [history.largest / scale for scale in trace.scale], **looks)
+            middle.plot(steps, [share * 100 for share in trace.saturated], **looks)
+            below.plot(steps, trace.relative_error, **looks)
         for trace in measured:
-            dots: dict[str, Any] = {
-                "linestyle": "none",
-                "marker": ".",
-                "markersize": 5,
-                "markeredgecolor": INK,
-                "markeredgewidth": 0.5,
-                "zorder": 5,
-            }
-            above.plot(steps, _holds(trace, history.largest), color=styles[scaling_name(trace)]["color"], **dots)
+            looks = {"color": styles[scaling_name(trace)]["color"], "markersize": 5, "markeredgewidth": 0.5, **DOTS}
+            above.plot(steps, [history.largest / scale for scale in trace.scale], zorder=5, **looks)
         for axes in (above, below):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
-        paper.title(figure, f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps")
+        chart.title(figure, f"Scaling of a tensor whose values are {factor} for some steps")
         above.set_title(
             "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold", **SMALL_TITLE
         )
         middle.set_title("values that saturate, %", **SMALL_TITLE)
         below.set_title("relative error of the cast", **SMALL_TITLE)
         middle.set_ylim(-4, 104)
-        between = (history.up_at + history.down_at - 1) / 2
-        what = f"values {history.factor:g} times as large"
-        above.text(between, 0.5, what, transform=above.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT)
+        at = ((history.up_at + history.down_at - 1) / 2, 0.5)
+        looks = {"transform": above.get_xaxis_transform(), "ha": "center", "fontsize": 9.5, "color": FAINT}
+        above.text(*at, f"values {factor}", **looks)
         below.set_xlabel("step", fontsize=9.5, color=FAINT)
         for axes in (above, middle, below):
-            _plain_axes(axes)
-            axes.grid(True, color=GRID, linewidth=0.7)
-            axes.minorticks_off()
+            _plain(axes, "both")
             axes.set_xlim(-1, history.steps)
             axes.axvspan(history.up_at - 0.5, history.down_at - 0.5, color=BAND, linewidth=0, zorder=0)
-        _legend_of_scalings(figure, styles, with_dots=bool(measured))
+        entries = [TENSOR, *({"label": name, **style} for name, style in styles.items())]
+        entries += [{"label": "dots: Transformer Engine", "color": FAINT, **DOTS}] if measured else []
+        chart.legend(figure, entries, 3, handlelength=2.4)
 
 
-def _holds(trace: ScalingTrace, largest: float) -> list[float]:
-    return [largest / scale for scale in trace.scale]
-
-
-def _legend_of_scalings(figure: Any, styles: dict[str, dict[str, Any]], with_dots: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], label="the tensor", **TENSOR)]
-    handles += [Line2D([], [], label=name, **style) for name, style in styles.items()]
-    if with_dots:
-        dot: Any = {"color": FAINT, "linestyle": "none", "marker": ".", "markeredgecolor": INK}
-        handles.append(Line2D([], [], label="dots: Transformer Engine", **dot))
-    paper.legend(figure, handles, 3, handlelength=2.4)
-
-
-def _plain_axes(axes: "Axes") -> None:
+def _plain(axes: "Axes", grid: Any) -> None:
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=INK)
-    paper.frame(axes, "bottom")
+    axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
+    axes.minorticks_off()
+    chart.frame(axes, "bottom")

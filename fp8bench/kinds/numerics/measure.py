@@ -82,7 +82,11 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
     modes = _modes(request.modes)
     layers = request.chosen("layer", request.layers, LAYERS)
     inputs = request.chosen("input", request.inputs, INPUTS)
-    _require_something(layers, inputs)
+    if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
+        raise UsageError(
+            f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
+            "Add --layer linear, or another --input",
+        )
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
@@ -106,13 +110,19 @@ def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None =
     config = prepared.config
     device = examination.device_for(config)
     examined = examination.examine(config, log)
-    status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
+    ok = any(row.status == "ok" for row in examined.rows)
+    worst = None if ok else min(examined.rows, key=lambda row: WORST_FIRST.index(row.status))
     return NumericsRecord(
         **head(prepared, "numerics", now or datetime.now(UTC)),
-        status=status,
-        reason=reason,
-        remedy=remedy,
-        fingerprint=fingerprint(config),
+        status=worst.status if worst else "ok",
+        reason=worst.reason if worst else None,
+        remedy=worst.remedy if worst else None,
+        # What must be equal for errors to be compared; modes, layers and inputs need not be.
+        fingerprint={
+            "kind": "numerics",
+            **config.model_dump(include={"width", "tokens", "seed"}),
+            "method_version": METHOD_VERSION,
+        },
         environment=environment(device),
         config=config,
         rows=examined.rows,
@@ -120,29 +130,11 @@ def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None =
     )
 
 
-def fingerprint(config: NumericsConfig) -> dict[str, Any]:
-    """Return what must be equal for errors to be compared; modes, layers and inputs need not be."""
-    return {
-        "kind": "numerics",
-        "width": config.width,
-        "tokens": config.tokens,
-        "seed": config.seed,
-        "method_version": METHOD_VERSION,
-    }
-
-
 def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
     """Return the exit code for the rows' statuses. A named mode that could not run counts even if others ran."""
     from fp8bench.launch.session import exit_code_of
 
     return exit_code_of((row.status for row in record.rows), named=bool(request.modes))
-
-
-def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status, str | None, str | None]:
-    """Return the record's own status, reason and remedy: ok if any row is ok, else those of the worst row."""
-    if any(status == "ok" for status, _, _ in found):
-        return "ok", None, None
-    return min(found, key=lambda one: WORST_FIRST.index(one[0]))
 
 
 def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
@@ -153,12 +145,3 @@ def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
         entries = [registry.find_mode(name)[0] for name in MODES]
         found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
     return tuple(dict.fromkeys(f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found))
-
-
-def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None:
-    """Raise UsageError if no layer takes any of the inputs."""
-    if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
-        raise UsageError(
-            f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
-            "Add --layer linear, or another --input",
-        )

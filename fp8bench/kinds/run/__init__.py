@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
-from fp8bench.kinds.run import compare, document
+from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
@@ -16,10 +16,10 @@ from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.records.select import rounds_of
-from fp8bench.report.document import Document
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.tables.document import Document
 
 
 class Gathered(NamedTuple):
@@ -35,48 +35,37 @@ def gather(
     """Return what one table and the page show of the records in `results_dir`, without instances of which no record can
     be read. Raises UsageError if an instance has no record, and as `compare` does.
     """
-
-    records, those = _sound(kept, options, results_dir, unread)
-    found = arranged(compare.compare(records, catalog, those), those)
+    found = _arranged(kept, options, catalog, results_dir, unread)
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
     paths = {record.run_id: path for record, path in kept if record.run_id in wanted}
     return Gathered(found, {run_id: results.read_record(path) for run_id, path in paths.items()})
 
 
-def _sound(
-    kept: Found[Kept[Record]], options: CompareOptions, results_dir: Folders, unread: Unread
-) -> tuple[list[Record], CompareOptions]:
-    """Return the records without those of rows that cannot be believed, and options for their instances. Raises as
-    `_readable`.
+def _arranged(
+    kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
+) -> Comparison:
+    """Return the rows to show, without those that cannot be believed. kept: what the search found, of which some may be
+    broken.
     """
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
-    return records, _readable(records, kept, options, results_dir)
-
-
-def _readable(
-    records: Sequence[Record], kept: Found[Kept[Record]], options: CompareOptions, results_dir: Folders
-) -> CompareOptions:
-    """Return options for the instances of `records`. kept: what the search found, of which some may be broken. Raises
-    UsageError for an instance without a record, and if no record can be read.
-    """
     there = {record.instance for record in records}
     left = tuple(key for key in options.instances if key in there)
-    if left == options.instances:
-        return options
-    known = results.instances_of(kept)
-    for key in (key for key in options.instances if key not in known):
-        run = f"fp8bench run --instance {key}{options.wanted.flags}"
-        remedy = f"Run `{run}` there, or add a figure with `fp8bench results import`"
-        raise results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
-    if not left:
-        raise UsageError(
-            f"no record of {', '.join(options.instances)} can be read; the warnings name the files",
-            "Restore them, or measure again with `fp8bench run`",
-        )
-    reference = options.reference
-    if not reference.asked_for:
-        reference = replace(reference, instance=left[0])
-    return options._replace(instances=left, reference=reference)
+    if left != options.instances:
+        known = results.instances_of(kept)
+        for key in (key for key in options.instances if key not in known):
+            run = f"fp8bench run --instance {key}{options.wanted.flags}"
+            remedy = f"Run `{run}` there, or add a figure with `fp8bench results import`"
+            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy, RUN)
+        if not left:
+            raise UsageError(
+                f"no record of {', '.join(options.instances)} can be read; the warnings name the files",
+                "Restore them, or measure again with `fp8bench run`",
+            )
+        reference = options.reference
+        if not reference.asked_for:
+            reference = replace(reference, instance=left[0])
+        options = options._replace(instances=left, reference=reference)
+    return arranged(compare.compare(records, catalog, options), options)
 
 
 class Run(Kind):
@@ -90,10 +79,8 @@ class Run(Kind):
         """
         require_columns(options.view, options.job)
         found = results.read(results_dirs, options.instances)
-
-        records, those = _sound(found, options, results_dirs, unread)
-        every, column = arranged(compare.compare(records, catalog, those), those), those.view.group_by
-        return document.document(*([every] if column is None else grouped(every, column)), view=options.view)
+        every, column = _arranged(found, options, catalog, results_dirs, unread), options.view.group_by
+        return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 
 
 KIND = Run(

@@ -10,11 +10,16 @@ none is. Pure.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 
-from fp8bench.kinds.run.row import Answer, OfMode, Pair, Row
+from fp8bench.kinds.run.row import Answer, Elsewhere, OfMode, Pair, Row
 from fp8bench.records.named import Reference
+from fp8bench.schema.execution import is_replayed
+from fp8bench.schema.instance import Catalog, Instance
 
 Against = Callable[[Row, Row], Row]
 """Compares a row with another one."""
+
+PriceOf = Callable[[Instance], float | None]
+"""Returns USD an hour for an instance, or None."""
 
 
 def same_batch(row: Row, other: Row) -> bool:
@@ -52,7 +57,6 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
 
 
 def _worth(row: Row) -> tuple[float, float]:
-    """Return what rows are ranked by: units for a dollar, then speed."""
     return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
 
 
@@ -129,17 +133,12 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
     found: dict[tuple[int, bool], OfMode] = {}
     for key in {_tried(row) for row in rows}:
         there = [row for row in rows if _tried(row) == key]
-        on_machines = [
-            _gain([row for row in there if row.machine == one], reference, against) for one in _machines(there)
-        ]
+        machines = dict.fromkeys(row.machine for row in there)
+        on_machines = [_gain([row for row in there if row.machine == one], reference, against) for one in machines]
         known = [gain for gain in on_machines if gain is not None]
         if known:
             found[key] = max(known, key=lambda gain: _worth(gain.pair.row))
     return found
-
-
-def _machines(rows: Sequence[Row]) -> Iterable[str | None]:
-    return dict.fromkeys(row.machine for row in rows)
 
 
 def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode | None:
@@ -151,13 +150,14 @@ def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode
     pair = _pair(best, base, against)
     if pair is None:
         return None
-    replayed = best.execution is not None and "graphed" in best.execution
+    needs_graph = best.execution is not None and is_replayed(best.execution)
     launched = [
-        row for row in others if row.mode_label == best.mode_label and row.execution not in (None, best.execution)
+        row
+        for row in others
+        if row.mode_label == best.mode_label and row.execution is not None and not is_replayed(row.execution)
     ]
-    launched = [row for row in launched if row.execution is not None and "graphed" not in row.execution]
-    slower = _pair(max(launched, key=_worth), base, against) if replayed and launched else None
-    return OfMode(pair=pair, needs_graph=replayed, in_python=slower)
+    in_python = _pair(max(launched, key=_worth), base, against) if needs_graph and launched else None
+    return OfMode(pair=pair, needs_graph=needs_graph, in_python=in_python)
 
 
 def _missing(of: dict[str, list[Row]], rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
@@ -168,3 +168,27 @@ def _missing(of: dict[str, list[Row]], rows: Sequence[Row]) -> Iterator[tuple[st
     for name, sizes in known.items():
         if max(sizes) < largest:
             yield name, largest
+
+
+def elsewhere(pair: Pair, catalog: Catalog, price_of: PriceOf) -> Elsewhere | None:
+    """Return the range of the gain over providers that list both GPUs, each by its lowest price a GPU; None for less
+    than two.
+    """
+    one, other = (catalog.instances.get(row.instance) for row in (pair.row, pair.reference))
+    speedup = pair.row.speedup_vs_reference
+    if one is None or other is None or not one.gpu or not other.gpu or one.gpu == other.gpu or speedup is None:
+        return None
+    dear, cheap = _by_provider(one.gpu, catalog, price_of), _by_provider(other.gpu, catalog, price_of)
+    per_gpu = speedup * pair.reference.world_size / pair.row.world_size
+    gains = [per_gpu * cheap[name] / dear[name] - 1 for name in dear.keys() & cheap.keys()]
+    return Elsewhere(providers=len(gains), least=min(gains), most=max(gains)) if len(gains) > 1 else None
+
+
+def _by_provider(gpu: str, catalog: Catalog, price_of: PriceOf) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for instance in catalog.instances.values():
+        usd = price_of(instance) if instance.provider and instance.gpu == gpu and instance.gpu_count else None
+        if instance.provider and usd is not None:
+            a_gpu = usd / instance.gpu_count
+            found[instance.provider] = min(a_gpu, found.get(instance.provider, a_gpu))
+    return found

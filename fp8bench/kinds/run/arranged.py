@@ -7,12 +7,12 @@ are shown.
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from fp8bench import registry
 from fp8bench.config.words import quoted
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, Value
+from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import Condition, View
 from fp8bench.pricing.cost import front, job_time
@@ -64,8 +64,9 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     for condition in view.filter:
         rows = [row for row in rows if holds(condition, row)]
     if not options.every and not any(condition.column == "mode" for condition in view.filter):
-        # Modes that are kept to show what the gate refuses.
-        rows = [row for row in rows if not _is_hidden(row)] or rows
+        # Hidden modes are kept to show what the gate refuses.
+        hidden = {entry.name for entry in registry.modes().values() if entry.hidden}
+        rows = [row for row in rows if row.mode not in hidden] or rows
     if not rows:
         words = " ".join(f"--filter {quoted(one.words)}" for one in view.filter)
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
@@ -80,16 +81,11 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     )
 
 
-def _is_hidden(row: Row) -> bool:
-    entry = registry.modes().get(row.mode)
-    return entry is not None and entry.hidden
-
-
 def grouped(comparison: Comparison, column: str) -> list[Comparison]:
     """Return a comparison for each value of the column, named by it, in the order of their first rows, of batch sizes
     from the smallest. The answer is that of all rows, and goes with the last.
     """
-    found: dict[Value, list[Row]] = {}
+    found: dict[object, list[Row]] = {}
     for row in comparison.rows:
         if column == "machine":
             unnamed = tuple(mark for mark in row.marks if not mark.startswith(MACHINE_MARK))
@@ -128,24 +124,20 @@ def holds(condition: Condition, row: Row) -> bool:
             )
         same = condition.value in (column.value(row), *column.names(row))
         return same == (condition.operator == "=")
-    wanted, value = _wanted(condition), column.value(row)
-    if not isinstance(value, (int, float)):
-        return False
-    near = abs(value - wanted) <= _SAME * abs(wanted)
-    return COMPARE[condition.operator](wanted if near else value, wanted)
-
-
-def _wanted(condition: Condition) -> float:
     try:
-        value = float(condition.value.replace(",", ""))
+        wanted = float(condition.value.replace(",", ""))
     except ValueError:
-        value = math.nan
-    if math.isnan(value):
+        wanted = math.nan
+    if math.isnan(wanted):
         raise UsageError(
             f"--filter {quoted(condition.words)}: {condition.column} is a number, and {condition.value!r} is none",
             f"Give, for example, --filter '{condition.column}>0'",
         )
-    return value
+    value = column.value(row)
+    if not isinstance(value, (int, float)):
+        return False
+    near = abs(value - wanted) <= _SAME * abs(wanted)
+    return COMPARE[condition.operator](wanted if near else value, wanted)
 
 
 def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row]:
@@ -214,15 +206,12 @@ def in_order(rows: Sequence[Row], sort: str) -> list[Row]:
     """Return the rows with the column's best first (after a `-` last), then unknown values, then what did not run."""
     name, back = sort.removeprefix("-"), sort.startswith("-")
     column = EVERY[name]
-    known = [row for row in rows if row.status == "ok" and column.value(row) is not None]
-    by_value = _sorted(known, column.value, column.greater_first != back)
-    shown = {row.run_id for row in by_value}
-    return [*by_value, *sorted((row for row in rows if row.run_id not in shown), key=lambda row: row.status != "ok")]
 
-
-def _sorted(rows: Iterable[Row], value: Callable[[Row], Value], reverse: bool) -> list[Row]:
     def key(row: Row) -> tuple[str, float]:
-        found = value(row)
-        return (found, 0.0) if isinstance(found, str) else ("", float(found or 0))
+        value = column.value(row)
+        return (value, 0.0) if isinstance(value, str) else ("", float(value or 0))
 
-    return sorted(rows, key=key, reverse=reverse)
+    known = [row for row in rows if row.status == "ok" and column.value(row) is not None]
+    rest = [row for row in rows if row.status != "ok" or column.value(row) is None]
+    best_first = sorted(known, key=key, reverse=(column.better == "more") != back)
+    return [*best_first, *sorted(rest, key=lambda row: row.status != "ok")]

@@ -1,28 +1,28 @@
 """The comparison: records joined with prices, and each row compared with a reference of its own batch size: its
-speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `document` shows them.
+speed-up, its gain for a dollar, and whether that can be called better. Numbers only; `shown` shows them.
 
 If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
 each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
-and software may prevent a verdict.
+and software may prevent a verdict (`likeness`). All rows are priced on one day, today unless another is requested, so
+that no gain compares prices of different years.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.answer import answer, same_batch
+from fp8bench.kinds.run.answer import answer, elsewhere, same_batch
 from fp8bench.kinds.run.likeness import (
     Likeness,
     comparable,
     likeness,
     of_one_work,
     other_work,
-    unlike_joins,
     unlike_sizes,
     with_other_work,
 )
-from fp8bench.kinds.run.providers import elsewhere
+from fp8bench.kinds.run.marks import Mark, doubt, not_compared
 from fp8bench.kinds.run.row import Answer, Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
@@ -31,7 +31,7 @@ from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Instance
-from fp8bench.schema.machine import Software, differing, in_words
+from fp8bench.schema.machine import differing, in_words
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import RowVerdict, holds_noise, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
@@ -50,54 +50,58 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
     """
     require_region(options.region, catalog, options.instances)
     selected = select(records, options.every, options.wanted)
-    _require_some([measurement.latest for measurement in selected], options)
+    for name in options.instances:
+        if all(measurement.latest.instance != name for measurement in selected):
+            raise UsageError(
+                f"no record{options.wanted.words} for instance {name!r}",
+                f"Run `fp8bench run --instance {name}{options.wanted.flags}` there, or add a figure with "
+                "`fp8bench results import`",
+            )
     workload, others = _workload(selected, options)
-    chosen = [measurement for measurement in selected if workload is None or _work_of(measurement) == workload]
-    latest = [measurement.latest for measurement in chosen]
+    chosen = [one for one in selected if workload is None or _work_of(one) == workload]
+    of = {one.latest.run_id: one.latest for one in chosen}
     day = options.as_of or options.today
-    prices = {record.run_id: priced(record, used(record, catalog), catalog, options, day) for record in latest}
-    found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
-    rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
-    fitting = _references(rows, options.reference)
+    found = {one.latest.run_id: unit_time(one) for one in chosen}
+    prices = {name: priced(record, used(record, catalog), catalog, options, day) for name, record in of.items()}
+    bare = distinguished(
+        [to_row(one, found[name], prices[name], catalog) for name, one in zip(of, chosen, strict=True)]
+    )
+    fitting = _references(bare, options.reference)
     reference = _best(fitting)
-    of = {record.run_id: record for record in latest}
-    model = reference or next((row for row in rows if row.status == "ok"), None)
-    unlike = other_work(rows, model, of)
+    model = reference or next((row for row in bare if row.status == "ok"), None)
+    unlike = other_work(bare, model, of)
+    references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
 
     def against(row: Row, other: Row) -> Row:
         one, two = row.run_id, other.run_id
         like = likeness(of[one], of[two], options.allow_mismatch)
         return compared_with(row, other, found[one], found[two], like)
 
-    references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
-
-    def answered(those: Sequence[Row], on: date) -> Answer:
-        found = answer(of_one_work(those, reference, of), options.reference, options.instances, against)
+    def answered(rows: Sequence[Row], on: date) -> Answer:
         query = PriceQuery(on, on >= options.today, options.region, options.purchase)
 
         def price_of(instance: Instance) -> float | None:
             price = choose(instance.prices, query)
             return price.usd_per_hour if price else None
 
-        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, price_of)}) for one in found.pairs)
-        return found.model_copy(update={"pairs": tuple(pairs)})
+        said = answer(of_one_work(rows, reference, of), options.reference, options.instances, against)
+        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, price_of)}) for one in said.pairs)
+        return said.model_copy(update={"pairs": tuple(pairs)})
 
-    bare = rows
-    rows = [
-        row
-        if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch)
-        else against(row, own)
-        if (own := _reference_of(row, references, options))
-        else row.model_copy(update={"marks": (*row.marks, _missing(reference, row))})
-        for row in (with_other_work(row, model, unlike[row.run_id], options.allow_mismatch) for row in rows)
-    ]
-    warnings = (
-        *_of_workloads(workload, others, options, latest),
-        *_without_reference(reference, options.reference),
-        *_about_prices(rows, prices, options),
-    )
+    def beside_its_reference(row: Row) -> Row:
+        row = with_other_work(row, model, unlike[row.run_id], options.allow_mismatch)
+        if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch):
+            return row
+        own = _reference_of(row, references, options)
+        if own is not None:
+            return against(row, own)
+        missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
+        return row.model_copy(update={"marks": (*row.marks, not_compared(missing))})
+
+    rows = _ranked([*map(beside_its_reference, bare)], options.instances)
+    warnings = tuple(_warnings(bare, reference, prices, options, workload, others))
     return Comparison(
-        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
+        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in rows),
         answer=answered(bare, day),
         published=_as_published(chosen, found, catalog, options, answered),
         warnings=warnings,
@@ -117,18 +121,14 @@ def _as_published(
     if options.as_of is not None or not days:
         return None
     day, ids = max(days), {record.run_id for record in records}
-    rows = [
-        to_row(
-            one, found[one.latest.run_id], priced(one.latest, used(one.latest, catalog), catalog, options, day), catalog
-        )
-        for one in chosen
-        if one.latest.run_id in ids
-    ]
+    rows = []
+    for one in (one for one in chosen if one.latest.run_id in ids):
+        price = priced(one.latest, used(one.latest, catalog), catalog, options, day)
+        rows.append(to_row(one, found[one.latest.run_id], price, catalog))
     return day, answered(rows, day)
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
-    """Sort by what a dollar buys; then rows without a price by speed, those of a CPU, emulations, and failed rows."""
     return sorted(
         sorted(rows, key=lambda row: instances.index(row.instance)),
         key=lambda row: (
@@ -141,19 +141,7 @@ def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
     )
 
 
-def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
-    present = {record.instance for record in chosen}
-    for name in options.instances:
-        if name not in present:
-            run = f"fp8bench run --instance {name}{options.wanted.flags}"
-            raise UsageError(
-                f"no record{options.wanted.words} for instance {name!r}",
-                f"Run `{run}` there, or add a figure with `fp8bench results import`",
-            )
-
-
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
-    """Return the rows that fit. Raises UsageError if the user named a row that does not exist."""
     fitting = [
         row
         for row in rows
@@ -188,19 +176,6 @@ def _reference_of(row: Row, references: Sequence[Row], options: CompareOptions) 
     return _best([one for one in like if (one.instance, one.machine) == (row.instance, row.machine)] or like)
 
 
-def _missing(reference: Row, row: Row) -> str:
-    return f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
-
-
-def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:
-    if reference is not None:
-        return []
-    return [
-        f"no ok record of {wanted.label} to compare the rows with, so gains are omitted; "
-        "name another row with --reference"
-    ]
-
-
 def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple[str | None, list[str]]:
     """Return the workload that most of the instances have, of several the one with most rows, and the others; None if
     all are shown.
@@ -210,8 +185,7 @@ def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple
         return None, []
     there: dict[str, list[tuple[str, object]]] = {}
     for measurement in selected:
-        latest = measurement.latest
-        there.setdefault(_work_of(measurement), []).append((latest.instance, latest.run_id))
+        there.setdefault(_work_of(measurement), []).append((measurement.latest.instance, measurement.latest.run_id))
     order = broadest_first(there)
     return (order[0], order[1:]) if len(order) > 1 else (None, [])
 
@@ -220,45 +194,37 @@ def _work_of(measurement: Measurement) -> str:
     return str(measurement.latest.fingerprint.get("workload") or measurement.latest.what.workload)
 
 
-def _of_workloads(
-    shown: str | None, others: Sequence[str], options: CompareOptions, latest: Sequence[Record]
-) -> list[str]:
-    """Return which workload is shown of several, and the instances that have not measured it."""
-    if shown is None:
-        return []
-    without = [key for key in options.instances if key not in {record.instance for record in latest}]
-    missing = f"; {', '.join(without)} has no record of it" if without else ""
-    return [f"{shown}; also measured: {', '.join(others)} (--workload){missing}"]
-
-
-def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
-    """Return warnings about the prices that rows use."""
+def _warnings(
+    rows: Sequence[Row],
+    reference: Row | None,
+    prices: Mapping[str, Priced],
+    options: CompareOptions,
+    shown: str | None,
+    others: Sequence[str],
+) -> Iterator[str]:
+    if shown is not None:
+        without = [key for key in options.instances if key not in {row.instance for row in rows}]
+        missing = f"; {', '.join(without)} has no record of it" if without else ""
+        yield f"{shown}; also measured: {', '.join(others)} (--workload){missing}"
+    if reference is None:
+        yield (
+            f"no ok record of {options.reference.label} to compare the rows with, so gains are omitted; "
+            "name another row with --reference"
+        )
+    if options.as_of is not None and options.as_of > options.today:
+        yield f"{options.as_of} is in the future: rows take the newest known prices"
     of_rows = [(row, prices[row.run_id]) for row in rows if row.status == "ok"]
     doubts = [found.price.doubt for _, found in of_rows if found.price and found.price.doubt]
-    not_yet = [found.not_yet for _, found in of_rows if found.not_yet]
+    yield from dict.fromkeys([*doubts, *(found.not_yet for _, found in of_rows if found.not_yet)])
+    # The price in a user's own contract holds however old it is.
     catalogues = [row for row, found in of_rows if found.price and not found.price.own]
-    to_come = options.as_of is not None and options.as_of > options.today
-    return [
-        *([f"{options.as_of} is in the future: rows take the newest known prices"] if to_come else []),
-        *dict.fromkeys([*doubts, *not_yet]),
-        *_mixed_dates(catalogues),
-    ]
-
-
-def _mixed_dates(rows: Sequence[Row]) -> list[str]:
-    """Warn if one instance's price is far older than another's. rows: at the catalogue's prices, because the price in a
-    user's own contract holds however old it is.
-    """
-    dates = {row.price_as_of: row.instance for row in rows if row.price_as_of is not None and row.status == "ok"}
-    if not dates:
-        return []
-    first, last = min(dates), max(dates)
-    if (last - first).days <= MIXED_DATES_DAYS:
-        return []
-    return [
-        f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {MIXED_DATES_DAYS} days "
-        "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
-    ]
+    dates = {row.price_as_of: row.instance for row in catalogues if row.price_as_of is not None}
+    if dates and (max(dates) - min(dates)).days > MIXED_DATES_DAYS:
+        first, last = min(dates), max(dates)
+        yield (
+            f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {MIXED_DATES_DAYS} days "
+            "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
+        )
 
 
 def distinguished(rows: Sequence[Row]) -> list[Row]:
@@ -270,20 +236,19 @@ def distinguished(rows: Sequence[Row]) -> list[Row]:
         if row.source == "measured":
             of_instance.setdefault(row.instance, []).append(row)
     return [
-        row.model_copy(update={"marks": (*_names(row, of_instance.get(row.instance, ())), *row.marks)}) for row in rows
+        row.model_copy(update={"marks": (*map(Mark, _names(row, of_instance.get(row.instance, ()))), *row.marks)})
+        for row in rows
     ]
 
 
-def _names(row: Row, beside: Sequence[Row]) -> list[str]:
-    names = []
+def _names(row: Row, beside: Sequence[Row]) -> Iterator[str]:
     if len({other.machine for other in beside}) > 1:
         label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
-        names.append(f"machine {label or 'unknown'}")
+        yield f"machine {label or 'unknown'}"
     if row.software is not None:
-        softwares: list[Software] = [other.software for other in beside if other.software is not None]
+        softwares = [other.software for other in beside if other.software is not None]
         unlike = dict.fromkeys(name for other in softwares for name in differing(row.software, other))
-        names += [f"{name} {in_words(row.software, name)}" for name in unlike]
-    return names
+        yield from (f"{name} {in_words(row.software, name)}" for name in unlike)
 
 
 def compared_with(
@@ -294,7 +259,7 @@ def compared_with(
     """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
-        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference), *unlike_joins(row, reference)),
+        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference)),
         "is_reference": is_reference,
         "reference_run_id": reference.run_id,
     }
@@ -306,24 +271,21 @@ def compared_with(
         if row.units_per_usd:
             update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
     if found is not None and reference_found is not None and not is_reference:
-        update |= _judged(found, reference_found, _price_ratio(row, reference), like.noise)
+        paid = None
+        if row.usd_per_hour is not None and reference.usd_per_hour is not None:
+            paid = row.usd_per_hour / reference.usd_per_hour
+        update |= _judged(found, reference_found, paid, like.noise)
     return row.model_copy(update=update)
 
 
-def _price_ratio(row: Row, reference: Row) -> float | None:
-    """Return the price of an hour over the reference's; None if either has no price."""
-    if row.usd_per_hour is None or reference.usd_per_hour is None:
-        return None
-    return row.usd_per_hour / reference.usd_per_hour
-
-
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:
+    """price_ratio: the price of an hour over the reference's; None if either has no price."""
     times = ratio(found.by_elapsed, reference.by_elapsed, noise)
     verdict, why = _verdict(times, price_ratio, noise)
     if verdict != "inconclusive" and (found.uneven or reference.uneven):
         by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians, noise), price_ratio, noise)
         if by_medians != verdict:
-            verdict, why = "inconclusive", f"{verdict} by elapsed time, {by_medians} by medians"
+            verdict, why = "inconclusive", doubt(f"{verdict} by elapsed time, {by_medians} by medians")
     update: dict[str, object] = {
         "verdict": verdict,
         "verdict_on": "throughput" if price_ratio is None else "units_per_usd",
@@ -337,11 +299,11 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noi
     return update
 
 
-def _verdict(times: Ratio, price_ratio: float | None, noise: float) -> tuple[RowVerdict, str | None]:
+def _verdict(times: Ratio, price_ratio: float | None, noise: float) -> tuple[RowVerdict, Mark | None]:
     """Return the verdict and, if it is inconclusive, why. times: their ratio, judged with this noise."""
     if times.interval is None:
-        return times.verdict, times.why
+        return times.verdict, Mark(times.why) if times.why else None
     verdict: RowVerdict = times.verdict
     if price_ratio is not None:
         verdict = verdict_on_value(times.interval[0] * price_ratio, times.interval[1] * price_ratio, noise)
-    return verdict, holds_noise(noise) if verdict == "inconclusive" else None
+    return verdict, Mark(holds_noise(noise)) if verdict == "inconclusive" else None

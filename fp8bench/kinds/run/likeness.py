@@ -2,16 +2,17 @@
 comparing two rows. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from fp8bench.kinds.run.marks import Mark, not_compared
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.written import workers
 from fp8bench.schema.noise import NOISE
 from fp8bench.schema.record import Record, not_comparable, unlike_software
-from fp8bench.stats.certainty import Place, noise_between
+from fp8bench.stats.certainty import noise_between
+from fp8bench.tables.written import workers
 
 CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
 """The option that chooses among records, by what it chooses of a fingerprint."""
@@ -49,7 +50,7 @@ def with_other_work(row: Row, model: Row | None, unlike: Sequence[str], allow_mi
         mark = "published and measured figures are not compared with each other"
     else:
         mark = f"other work than the reference's ({', '.join(unlike)}): {like_with_like(unlike)}"
-    return row.model_copy(update={"marks": (*row.marks, mark)})
+    return row.model_copy(update={"marks": (*row.marks, not_compared(mark))})
 
 
 def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
@@ -75,7 +76,7 @@ class Likeness(NamedTuple):
     """
 
     verdict: bool = True
-    marks: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     noise: float = NOISE
 
 
@@ -84,36 +85,27 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
     requests it. Between instances, machines are the question, and different software is marked. Two machines must
     differ by more than those of one type do.
     """
-    noise = noise_between(_place(record), _place(reference))
+    one, other = ((each.instance, each.machine.id if each.machine else None) for each in (record, reference))
+    noise = noise_between(one, other)
     unlike, software = not_comparable(record, reference), unlike_software(record, reference)
     if unlike:
         how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
-        return Likeness(allow_mismatch, (f"{how} {', '.join([*unlike, *software])}",), noise)
-    return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else (), noise=noise)
+        return Likeness(allow_mismatch, (not_compared(f"{how} {', '.join([*unlike, *software])}"),), noise)
+    marks = (not_compared(f"unlike the reference in {', '.join(software)}"),) if software else ()
+    return Likeness(marks=marks, noise=noise)
 
 
-def _place(record: Record) -> Place:
-    return record.instance, record.machine.id if record.machine else None
-
-
-def unlike_sizes(row: Row, reference: Row) -> list[str]:
-    """Return a mark for the batch size, and one for the workers, if they are not the reference's."""
-    marks = []
-    if row.batch_size != reference.batch_size:
-        marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
-    if row.world_size != reference.world_size:
-        marks.append(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
-    return marks
-
-
-def unlike_joins(row: Row, reference: Row) -> list[str]:
-    """Return a mark for how ranks were joined, if it is not like the reference's. For one rank and several by DDP, the
-    number of ranks says it.
+def unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
+    """Yield a mark for the batch size, one for the workers, and one for how ranks were joined, if they are not the
+    reference's. For one rank and several by DDP, the number of ranks says how they were joined.
     """
+    if row.batch_size != reference.batch_size:
+        yield not_compared(f"batch {row.batch_size}, reference {reference.batch_size}")
+    if row.world_size != reference.world_size:
+        yield not_compared(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
     joined = {row.joined, reference.joined}
-    if None in joined or len(joined) == 1 or joined == {"none", "ddp"}:
-        return []
-    return [f"ranks joined by {row.joined}, reference {reference.joined}"]
+    if None not in joined and len(joined) > 1 and joined != {"none", "ddp"}:
+        yield not_compared(f"ranks joined by {row.joined}, reference {reference.joined}")
 
 
 def comparable(row: Row, reference: Row) -> bool:

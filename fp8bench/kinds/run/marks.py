@@ -1,10 +1,14 @@
-"""Marks of a row for its reader: short ones in the row and long ones below the table.
+"""Marks of a row for its reader: short ones in the row and long ones below the table, each with its weight.
 
 A finding of every round is shown once, with the latest round's figures; other findings with their number of rounds.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Annotated, Self
+
+from pydantic import PlainSerializer, PlainValidator
 
 from fp8bench.kinds.priced import PRICED_ELSEWHERE, WHAT_IF, Priced
 from fp8bench.kinds.run.unit_cost import APART, UnitTime
@@ -19,140 +23,172 @@ SPREAD = 0.02
 no mode is called faster.
 """
 
+BUSY = "busy GPU"
+"""The beginning of a flag (`machine.busy`): other work ran on the GPU, so the times are doubtful."""
 
-def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[str, ...]:
+
+class Weight(IntEnum):
+    """How much a note would change a decision. Those that weigh most stand first."""
+
+    NOT_RUN = 0
+    NOT_COMPARED = 1
+    DOUBT = 2
+    ASIDE = 3
+
+
+class Mark(str):
+    """A text about a row, with its weight. In JSON it is its text."""
+
+    weight: Weight
+
+    def __new__(cls, text: str, weight: Weight = Weight.ASIDE) -> Self:
+        mark = super().__new__(cls, text)
+        mark.weight = weight
+        return mark
+
+
+MarkField = Annotated[
+    Mark,
+    PlainValidator(lambda text: text if isinstance(text, Mark) else Mark(text)),
+    PlainSerializer(str, return_type=str),
+]
+
+
+def doubt(text: str) -> Mark:
+    return Mark(text, Weight.DOUBT)
+
+
+def not_compared(text: str) -> Mark:
+    return Mark(text, Weight.NOT_COMPARED)
+
+
+def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[Mark, ...]:
     """Return the marks. found: what a unit takes in each process. paid_gpus: GPUs in the instances that are used."""
     record = measurement.latest
-    return (
-        *_kind(record),
-        *_requested(record),
-        *(_price(priced) if record.status == "ok" else ()),
-        *_paid(record, priced, paid_gpus),
-        *_rounds(measurement, found),
-        *(_uneven(found) if found else ()),
-        *_found_in_rounds(measurement.rounds, _limited_by),
-        *_found_in_rounds(measurement.rounds, _flags),
-        *_slow_rounds(measurement),
-        *_found_in_rounds(measurement.rounds, _not_replayed),
-        *_found_in_rounds(measurement.rounds, _warnings),
+    return tuple(
+        text if isinstance(text, Mark) else Mark(text)
+        for text in (
+            *_what_it_is(record),
+            *(_price(priced) if record.status == "ok" else ()),
+            *_paid(record, priced, paid_gpus),
+            *_rounds(measurement, found),
+            *_found_in_rounds(measurement.rounds, _limited_by),
+            *_found_in_rounds(measurement.rounds, _flags),
+            *_slow_rounds(measurement),
+            *_found_in_rounds(measurement.rounds, _not_replayed),
+            *_found_in_rounds(measurement.rounds, _warnings),
+        )
     )
 
 
-def _kind(record: Record) -> Iterable[str]:
-    if record.config is not None and record.config.device == "cpu":
+def _what_it_is(record: Record) -> Iterator[str]:
+    config, evidence = record.config, record.evidence
+    if config is not None and config.device == "cpu":
         yield "cpu"
-    if record.evidence is not None and record.evidence.emulated:
+    if evidence is not None and evidence.emulated:
         yield "emulated"
-    if record.config is not None and record.config.te_switches:
-        yield f"with {record.config.te_switches}"
+    if config is not None and config.te_switches:
+        yield f"with {config.te_switches}"
     if record.source != "measured":
         yield record.source
     if record.provenance is not None and record.provenance.derivation is not None:
         yield f"derived from {record.provenance.derivation}"
+    # What was requested of a run that stopped before it was known how its steps would be executed.
+    if config is not None and record.status != "ok" and execution(record) is None:
+        if config.compile != "auto":
+            yield f"with --compile {config.compile}"
+        if config.cuda_graphs == "on":
+            yield f"with --cuda-graphs {config.cuda_graphs}"
 
 
-def _requested(record: Record) -> Iterable[str]:
-    """Yield what was requested of a run that stopped before it was known how its steps would be executed."""
-    config = record.config
-    if config is None or record.status == "ok" or execution(record) is not None:
-        return
-    if config.compile != "auto":
-        yield f"with --compile {config.compile}"
-    if config.cuda_graphs == "on":
-        yield f"with --cuda-graphs {config.cuda_graphs}"
-
-
-def _price(priced: Priced) -> Iterable[str]:
+def _price(priced: Priced) -> Iterator[Mark]:
     price = priced.price
     if price is None:
-        yield priced.why_none
+        yield doubt(priced.why_none)
         return
     if price.source == WHAT_IF:
-        yield WHAT_IF
+        yield doubt(WHAT_IF)
     elif price.as_of is None:
-        yield "undated price"
+        yield doubt("undated price")
     if price.derived:
-        yield "per-GPU price x GPUs"
+        yield doubt("per-GPU price x GPUs")
     if price.doubtful or price.doubt:
-        yield "doubtful price"
+        yield doubt("doubtful price")
     if priced.elsewhere:
-        yield PRICED_ELSEWHERE
+        yield doubt(PRICED_ELSEWHERE)
 
 
-def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterable[str]:
+def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterator[str]:
     if priced.share_of is not None and priced.gpus is not None:
         used, there = priced.gpus
-        why = "" if priced.share_of == record.instance else f", since no price of {record.instance} is known"
-        yield f"share of {priced.share_of}: {used} of {there} GPUs{why}"
+        share = f"share of {priced.share_of}: {used} of {there} GPUs"
+        own = priced.share_of == record.instance
+        yield share if own else doubt(f"{share}, since no price of {record.instance} is known")
     elif paid_gpus and record.what.world_size < paid_gpus:
         yield f"{record.what.world_size} of {paid_gpus} GPUs used"
 
 
-def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:
+def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterator[str]:
     if found is not None and len(found.processes) == 1:
         yield "one process"
     spread = found.by_elapsed.spread if found is not None else None
     if spread is not None and spread >= SPREAD:
-        yield f"its processes differ by {spread * 100:.1f} % (standard deviation): measure more --rounds"
+        yield doubt(f"its processes differ by {spread * 100:.1f} % (standard deviation): measure more --rounds")
     checkouts = dict.fromkeys(str(checkout_of(one.environment)) for one in measurement.rounds)
     if len(checkouts) > 1:
         yield f"its rounds are of unlike commits of fp8bench: {', '.join(checkouts)}"
     if measurement.stopped:
         every = len(measurement.rounds) + len(measurement.stopped)
         last = measurement.stopped[-1]
-        yield f"{len(measurement.stopped)} of {every} rounds {last.status}: {last.reason}"
-
-
-def _uneven(found: UnitTime) -> Iterable[str]:
-    """Yield what makes elapsed time and median differ."""
-    if abs(found.mean_above_median) > APART:
+        yield doubt(f"{len(measurement.stopped)} of {every} rounds {last.status}: {last.reason}")
+    if found is not None and abs(found.mean_above_median) > APART:
         where = "above" if found.mean_above_median > 0 else "below"
         yield f"mean {abs(found.mean_above_median) * 100:.1f} % {where} median"
-    if found.slow_steps:
+    if found is not None and found.slow_steps:
         yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
 
 
-def _limited_by(record: Record) -> Iterable[str]:
+def _limited_by(record: Record) -> Iterable[Mark]:
     bound = bottleneck_of(record)
-    return [str(bound)] if bound else []
+    return [doubt(str(bound))] if bound else []
 
 
-def _flags(record: Record) -> Iterable[str]:
-    if record.summary is None:
-        return []
-    steadiness = record.summary.steadiness
-    return [*record.summary.flags, *([steadiness.unsteady] if steadiness and steadiness.unsteady else [])]
+def _flags(record: Record) -> Iterator[Mark]:
+    summary = record.summary
+    if summary is not None:
+        unsteady = summary.steadiness.unsteady if summary.steadiness else None
+        for text in (*summary.flags, *([unsteady] if unsteady else [])):
+            yield doubt(text) if text.startswith(BUSY) else Mark(text)
 
 
-def _not_replayed(record: Record) -> Iterable[str]:
+def _not_replayed(record: Record) -> Iterable[Mark]:
     """Return why steps were not replayed although they might have been. A CPU has nothing to replay."""
-    return [] if record.not_replayed is None or record.status != "ok" else [f"not replayed: {record.not_replayed}"]
+    reason = record.not_replayed
+    return [doubt(f"not replayed: {reason}")] if reason is not None and record.status == "ok" else []
 
 
-def _warnings(record: Record) -> Iterable[str]:
+def _warnings(record: Record) -> Iterable[Mark]:
     """Return all warnings except the one that repeats why the steps were not replayed."""
     reason = record.not_replayed
     warnings = record.evidence.warnings if record.evidence else ()
-    return [warning for warning in warnings if reason is None or reason not in warning]
+    return [Mark(warning) for warning in warnings if reason is None or reason not in warning]
 
 
-def _slow_rounds(measurement: Measurement) -> Iterable[str]:
+def _slow_rounds(measurement: Measurement) -> Iterator[str]:
     clocks = [record.summary.sm_clock_mhz if record.summary else None for record in measurement.rounds]
     for number, flag in enumerate(round_flags(clocks), start=1):
         if flag is not None:
             yield f"round {number}: {flag}"
 
 
-def _found_in_rounds(rounds: Sequence[Record], of: Callable[[Record], Iterable[str]]) -> list[str]:
+def _found_in_rounds(rounds: Sequence[Record], of: Callable[[Record], Iterable[Mark]]) -> list[Mark]:
     """Return findings over all rounds. Texts that differ only in their figures are one finding."""
-    latest: dict[str, str] = {}
-    times: dict[str, int] = {}
+    found: dict[str, list[Mark]] = {}
     for record in rounds:
         for text in dict.fromkeys(of(record)):
-            kind = re.sub(r"\d+(\.\d+)?", "#", text)
-            latest[kind] = text
-            times[kind] = times.get(kind, 0) + 1
+            found.setdefault(re.sub(r"\d+(\.\d+)?", "#", text), []).append(text)
+    every = len(rounds)
     return [
-        text if times[kind] == len(rounds) else f"{text}, in {times[kind]} of {len(rounds)} rounds"
-        for kind, text in latest.items()
+        texts[-1] if len(texts) == every else Mark(f"{texts[-1]}, in {len(texts)} of {every} rounds", texts[-1].weight)
+        for texts in found.values()
     ]

@@ -2,14 +2,13 @@
 unknown or meaningless.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from statistics import median
-from typing import Any
 
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.priced import Priced
-from fp8bench.kinds.run.marks import marks
+from fp8bench.kinds.run.marks import MarkField, marks
 from fp8bench.kinds.run.unit_cost import UnitTime
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
@@ -87,7 +86,7 @@ class Row(Labelled, Frozen):
     speedup_ci_vs_reference: tuple[float, float] | None = None
     verdict: RowVerdict | None = None
     verdict_on: VerdictOn | None = None
-    verdict_why: str | None = None
+    verdict_why: MarkField | None = None
     break_even_usd_per_hour: float | None = None
     pareto: bool | None = None
     job_units: float | None = None
@@ -105,7 +104,7 @@ class Row(Labelled, Frozen):
     data_wait_share: float | None = None
     is_reference: bool = False
     reference_run_id: str | None = None
-    marks: tuple[str, ...] = ()
+    marks: tuple[MarkField, ...] = ()
     warnings: tuple[str, ...] = ()
     run_id: str
     run_ids: tuple[str, ...] = ()
@@ -248,60 +247,53 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
 def _measured(
     row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
 ) -> dict[str, object]:
-    times = _times(summary, measurement, found)
-    step_time_s = times["step_time_s"]
+    # By elapsed time, like the summary's, which is used without samples.
+    step_time_s, interval = summary.step_time_s, summary.step_time_ci_s
+    times: dict[str, object] = {}
+    if found is not None:
+        step_time_s, interval = found.step_time_s(summary.units_per_step)
+        effective = _known(measurement, lambda s: s.steadiness.effective_samples if s.steadiness else None)
+        times = {
+            "median_step_time_s": found.by_medians.value * summary.units_per_step,
+            "slow_steps": found.slow_steps,
+            "spread_between_processes": found.by_elapsed.spread,
+            "spread_within_process": found.spread_within(effective),
+            "unseen_share": unseen_share(len(found.processes)),
+        }
     throughput_per_s = summary.units_per_step / step_time_s
     # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
     peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
-    leads = _over_rounds(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)
+    energies = _known(measurement, lambda s: s.joules_per_unit)
     return {
         **times,
+        "step_time_s": step_time_s,
+        "step_time_ci_s": interval,
         "throughput_per_s": throughput_per_s,
         "throughput_per_gpu_per_s": throughput_per_s / row.world_size,
         "unit": summary.unit,
         "units_per_usd": per_usd,
-        "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, times["step_time_ci_s"]) if per_usd else None,
+        "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, interval) if per_usd else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
-        "joules_per_unit": _over_rounds(measurement, lambda s: s.joules_per_unit),
-        "joules_per_unit_range": energy_spread(_known(measurement, lambda s: s.joules_per_unit)),
-        "units_per_kwh": _over_rounds(measurement, lambda s: s.units_per_kwh),
-        "host_lead_share": leads,
-        "data_wait_share": _over_rounds(measurement, lambda s: s.data_wait_share),
+        "joules_per_unit": _middle(energies),
+        "joules_per_unit_range": energy_spread(energies),
+        "units_per_kwh": _middle(_known(measurement, lambda s: s.units_per_kwh)),
+        "host_lead_share": _middle(
+            _known(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)
+        ),
+        "data_wait_share": _middle(_known(measurement, lambda s: s.data_wait_share)),
         **_utilization(measurement.latest, step_time_s, catalog),
     }
-
-
-def _times(summary: Summary, measurement: Measurement, found: UnitTime | None) -> dict[str, Any]:
-    """Return the step's times in seconds: by elapsed time, like the summary's, which is used without samples."""
-    if found is None:
-        return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
-    step_time_s, interval = found.step_time_s(summary.units_per_step)
-    return {
-        "step_time_s": step_time_s,
-        "step_time_ci_s": interval,
-        "median_step_time_s": found.by_medians.value * summary.units_per_step,
-        "slow_steps": found.slow_steps,
-        "spread_between_processes": found.by_elapsed.spread,
-        "spread_within_process": found.spread_within(_known(measurement, _effective_steps)),
-        "unseen_share": unseen_share(len(found.processes)),
-    }
-
-
-def _effective_steps(summary: Summary) -> float | None:
-    return summary.steadiness.effective_samples if summary.steadiness else None
-
-
-def _over_rounds(measurement: Measurement, of: Callable[[Summary], float | None]) -> float | None:
-    """Return the median over the rounds that have a value."""
-    known = _known(measurement, of)
-    return median(known) if known else None
 
 
 def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> list[float]:
     values = (of(record.summary) for record in measurement.rounds if record.summary)
     return [value for value in values if value is not None]
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
 
 
 def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:

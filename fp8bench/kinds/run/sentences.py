@@ -58,7 +58,6 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
 
 def _numbers(pair: Pair) -> dict[str, object]:
     row, other = pair.row, pair.reference
-    paid = None if not row.usd_per_hour or not other.usd_per_hour else row.usd_per_hour / other.usd_per_hour
     return {
         **{name: getattr(row, name) for name in NAMING},
         "against": {name: getattr(other, name) for name in NAMING},
@@ -67,7 +66,7 @@ def _numbers(pair: Pair) -> dict[str, object]:
         "gain_on": "units_per_usd" if pair.by_value else "throughput",
         "verdict": row.verdict,
         "speedup": row.speedup_vs_reference,
-        "price_ratio": paid,
+        "price_ratio": _price_ratio(pair),
         "at_other_providers": None if pair.elsewhere is None else pair.elsewhere.model_dump(),
     }
 
@@ -81,25 +80,20 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
             gains.setdefault((row.mode_label, base, row.source), []).append(of.pair)
         else:
             outcome = _more(of.pair) if of.pair.decided else f"not told apart, {_interval(of.pair)}"
-            yield f"{base} on {row.instance} at batch {row.batch_size}; {row.mode_label} there: {outcome}{_source(row)}"
+            yield f"{base} {_where(row)}; {row.mode_label} there: {outcome}{_source(row)}"
     for (mode, base, _), (first, *others) in gains.items():
         rest = "".join(f", {_percent(pair)} {_where(pair.row)}" for pair in others)
         yield f"{mode}: {_more(first)} than the best {base} {_where(first.row)}{rest}{_source(first.row)}"
 
 
-def _where(row: Row) -> str:
-    return f"on {row.instance} at batch {row.batch_size}"
-
-
 def _conditions(modes: Sequence[OfMode]) -> Iterator[str]:
     """Say what a gain depends on: most training loops have no CUDA graph."""
     depends = [of for of in modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
-    if not depends:
-        return
     launched = [of.in_python for of in depends if of.in_python is not None]
     told = "; ".join(f"{_more(pair)} with {pair.row.mode_label} on {pair.row.instance}" for pair in launched)
     measured = told or "not measured (fp8bench run --cuda-graphs off)"
-    yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
+    if depends:
+        yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
 
 
 def _of_instances(answer: Answer) -> Iterator[str]:
@@ -107,9 +101,10 @@ def _of_instances(answer: Answer) -> Iterator[str]:
     if len(names) > 2 and 2 * len(answer.pairs) == len(names) * (len(names) - 1):
         yield f"{answer.best or 'None'} wins against each of the others."
     for pair in answer.pairs:
-        if len(names) > 2 and answer.best not in (None, pair.row.instance):
-            continue
-        yield f"{_of_pair(pair)}{_opposite(pair, answer.opposite)}."
+        if len(names) == 2 or answer.best in (None, pair.row.instance):
+            turned = [one for one in answer.opposite if _names(one) == _names(pair)]
+            opposite = (f"; at batch {one.row.batch_size} {one.row.instance}: {_more(one)}" for one in turned)
+            yield f"{_of_pair(pair)}{''.join(opposite)}."
     for pair in answer.at_best:
         one, other = (f"{row.instance} ({row.mode_label}, {row.batch_size})" for row in (pair.row, pair.reference))
         if pair.decided:
@@ -121,65 +116,55 @@ def _of_instances(answer: Answer) -> Iterator[str]:
 def _of_pair(pair: Pair) -> str:
     row, other = pair.row, pair.reference
     source = "" if row.source == "measured" else f", {row.source}"
-    modes = dict.fromkeys((row.mode_label, other.mode_label))
-    how = f"at batch {row.batch_size} with {' and '.join(modes)}{source}"
+    how = f"at batch {row.batch_size} with {' and '.join(dict.fromkeys((row.mode_label, other.mode_label)))}{source}"
     if not pair.decided:
         return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
-    loss = f"{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %"
-    said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss}{_factors(pair)})"
+    speedup, paid, found = row.speedup_vs_reference or 1.0, _price_ratio(pair), pair.elsewhere
+    # How much of the gain is speed and how much is price.
+    factors = f"; {speedup:.2f}x its speed at {paid:.2f}x its price" if pair.by_value and paid else ""
+    loss = f"{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %{factors}"
+    said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss})"
     if not pair.by_value:
         return said
-    dearer = f"{1 / (row.speedup_vs_reference or 1.0):.2f} times as much as {row.instance}"
-    return f"{said}, while {other.instance} costs more than {dearer}{_elsewhere(pair)}"
-
-
-def _elsewhere(pair: Pair) -> str:
-    found = pair.elsewhere
+    said += f", while {other.instance} costs more than {1 / speedup:.2f} times as much as {row.instance}"
     if found is None:
-        return ""
+        return said
     ends = f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
-    return f"; at the {found.providers} providers that list both GPUs: {ends}"
+    return f"{said}; at the {found.providers} providers that list both GPUs: {ends}"
 
 
-def _factors(pair: Pair) -> str:
-    """Say how much of a gain is speed and how much is price."""
-    row, other = pair.row, pair.reference
-    if not pair.by_value or not row.usd_per_hour or not other.usd_per_hour or not row.speedup_vs_reference:
-        return ""
-    return f"; {row.speedup_vs_reference:.2f}x its speed at {row.usd_per_hour / other.usd_per_hour:.2f}x its price"
-
-
-def _opposite(pair: Pair, others: Sequence[Pair]) -> str:
-    turned = [one for one in others if _names(one) == _names(pair)]
-    return "".join(f"; at batch {one.row.batch_size} {one.row.instance}: {_more(one)}" for one in turned)
+def _price_ratio(pair: Pair) -> float | None:
+    row, other = pair.row.usd_per_hour, pair.reference.usd_per_hour
+    return row / other if row and other else None
 
 
 def _names(pair: Pair) -> set[str]:
     return {pair.row.instance, pair.reference.instance}
 
 
+def _where(row: Row) -> str:
+    return f"on {row.instance} at batch {row.batch_size}"
+
+
+def _source(row: Row) -> str:
+    return "" if row.source == "measured" else f" ({row.source})"
+
+
 def _more(pair: Pair) -> str:
     """Write e.g. `14.6 % more images per USD (13.8 to 15.5)`."""
-    unit = pair.row.unit or "units"
     assumed = " at the what-if price" if WHAT_IF in (pair.row.price_source, pair.reference.price_source) else ""
     per = f"per USD{assumed}" if pair.by_value else "per second"
-    return _percent(pair, f" {'more' if pair.gain >= 0 else 'fewer'} {unit} {per}")
+    return _percent(pair, f" {'more' if pair.gain >= 0 else 'fewer'} {pair.row.unit or 'units'} {per}")
 
 
 def _percent(pair: Pair, what: str = "") -> str:
-    """Write e.g. `14.6 % (13.8 to 15.5)`."""
     ends = "" if pair.gain_ci is None else f" ({_ends(sorted(map(abs, pair.gain_ci)))})"
     return f"{abs(pair.gain) * 100:.1f} %{what}{ends}"
 
 
 def _interval(pair: Pair) -> str:
-    ends = "of one process" if pair.gain_ci is None else f"({_ends(pair.gain_ci)})"
-    return f"{pair.gain * 100:+.1f} % {ends}"
+    return f"{pair.gain * 100:+.1f} % {'of one process' if pair.gain_ci is None else f'({_ends(pair.gain_ci)})'}"
 
 
 def _ends(interval: Sequence[float]) -> str:
     return f"{interval[0] * 100:.1f} to {interval[1] * 100:.1f}"
-
-
-def _source(row: Row) -> str:
-    return "" if row.source == "measured" else f" ({row.source})"

@@ -1,74 +1,234 @@
-"""A sweep as a document: the winner with its interval and its command line, the runner-up and whether the two can be
-distinguished, everything that was tried, and what was not and why (`sweep_result` has the numbers).
+"""What a sweep found: the winner with its interval and its command line, the runner-up and whether the two can be
+distinguished, everything that was tried, and what was not and why.
+
+On one machine an hour costs the same for all configurations, so the ranking by units per USD is the ranking by
+throughput; without a price it is shown as such.
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
-from fp8bench.kinds.run.sweep_result import SweepResult, SweepRow, result
+from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration as time_in_words
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, family, look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
-from fp8bench.report import document as doc
-from fp8bench.report.written import counted, low_to_high, number, rate, rate_with_interval, with_interval
+from fp8bench.pricing.cost import units_per_usd
+from fp8bench.registry import find_workload
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import Cause, Status
+from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
+from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.option import ByDevice, flag_of
+from fp8bench.stats.ratio import ratio
+from fp8bench.tables import document as doc
+from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import Interval, counted, low_to_high, rate, rate_with_interval, with_interval
 
 MOST_UNTRIED = 12
 """The most configurations that are named for one reason why they were not tried; --json has all."""
 
 
+class SweepRow(Frozen):
+    """One configuration. Null means unknown. place: from 1, among those left at the end. rounds: complete ones; 0 if it
+    only had a look, whose figures are then shown. execution: how its steps were executed.
+    """
+
+    place: int | None
+    mode: str
+    batch_size: int
+    compile: CompileChoice
+    cuda_graphs: GraphChoice
+    te_attention: str
+    execution: Variant | None
+    attention: str | None
+    status: Status
+    cause: Cause | None
+    rounds: int
+    unit: str | None
+    throughput_per_s: float | None
+    throughput_ci_per_s: Interval | None
+    units_per_usd: float | None
+    units_per_usd_ci: Interval | None
+    peak_memory_bytes: int | None
+    dropped: str | None
+    command: str
+
+
+class NotTried(Frozen):
+    """A configuration that was not run."""
+
+    configuration: str
+    why: str
+
+
+class SweepResult(Frozen):
+    """What `sweep --json` prints. winner, runner_up: from rows; null if there is none. A runner-up may have been
+    dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond the noise; null if one of
+    them has fewer than two rounds. runner_up_time: its time for a unit over the winner's, with its interval.
+    modes_not_tried: modes that could run here, and had no look in any settings.
+    """
+
+    session: str
+    instance: str
+    usd_per_hour: float | None
+    spent_s: float
+    turns: int
+    ended: str | None
+    winner: SweepRow | None
+    runner_up: SweepRow | None
+    told_apart: bool | None
+    runner_up_time: float | None
+    runner_up_time_ci: Interval | None
+    rows: tuple[SweepRow, ...]
+    modes_not_tried: tuple[str, ...]
+    not_tried: tuple[NotTried, ...]
+
+
+def result(swept: Swept) -> SweepResult:
+    """Return the numbers, with the remaining rows first, the best first, then dropped rows sorted by their figures."""
+    usd_per_hour, leaders = swept.sweep.budget.usd_per_hour, swept.standings.leaders
+    others = [config for config in swept.seen.looks if config not in leaders]
+    places = {config: place for place, config in enumerate(leaders, start=1)}
+    rows = {config: _row(config, swept, places.get(config), usd_per_hour) for config in (*leaders, *others)}
+    rest = sorted((rows[config] for config in others), key=lambda row: -(row.throughput_per_s or 0.0))
+    second, versus = _second(swept, rows), None
+    if second is not None:
+        first, other = (seconds_a_unit(swept.seen.rounds.get(one, ())) for one in (leaders[0], second))
+        if first and other and min(first.processes, other.processes) >= INTERVAL_ROUNDS:
+            versus = ratio(other, first)
+    tried = {config.mode for config in swept.seen.looks}
+    return SweepResult(
+        session=swept.sweep.name,
+        instance=swept.sweep.prepared.instance.key,
+        usd_per_hour=usd_per_hour,
+        spent_s=swept.spent_s,
+        turns=swept.turns,
+        ended=swept.ended,
+        winner=rows[leaders[0]] if leaders else None,
+        runner_up=rows[second] if second else None,
+        told_apart=None if versus is None else versus.verdict == "slower",
+        runner_up_time=versus.value if versus else None,
+        runner_up_time_ci=versus.interval if versus else None,
+        rows=(*(rows[config] for config in leaders), *rest),
+        modes_not_tried=tuple(dict.fromkeys(one.mode for one in swept.left if one.mode not in tried)),
+        not_tried=not_tried(swept.untried),
+    )
+
+
+def not_tried(untried: Sequence[Untried]) -> tuple[NotTried, ...]:
+    return tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in untried)
+
+
+def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float | None) -> SweepRow:
+    look, rounds = swept.seen.looks[config], swept.seen.rounds.get(config, [])
+    last = rounds[-1] if rounds else look
+    # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
+    found, by_look_s = seconds_a_unit(rounds), look_s(look)
+    throughput = 1 / found.value if found else 1 / by_look_s if by_look_s is not None else None
+    ends = (1 / found.interval[1], 1 / found.interval[0]) if found and found.interval else None
+    units = [record.summary.unit for record in (look, *rounds) if record.summary is not None]
+    peaks = [rank.peak_allocated_bytes for rank in last.memory if rank.peak_allocated_bytes]
+    return made_of(
+        SweepRow,
+        last,
+        config,
+        place=place,
+        mode=config.switched_label,
+        execution=last.execution if last.status == "ok" else None,
+        rounds=sum(record.status == "ok" for record in rounds),
+        unit=units[-1] if units else None,
+        throughput_per_s=throughput,
+        throughput_ci_per_s=ends,
+        units_per_usd=units_per_usd(throughput, usd_per_hour) if throughput and usd_per_hour else None,
+        units_per_usd_ci=tuple(units_per_usd(end, usd_per_hour) for end in ends) if ends and usd_per_hour else None,
+        # As in the table of `compare`: what torch allocated on the fullest GPU; None on a CPU.
+        peak_memory_bytes=max(peaks, default=None),
+        dropped=swept.standings.dropped.get(config),
+        command=command_line(config),
+    )
+
+
+def _second(swept: Swept, rows: Mapping[RunConfig, SweepRow]) -> RunConfig | None:
+    """Return the runner-up: the best with an interval, even if dropped as slower, else the next leader."""
+    leaders = swept.standings.leaders
+    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
+    auto = swept.sweep.rule.blank is not None
+    of_winner = family(leaders[0], swept.seen) if auto and leaders else list(leaders[:1])
+    others = [config for config in rows if config not in of_winner]
+    measured = [one for one in others if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
+    if measured and leaders:
+        return max(measured, key=lambda config: rows[config].throughput_per_s or 0.0)
+    return next((config for config in leaders if config not in of_winner), None)
+
+
+def command_line(config: RunConfig) -> str:
+    """Return the command that measures this configuration again, without options that have their default value."""
+    words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
+    of_workload = find_workload(config.workload).usual
+    for name, option in OBEYED_BY_WORKERS.items():
+        value, default = getattr(config, name), of_workload.get(name, option.default)
+        usual = default.on(config.device) if isinstance(default, ByDevice) else default
+        if name == "batch_size" or (value != usual and name != "workers"):
+            words += [flag_of(name), f"{value:g}" if isinstance(value, float) else str(value)]
+    if config.te_switches:
+        words += ["--te-switch", config.te_switches]
+    return f"fp8bench run {shlex.join(words)}"
+
+
 def document(swept: Swept) -> doc.Document:
     """Return the document. Its data is a `SweepResult`."""
     found = result(swept)
-    head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
+    said = [*answer(found), *_spent(found)]
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
-    shown_blocks = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
-    return doc.Document(shown_blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
+    failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in found.rows if row.status != "ok"]
+    blocks = doc.blocks(
+        [*map(doc.Sentence, said)],
+        shown,
+        [doc.Heading("What failed"), *failed] if failed else [],
+        about_untried(found.not_tried),
+    )
+    return doc.Document(blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
 
 
-def answer(found: SweepResult) -> list[str]:
-    if found.winner is None:
-        return ["No configuration is left: nothing was found."]
-    winner = found.winner
+def answer(found: SweepResult) -> Iterator[str]:
+    """Yield the winner and the runner-up in sentences."""
+    winner, second = found.winner, found.runner_up
+    if winner is None:
+        yield "No configuration is left: nothing was found."
+        return
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
-    lines = [f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {_measured(winner)}."]
+    yield f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {_measured(winner)}."
     if winner.rounds < INTERVAL_ROUNDS:
-        lines.append("One process is not a measurement: resume with a larger budget for an interval over processes.")
-    lines.append(f"Run it: {winner.command}")
-    if found.runner_up is None:
-        lines.append("There is no runner-up: the others were dropped, or failed.")
+        yield "One process is not a measurement: resume with a larger budget for an interval over processes."
+    yield f"Run it: {winner.command}"
+    if second is None:
+        yield "There is no runner-up: the others were dropped, or failed."
     else:
-        lines.append(f"Runner-up: {_named(found.runner_up)}, with {_worth(found.runner_up)}; {_apart(found)}.")
-        lines += _at_one_size(winner, found.runner_up, found.rows)
-    better = next((row for row in found.rows if _looks_better(row, winner)), None)
-    if better is not None:
-        lines.append(
-            f"Better, but of one process alone: {_named(better)}, with {_worth(better)} {_measured(better)}. Resume to "
-            "measure it."
-        )
-    return lines
+        yield f"Runner-up: {_named(second)}, with {_worth(second)}; {_apart(found)}."
+        yield from _at_one_size(winner, second, found.rows)
+    for row in found.rows:
+        # A remaining row without an interval, unlike the winner, that would win by its figure.
+        alone = row.place is not None and row.rounds < INTERVAL_ROUNDS <= winner.rounds
+        if alone and (row.throughput_per_s or 0.0) > (winner.throughput_per_s or 0.0):
+            worth = f"{_named(row)}, with {_worth(row)} {_measured(row)}"
+            yield f"Better, but of one process alone: {worth}. Resume to measure it."
+            return
 
 
-def _at_one_size(winner: SweepRow, other: SweepRow, rows: Sequence[SweepRow]) -> list[str]:
+def _at_one_size(winner: SweepRow, other: SweepRow, rows: Sequence[SweepRow]) -> Iterator[str]:
     """Compare the two at the largest size tried with both, to show which difference is not due to the batch."""
-    if winner.batch_size == other.batch_size or _but_size(winner) == _but_size(other):
-        return []
     sizes = [{row.batch_size: row for row in rows if _but_size(row) == _but_size(one)} for one in (winner, other)]
     shared = [size for size in sizes[0].keys() & sizes[1].keys() if all(of[size].status == "ok" for of in sizes)]
-    if not shared:
-        return []
+    if winner.batch_size == other.batch_size or _but_size(winner) == _but_size(other) or not shared:
+        return
     first, second = (of[max(shared)] for of in sizes)
     said = " and ".join(f"{row.mode} with {_worth(row)} {_measured(row)}" for row in (first, second))
-    return [f"Both at batch {max(shared)}: {said}."]
+    yield f"Both at batch {max(shared)}: {said}."
 
 
 def _but_size(row: SweepRow) -> tuple[str, str, str, str]:
     return row.mode, row.compile, row.cuda_graphs, row.te_attention
-
-
-def _looks_better(row: SweepRow, winner: SweepRow) -> bool:
-    """Return whether a remaining row has no interval, unlike the winner, and would win by its figure."""
-    alone = row.place is not None and row.rounds < INTERVAL_ROUNDS <= winner.rounds
-    return alone and (row.throughput_per_s or 0.0) > (winner.throughput_per_s or 0.0)
 
 
 def _measured(row: SweepRow) -> str:
@@ -90,7 +250,6 @@ def _named(row: SweepRow) -> str:
 
 
 def _worth(row: SweepRow) -> str:
-    """Return e.g. `512,000 images/USD (508,000 to 516,000)`."""
     unit = row.unit or "units"
     value, ends, per = row.units_per_usd, row.units_per_usd_ci, "USD"
     if value is None:
@@ -99,74 +258,62 @@ def _worth(row: SweepRow) -> str:
     return f"{said} ({low_to_high(*ends, rate)})" if ends else said
 
 
-def _spent(found: SweepResult, swept: Swept) -> list[str]:
+def _spent(found: SweepResult) -> Iterator[str]:
     usd = "" if found.usd_per_hour is None else f", {found.spent_s / 3600 * found.usd_per_hour:.2f} USD"
-    lines = [f"Spent in this call: {time_in_words(found.spent_s)}{usd}, {found.turns} starts of processes."]
+    yield f"Spent in this call: {time_in_words(found.spent_s)}{usd}, {found.turns} starts of processes."
     if found.modes_not_tried:
-        said = ", ".join(found.modes_not_tried)
-        lines.append(f"Not tried in any settings: {said}. A larger budget, or --mode, makes room for a look.")
-    if swept.ended:
-        lines.append(
+        modes = ", ".join(found.modes_not_tried)
+        yield f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look."
+    if found.ended:
+        yield (
             f"Ended by {found.ended}: `fp8bench sweep --session {found.session}` with the same options goes on, and "
             "repeats nothing."
         )
-    return lines
+
+
+def _dropped(row: SweepRow) -> str | None:
+    if row.status != "ok":
+        return f"{row.status}: {row.cause}" if row.cause else row.status
+    return row.dropped
 
 
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
     unit = next((row.unit for row in rows if row.unit), "units")
     priced = any(row.units_per_usd is not None for row in rows)
-    column = doc.Rows(rows).column
+
+    def value(row: SweepRow) -> str:
+        if priced:
+            return rate_with_interval(row.units_per_usd, row.units_per_usd_ci)
+        return rate_with_interval(row.throughput_per_s, row.throughput_ci_per_s)
+
+    columns: tuple[Column[SweepRow], ...] = (
+        Column("place", lambda row: row.place, "d"),
+        word("mode", lambda row: row.mode),
+        Column("batch", lambda row: row.batch_size, "d"),
+        word("execution", lambda row: row.execution),
+        word("attention", lambda row: row.attention),
+        word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
+        Column(f"{unit}/{'USD' if priced else 's'} (95 %)", value, str, "interval"),
+        Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
+        Column("dropped", _dropped, kind="note"),
+    )
+    shown = [(column.heading in ("attention", "peak GiB", "dropped"), column.cells(rows)) for column in columns]
     return doc.Table(
-        (
-            column("place", lambda row: number(row.place, "d")),
-            column("mode", lambda row: row.mode, "word"),
-            column("batch", lambda row: str(row.batch_size)),
-            column("execution", lambda row: row.execution or doc.NOTHING, "word"),
-            *doc.telling(column("attention", lambda row: row.attention or doc.NOTHING, "word")),
-            column("rounds", lambda row: str(row.rounds) if row.rounds else "look", "word"),
-            column(f"{unit}/{'USD' if priced else 's'} (95 %)", lambda row: _value(row, priced), "interval"),
-            *doc.telling(
-                column("peak GiB", lambda row: number(row.peak_memory_bytes, ".1f", scale=2**-30)),
-                column("dropped", _short, "note"),
-            ),
-        ),
+        tuple(cells for optional, cells in shown if cells.says_something or not optional),
         naming=3,
         emphasis=tuple("strong" if row.place == 1 else "" if row.place else "faint" for row in rows),
     )
 
 
-def _value(row: SweepRow, priced: bool) -> str:
-    if priced:
-        return rate_with_interval(row.units_per_usd, row.units_per_usd_ci)
-    return rate_with_interval(row.throughput_per_s, row.throughput_ci_per_s)
-
-
-def _short(row: SweepRow) -> str:
-    """Return why a row was dropped. Failures are explained below the table."""
-    if row.status != "ok":
-        return f"{row.status}: {row.cause}" if row.cause else row.status
-    return row.dropped or ""
-
-
-def _failed(found: SweepResult) -> list[doc.Heading | doc.Note]:
-    """Return each reason with its configurations."""
-    failed = [row for row in found.rows if row.status != "ok"]
-    lines: list[doc.Heading | doc.Note] = [doc.Note(f"{_named(row)}: {row.dropped}") for row in failed]
-    return [doc.Heading("What failed"), *lines] if lines else []
-
-
-def about_untried(untried: Sequence[Untried]) -> list[doc.Heading | doc.Note]:
+def about_untried(untried: Sequence[NotTried]) -> list[doc.Heading | doc.Note]:
     """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:
         why = "cannot differ from one that was tried" if one.why.startswith("cannot differ") else one.why
-        by_reason.setdefault(why, []).append(in_words(one.config))
-    lines: list[doc.Heading | doc.Note] = []
+        by_reason.setdefault(why, []).append(one.configuration)
+    lines = []
     for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        if why.startswith("cannot differ"):
-            lines.append(doc.Note(f"{len(names)}: {why}"))
-            continue
         more = f"; and {len(names) - MOST_UNTRIED} more (--json)" if len(names) > MOST_UNTRIED else ""
-        lines.append(doc.Note(f"{len(names)}: {why}: {'; '.join(names[:MOST_UNTRIED])}{more}"))
+        listed = "" if why.startswith("cannot differ") else f": {'; '.join(names[:MOST_UNTRIED])}{more}"
+        lines.append(doc.Note(f"{len(names)}: {why}{listed}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []

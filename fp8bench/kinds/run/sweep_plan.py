@@ -2,18 +2,17 @@
 
 from typing import Literal
 
-from fp8bench.kinds.run.sweep import about_untried
-from fp8bench.kinds.run.sweep_result import NotTried
+from fp8bench.kinds.run.sweep import NotTried, about_untried, not_tried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
 from fp8bench.launch.sweep.outlook import ExpectedLook, Outlook
-from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
-from fp8bench.report import document as doc
-from fp8bench.report.written import counted
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
+from fp8bench.tables import document as doc
+from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import counted
 
 When = Literal["first", "after the leader's sizes", "if time is left"]
 
@@ -73,7 +72,7 @@ def plan_of(found: Outlook) -> SweepPlan:
         usd_per_hour=budget.usd_per_hour,
         usd=_usd(found.looks_s + found.rounds_s, budget),
         budget_seconds=budget.seconds,
-        not_tried=tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in sweep.space.untried),
+        not_tried=not_tried(sweep.space.untried),
     )
 
 
@@ -85,26 +84,30 @@ def _planned(look: ExpectedLook) -> PlannedLook:
     return made_of(PlannedLook, look.config, mode=label, when=when, seconds=look.seconds, within_budget=within)
 
 
+COLUMNS: tuple[Column[PlannedLook], ...] = (
+    word("mode", lambda look: look.mode),
+    Column("batch", lambda look: look.batch_size, "d"),
+    word("compile", lambda look: look.compile),
+    word("graphs", lambda look: look.cuda_graphs),
+    word("attention", lambda look: look.te_attention),
+    word("comes", lambda look: look.when),
+    word("in budget", lambda look: "yes" if look.within_budget else "no"),
+    Column("expected", lambda look: look.seconds, ".0f", unit="s"),
+)
+
+
 def document(found: Outlook) -> doc.Document:
     """Return the document. Its data is a `SweepPlan`."""
     plan = plan_of(found)
-    column = doc.Rows([*enumerate(plan.looks, start=plan.looks_done + 1)]).column
     table = doc.Table(
         (
-            column("look", lambda row: str(row[0])),
-            column("mode", lambda row: row[1].mode, "word"),
-            column("batch", lambda row: str(row[1].batch_size)),
-            column("compile", lambda row: row[1].compile, "word"),
-            column("graphs", lambda row: row[1].cuda_graphs, "word"),
-            column("attention", lambda row: row[1].te_attention, "word"),
-            column("comes", lambda row: row[1].when, "word"),
-            column("in budget", lambda row: "yes" if row[1].within_budget else "no", "word"),
-            column("expected", lambda row: f"{row[1].seconds:.0f}", unit="s"),
+            doc.Cells("look", tuple(str(number) for number, _ in enumerate(plan.looks, start=plan.looks_done + 1))),
+            *(column.cells(plan.looks) for column in COLUMNS),
         ),
         naming=2,
     )
     said = [*map(doc.Sentence, _lines(plan, found.sweep.budget))]
-    shown = doc.blocks(said, [table] if plan.looks else [], about_untried(found.sweep.space.untried))
+    shown = doc.blocks(said, [table] if plan.looks else [], about_untried(plan.not_tried))
     return doc.Document(shown, data=plan, lines=doc.CsvLines.of(PlannedLook, plan.looks))
 
 

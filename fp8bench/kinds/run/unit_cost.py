@@ -1,11 +1,7 @@
-"""What a unit (e.g. an image) takes in each row: its seconds in each process, the day of its price, and what is paid
-for.
+"""What a unit (e.g. an image) takes in each process of a row, and what is paid for.
 
 Money is spent on elapsed time, so a process's time is its elapsed time over its steps: the mean. The median is kept
 too, because a few slow steps change the mean and not the median, and a reader must know when the two differ.
-
-All rows of a table are priced on one day, so that an instance has one price in it and no gain compares prices of
-different years: today, unless another is requested.
 """
 
 import math
@@ -16,15 +12,14 @@ from statistics import fmean
 
 from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
-from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.steps import step_times
+from fp8bench.tables.written import Interval
 
 APART = 0.005
 """How far a mean and a median may differ, over the median, before a reader is warned."""
-
 
 PER_STEP = ("mean_s", "median_s", "spread_s")
 
@@ -40,15 +35,15 @@ class UnitTime:
         """Seconds for a unit by each process's elapsed time, with the interval over processes."""
         return estimate(one.mean_s for one in self.processes)
 
-    def step_time_s(self, units: int) -> tuple[float, Interval | None]:
-        """Return the time of a step with this many units, by elapsed time, with its interval."""
-        found = self.by_elapsed
-        return found.value * units, found.interval and (found.interval[0] * units, found.interval[1] * units)
-
     @cached_property
     def by_medians(self) -> Estimate:
         """Seconds for a unit by each process's median step, with the interval over processes."""
         return estimate(one.median_s for one in self.processes)
+
+    def step_time_s(self, units: int) -> tuple[float, Interval | None]:
+        """Return the time of a step with this many units, by elapsed time, with its interval."""
+        found = self.by_elapsed
+        return found.value * units, found.interval and (found.interval[0] * units, found.interval[1] * units)
 
     def spread_within(self, effective: Sequence[float]) -> float | None:
         """Return the relative standard error of one process's step time; None if unknown. effective: for each process,
@@ -56,10 +51,9 @@ class UnitTime:
         """
         if len(effective) != len(self.processes):
             return None
-        errors = [one.spread_s / one.mean_s / math.sqrt(n) for one, n in zip(self.processes, effective, strict=True)]
-        return fmean(errors)
+        return fmean(one.spread_s / one.mean_s / math.sqrt(n) for one, n in zip(self.processes, effective, strict=True))
 
-    @cached_property
+    @property
     def slow_steps(self) -> int:
         """The number of steps that took more than SLOW_STEP times their process's median."""
         return sum(one.slow_steps for one in self.processes)

@@ -1,0 +1,400 @@
+"""`check`: every variant of a reference compared with what was measured now.
+
+A variant is what `compare` shows as a row: instance, mode, recipe, execution, workload, batch, GPUs, optimizer and
+source of data. The attention is not part of it: if a library uses another attention overnight, the variant changed and
+is not a new one. If both sides measured several attentions, each is compared with the same one.
+
+What `compare` does not compare (other work, another machine or other software) is not checked either, unless the user
+requests it. `check_shown` shows a check, and writes it for other programs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from fp8bench.kinds.kind import Labelled, Unread
+from fp8bench.kinds.run.likeness import likeness, unlike_work
+from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
+from fp8bench.records import results
+from fp8bench.records.layout import RUN
+from fp8bench.records.select import (
+    Filter,
+    Key,
+    Measurement,
+    execution,
+    latest_first,
+    planned,
+    select,
+    session,
+    system,
+    variants,
+)
+from fp8bench.schema.errors import MeasurementInvalid, UsageError
+from fp8bench.schema.execution import Variant
+from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.machine import checkout_of
+from fp8bench.schema.record import Record, not_comparable
+from fp8bench.stats.power import rounds_to_find, smallest_found
+from fp8bench.stats.ratio import regression
+from fp8bench.tables.written import Interval
+
+SHOWN = 3
+"""The number of sessions that an error names."""
+
+Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
+"""Outcomes in the order in which they are shown.
+
+regression: the complete interval lies beyond what is allowed
+missing, failed: the reference has it, and now it was not measured, or did not run
+not comparable: measured now on another machine, with other software, or of other work
+inconclusive: the interval includes what is allowed, or there is one process on a side
+ok: the complete interval lies within what is allowed
+new: the reference does not have it
+failed before: it did not run in the reference either
+"""
+
+ORDER: tuple[Outcome, ...] = get_args(Outcome)
+BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
+
+REGRESSION_FOUND = 1
+"""The exit code if a variant is bad."""
+
+UNDECIDED = 6
+"""The exit code if nothing is bad, and a variant could not be decided."""
+
+
+class CheckedRow(Labelled, Frozen):
+    """One variant, in the reference and now. SI units; a pair is a 95 % interval. change: our step time over the
+    reference's, minus 1. smallest_found: the smallest change that would have been a regression. rounds_to_find: on
+    either side, so that the interval reaches no further than the limit; both null if unknown. The names are the keys
+    of `check --format json` and the columns of csv.
+    """
+
+    instance: str
+    mode: str
+    recipe: str | None
+    execution: Variant | None
+    attention: str | None
+    workload: str
+    optimizer: str | None
+    batch_size: int
+    world_size: int
+    outcome: Outcome
+    reason: str | None = None
+    change: float | None = None
+    change_ci: Interval | None = None
+    step_time_s: float | None = None
+    step_time_ci_s: Interval | None = None
+    throughput_per_s: float | None = None
+    throughput_ci_per_s: Interval | None = None
+    unit: str | None = None
+    rounds: int = 0
+    reference_step_time_s: float | None = None
+    reference_step_time_ci_s: Interval | None = None
+    reference_rounds: int = 0
+    marks: tuple[str, ...] = ()
+    run_ids: tuple[str, ...] = ()
+    reference_run_ids: tuple[str, ...] = ()
+    smallest_found: float | None = None
+    rounds_to_find: int | None = None
+
+
+class Check(Frozen):
+    """A check. max_regression: how much longer a step may take, as a share. strict: whether new variants fail too.
+    reference: the name of what was compared with, for a reader. sessions: those that were checked.
+    """
+
+    max_regression: float
+    strict: bool
+    reference: str
+    sessions: tuple[str, ...]
+    rows: tuple[CheckedRow, ...]
+
+    def of(self, *outcomes: Outcome) -> tuple[CheckedRow, ...]:
+        return tuple(row for row in self.rows if row.outcome in outcomes)
+
+    def fails(self, row: CheckedRow) -> bool:
+        return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "new")
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a variant that is slower, missing or failed, or with `strict` new; else 4 if a variant could not be
+        compared; else 6 if one is inconclusive, or if none was decided; else 0.
+        """
+        if any(self.fails(row) and row.outcome != "not comparable" for row in self.rows):
+            return REGRESSION_FOUND
+        if self.of("not comparable"):
+            return MeasurementInvalid.exit_code
+        return UNDECIDED if self.of("inconclusive") or not self.of("ok") else 0
+
+    @property
+    def plan_exit_code(self) -> int:
+        """6 if a variant that ran on both sides has no interval, or if there is none, so that nothing can be planned;
+        else 0.
+        """
+        ran = [row for row in self.rows if row.rounds and row.reference_rounds]
+        return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A measurement, whose times are estimated once."""
+
+    measurement: Measurement
+
+    @property
+    def latest(self) -> Record:
+        return self.measurement.latest
+
+    @property
+    def ok(self) -> bool:
+        return self.latest.status == "ok"
+
+    @cached_property
+    def found(self) -> UnitTime | None:
+        """The times of a unit; None if there are no samples."""
+        return unit_time(self.measurement) if self.ok else None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a row that both sides have: the step by elapsed time, its interval, and the rounds."""
+        summary, rounds = self.latest.summary, self.measurement.rounds
+        step = self.found.step_time_s(summary.units_per_step) if self.found and summary else (None, None)
+        names = ("step_time_s", "step_time_ci_s", "rounds", "run_ids")
+        return dict(zip(names, (*step, len(rounds), tuple(one.run_id for one in rounds)), strict=True))
+
+
+class Sides(NamedTuple):
+    """now, before: what is checked, and what it is compared with. reference: its name, for a reader."""
+
+    now: tuple[Measurement, ...]
+    before: tuple[Measurement, ...]
+    reference: str
+
+
+def find(results_dir: Path, named: str | None, against: str | None, unread: Unread) -> Sides:
+    """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest in the
+    folder. against: a folder of results, whose latest record of each variant is the reference, or a session in
+    `results_dir`; None: the checked session itself, for a plan. unread: called with what cannot be read.
+
+    The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
+    if either side is empty or unknown, or if both are one session.
+    """
+    found = results.read(results_dir, results.known_instances(results_dir))
+    kept = Filter(source="measured").of(record for record, _ in found)
+    if not kept:
+        raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
+    current = session(latest_first(kept)[0][-1])
+    if named is not None:
+        current = _session(kept, named, f"--session {named!r} is no session")
+    now = _sound(results_dir, unread, lambda record: session(record) == current)
+    if against is None:
+        return Sides(now, now, "a reference like it")
+    folder = Path(against)
+    if folder.is_dir():
+        before = _sound(folder, unread, lambda record: session(record) != current)
+        reference = str(folder)
+        if not before and _sound(folder, unread, lambda record: session(record) == current):
+            raise _same_session(current)
+    else:
+        reference = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
+        if reference == current:
+            raise _same_session(current)
+        before = _sound(results_dir, unread, lambda record: session(record) == reference)
+        reference = f"session {reference}"
+    if not any(one.latest.status == "ok" for one in before):
+        raise UsageError(
+            f"{reference} has no measurement that ran, beside session {current}",
+            "Name another folder of results, or another session, with --against",
+        )
+    return Sides(now, before, reference)
+
+
+def _same_session(name: str) -> UsageError:
+    return UsageError(
+        f"both sides are the same session, {name}: it would be compared with itself",
+        "Name an earlier one with --against, or another one to check with --session",
+    )
+
+
+def _sound(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
+    """Return the latest measurement of each variant among the wanted records, without rounds that contradict
+    themselves.
+    """
+
+    def chosen(records: list[Record]) -> list[Measurement]:
+        return select([one for one in Filter(source="measured").of(records) if wanted(one)], every=False)
+
+    found = results.read(folder, results.known_instances(folder))
+    return tuple(chosen(results.sound(found, unread, lambda left: [r for one in chosen(left) for r in one.rounds])))
+
+
+def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
+    """Return the session with that name, or the only one whose name begins with it. unknown: what UsageError says if
+    there is none.
+    """
+    names = [session(together[0]) for together in latest_first(kept)]
+    found = [one for one in names if one.startswith(name)]
+    if name in found:
+        return name
+    if len(found) == 1:
+        return found[0]
+    latest = ", ".join((found or names)[:SHOWN])
+    if found:
+        raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")
+    raise UsageError(unknown, f"The latest are: {latest}")
+
+
+def check(sides: Sides, max_regression: float, strict: bool = False, allow_mismatch: bool = False) -> Check:
+    """Compare this session with the reference. max_regression, strict: as in `Check`. allow_mismatch: whether other
+    work, machines and software are judged.
+    """
+    mine = list(map(Side, sides.now))
+    theirs = _one_each(list(map(Side, sides.before)), mine)
+    rows: list[CheckedRow] = []
+    taken: list[Side] = []
+    for one in theirs:
+        if one.ok:
+            like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
+            taken += [like] if like is not None else []
+            rows.append(
+                _compared(like, one, max_regression, allow_mismatch) if like is not None else _missing(one, mine)
+            )
+    for each in mine:
+        if each not in taken and each.ok:
+            rows.append(_row(each.latest, "new", "not in the reference", each, None))
+        elif each not in taken:
+            failed = any(not one.ok and planned(one.latest) == planned(each.latest) for one in theirs)
+            outcome: Outcome = "failed before" if failed else "failed"
+            rows.append(_row(each.latest, outcome, _why_stopped(each.latest), None, None))
+    return Check(
+        max_regression=max_regression,
+        strict=strict,
+        reference=sides.reference,
+        sessions=tuple(dict.fromkeys(map(session, (record for one in sides.now for record in one.rounds)))),
+        rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
+    )
+
+
+def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
+    """Return one measurement for each variant of the reference. If it has several machines or softwares, choose the one
+    like what was measured now, else one on its machine, else the latest.
+    """
+    systems = {system(each.latest) for each in mine}
+    machines = {machine for machine, *_ in systems}
+
+    def nearness(one: Side) -> tuple[bool, bool, bool, datetime]:
+        own = system(one.latest)
+        return one.ok, own in systems, own[0] in machines, one.latest.created_utc
+
+    groups: dict[Key, list[Side]] = {}
+    for one in theirs:
+        groups.setdefault(_variant(one.latest), []).append(one)
+    return [max(together, key=nearness) for together in groups.values()]
+
+
+def _variant(record: Record) -> Key:
+    return planned(record), execution(record), record.attention
+
+
+def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
+    """Return what was measured now of the reference's variant: with the same attention if there is any, else with one
+    that no other variant of the reference has. What did not run stands for each variant that it might have become.
+    """
+    ran_as, known = execution(one.latest), [_variant(other.latest) for other in theirs]
+    alike = [each for each in mine if planned(each.latest) == planned(one.latest)]
+    fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]
+    same = [each for each in fits if each.ok and each.latest.attention == one.latest.attention]
+    free = [each for each in fits if each.ok and _variant(each.latest) not in known]
+    return next(iter((*same, *free, *(each for each in fits if not each.ok))), None)
+
+
+def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool) -> CheckedRow:
+    ours, theirs = mine.latest, one.latest
+    if not mine.ok:
+        return _row(theirs, "failed", _why_stopped(ours), None, one)
+    other_work = [
+        f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
+        for name in unlike_work(ours.fingerprint, theirs.fingerprint)
+    ]
+    unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
+    # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
+    if (other_work or not_comparable(ours, theirs)) and not allow_mismatch:
+        return _row(theirs, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
+    marks = (*unlike, *_changed(mine, one))
+    found, reference = mine.found, one.found
+    if found is None or reference is None:
+        return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
+    judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
+    outcome, why = judged.judgement, judged.why
+    if outcome != "inconclusive" and (found.uneven or reference.uneven):
+        by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement
+        # Inconclusive medians contradict nothing.
+        if by_medians not in (outcome, "inconclusive"):
+            outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
+    return _row(theirs, outcome, why, mine, one, marks).model_copy(
+        update={
+            "change": judged.value - 1,
+            "change_ci": judged.interval and (judged.interval[0] - 1, judged.interval[1] - 1),
+            "smallest_found": smallest_found(judged, allowed),
+            "rounds_to_find": rounds_to_find(found.by_elapsed, reference.by_elapsed, allowed),
+        }
+    )
+
+
+def _changed(mine: Side, one: Side) -> Iterator[str]:
+    ours, theirs = mine.latest, one.latest
+    if ours.attention != theirs.attention:
+        yield f"attention {ours.attention}, reference {theirs.attention}"
+    checkouts = checkout_of(ours.environment), checkout_of(theirs.environment)
+    if None not in checkouts and checkouts[0] != checkouts[1]:
+        yield f"fp8bench at commit {checkouts[0]}, reference at {checkouts[1]}"
+    if ours.proof_version != theirs.proof_version:
+        yield f"proved by the rules of version {ours.proof_version}, reference {theirs.proof_version}"
+    if stopped := mine.measurement.stopped:
+        every = len(mine.measurement.rounds) + len(stopped)
+        yield f"{len(stopped)} of {every} rounds {_why_stopped(stopped[-1])}"
+
+
+def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
+    """Return the row of a variant that was not measured, saying so if its mode was measured with another execution."""
+    like = [each.latest for each in mine if each.ok and planned(each.latest) == planned(one.latest)]
+    others = sorted({str(execution(record)) for record in like})
+    instead = f"; its steps were executed as {', '.join(others)} instead" if others else ""
+    return _row(one.latest, "missing", f"not measured now{instead}", None, one)
+
+
+def _why_stopped(record: Record) -> str:
+    return f"{record.status}: {record.reason}"
+
+
+def _row(
+    record: Record,
+    outcome: Outcome,
+    reason: str | None,
+    mine: Side | None,
+    one: Side | None,
+    marks: Iterable[str] = (),
+) -> CheckedRow:
+    now, then = mine.fields() if mine else {}, one.fields() if one else {}
+    summary, interval = mine.latest.summary if mine else None, now.get("step_time_ci_s")
+    if summary is not None and now["step_time_s"]:
+        now["throughput_per_s"] = summary.units_per_step / now["step_time_s"]
+    if summary is not None and interval:
+        now["throughput_ci_per_s"] = (summary.units_per_step / interval[1], summary.units_per_step / interval[0])
+    return made_of(
+        CheckedRow,
+        record,
+        record.what,
+        execution=execution(record),
+        attention=(mine.latest if mine else record).attention,
+        optimizer=record.config.optimizer if record.config else None,
+        outcome=outcome,
+        reason=reason,
+        unit=summary.unit if summary else None,
+        marks=tuple(marks),
+        **now,
+        **{f"reference_{name}": value for name, value in then.items()},
+    )

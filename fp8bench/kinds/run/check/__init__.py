@@ -1,1 +1,0 @@
-"""`check`: whether anything became slower than allowed, compared with a reference."""

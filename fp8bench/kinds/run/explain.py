@@ -1,0 +1,355 @@
+"""Where a step's time goes, for one mode or for two side by side, and why; and which measurement a mode's name means.
+
+A step is what its kernels need, by purpose, and the device's idle time. Communication counts if no other kernel hides
+it; hidden communication is shown next to the step, and is not part of it. In the table, each time is followed by its
+share of that mode's step; with two modes, the last column is the first's time minus the second's.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.row import Row
+from fp8bench.profiling.causes import (
+    SMALLEST_S,
+    Cause,
+    across,
+    explain,
+    other_machine,
+    replay_saves_at_most_s,
+    same_mode,
+)
+from fp8bench.profiling.facts import ADVICE, PARTS, StepFacts, milliseconds
+from fp8bench.records.named import parse_reference
+from fp8bench.records.select import Filter, latest_first, session, variant
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import Variant, is_compiled, suffix
+from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.rank import Category, ExecutedEvidence
+from fp8bench.schema.record import Record
+from fp8bench.tables import document as doc
+from fp8bench.tables.row_chart import Item, Stack, Stacks
+from fp8bench.tables.written import counted, number, workers
+
+LONGER_THAN_TIMED = 1.03
+"""Busy over timed seconds from which the profile and the timed steps contradict each other: noise stays below."""
+
+IDLE = "idle"
+PICTURE = "steps"
+"""The name of the figure."""
+
+COLOURS = dict(
+    zip(
+        (*PARTS.values(), IDLE),
+        (
+            *("#0072b2", "#56b4e9", "#a6d8f5", "#009e73", "#d55e00", "#efe3a0", "#e69f00", "#cc79a7", "#4d2a6b"),
+            *("#b0b0b0", "#f2f2f2"),
+        ),
+        strict=True,
+    )
+)
+"""The colours of a step's parts. The yellow is paler than that of other figures: norms and sums should not be loudest
+when the question is about GEMMs and casts. Idle time is nearly white, because nothing ran in it.
+"""
+
+
+class StepBreakdown(Frozen):
+    """One mode's step, in seconds. The names are the keys of `explain --format json`. Null means unknown.
+
+    by_category adds up to busy_s and, with idle_s, to step_time_s, except if the profiled steps were busy for longer
+    than a timed step, when idle_s is 0. host_lead_s: how far the host is ahead of the GPU. execution: how the steps
+    were executed. executed: the proof of that. replay_saves_at_most_s: null if each step is already replayed, or if the
+    GPU does not wait for its host.
+    """
+
+    label: str
+    source: str
+    device: str
+    instance: str | None
+    workload: str | None
+    batch_size: int | None
+    world_size: int | None
+    compile: bool | None
+    execution: Variant | None
+    executed: ExecutedEvidence | None
+    step_time_s: float | None
+    busy_s: float
+    idle_s: float | None
+    by_category: dict[Category, float]
+    nccl_s: float
+    nccl_overlapped_s: float
+    host_lead_s: float | None
+    replay_saves_at_most_s: float | None
+
+    @property
+    def length_s(self) -> float:
+        """The length that shares refer to: the step or, if it was not timed, the busy time."""
+        return max(self.busy_s, self.step_time_s or 0.0)
+
+    def parts(self) -> list[tuple[str, float]]:
+        """Return the names and seconds of the step's parts, without those of 0, in the order of PARTS, idle last."""
+        found = [(name, self.by_category.get(category, 0.0)) for category, name in PARTS.items()]
+        return [(name, seconds) for name, seconds in [*found, (IDLE, self.idle_s or 0.0)] if seconds > 0]
+
+
+class Explained(Frozen):
+    """The explanation. modes: the first is explained; the second, if any, is its reference. notes: how each was
+    executed, how far that was proved, and what it left unused.
+    """
+
+    modes: tuple[StepBreakdown, ...]
+    cause: Cause
+    sentence: str
+    explained_s: dict[Cause, float]
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
+    """Explain one or two steps. Raises UsageError if two are not comparable: no sentence about them would be true."""
+    chosen, explanation = [facts], None
+    if reference is not None:
+        _require_like_work(facts, reference)
+        chosen = _distinct_labels(facts, reference)
+        explanation = across(facts, reference, [one.label for one in chosen])
+    if explanation is None:
+        explanation = explain(chosen[0], chosen[1] if reference else None)
+    unused = {name: [one.label for one in chosen if name in one.unused] for name in ADVICE}
+    return Explained(
+        modes=tuple(map(_breakdown, chosen)),
+        cause=explanation.cause,
+        sentence=explanation.sentence,
+        explained_s=explanation.explained_s,
+        notes=(
+            *(note for one in chosen if (note := _note(one))),
+            *(f"{' and '.join(labels)}: {ADVICE[name]}" for name, labels in unused.items() if labels),
+        ),
+        warnings=tuple(_warnings(chosen)),
+    )
+
+
+def _require_like_work(facts: StepFacts, reference: StepFacts) -> None:
+    for field in ("workload", "batch_size", "device"):
+        mine, theirs = getattr(facts, field), getattr(reference, field)
+        if mine is not None and theirs is not None and mine != theirs:
+            raise UsageError(
+                f"{facts.label} and {reference.label} are not comparable: "
+                f"{field.replace('_', ' ')} {mine} and {theirs}",
+                "Name two records of the same work on each device",
+            )
+
+
+def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
+    """Return the steps with labels that differ: by mode, else also by execution, else by instance, else by run. Two
+    modes on two machines are labelled with both.
+    """
+    both = [facts, reference]
+    on_both = [f"{one.instance}:{one.label}{suffix(one.execution)}" for one in both]
+    two_modes = other_machine(facts, reference) and not same_mode(facts, reference)
+    namings = (
+        *([on_both] if two_modes and facts.instance != reference.instance else []),
+        [one.label for one in both],
+        [one.label + suffix(one.execution) for one in both],
+        [f"{one.instance}:{one.label}" if one.instance else one.label for one in both],
+        [f"{one.label} ({one.source})" for one in both],
+    )
+    labels = next((labels for labels in namings if labels[0] != labels[1]), namings[0])
+    return [replace(one, label=label) for one, label in zip(both, labels, strict=True)]
+
+
+def _breakdown(facts: StepFacts) -> StepBreakdown:
+    return made_of(
+        StepBreakdown,
+        facts,
+        compile=None if facts.execution is None else is_compiled(facts.execution),
+        by_category=facts.profile.by_category,
+        nccl_overlapped_s=facts.profile.nccl_overlapped_s,
+        replay_saves_at_most_s=replay_saves_at_most_s(facts),
+    )
+
+
+def _note(facts: StepFacts) -> str:
+    """Return how the steps were executed if they were replayed, and what their proof says; empty for neither."""
+    said = ["each step was replayed as one CUDA graph, so that Python launched none of its kernels"] * bool(
+        facts.replayed
+    )
+    if facts.executed:
+        proof = facts.executed
+        errors = {
+            "loss": proof.loss_error,
+            "gradients": proof.gradient_error,
+            "weights' update": proof.update_error,
+            "scales": proof.state_error,
+        }
+        found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
+        said.append(
+            f"proved over {counted(proof.steps, 'step')} against the same steps plainly eager (relative errors: "
+            f"{found or 'not finite'})"
+        )
+    return f"{facts.label}: {'; '.join(said)}" if said else ""
+
+
+def _warnings(chosen: Sequence[StepFacts]) -> Iterator[str]:
+    both = " and ".join(one.label for one in chosen)
+    for name, values in (
+        ("instances", [one.instance for one in chosen]),
+        ("numbers of workers", [one.world_size for one in chosen]),
+    ):
+        if None not in values and len(set(values)) > 1:
+            yield f"{both} ran with different {name}"
+    executions = [one.execution for one in chosen if one.execution is not None]
+    if len(set(executions)) > 1:
+        yield f"{both} ran with different executions: {' and '.join(executions)}"
+    for one in chosen:
+        if one.step_time_s is not None and one.busy_s > one.step_time_s * LONGER_THAN_TIMED:
+            yield (
+                f"{one.label} was busy for {milliseconds(one.busy_s)} ms a step when profiled, and a timed step lasts "
+                f"{milliseconds(one.step_time_s)}: its device was slower then, so its idle time is unknown"
+            )
+
+
+def lines(modes: Sequence[StepBreakdown]) -> dict[str, tuple[float | None, ...]]:
+    """Return the seconds of each line of the table in each mode, None if unknown: parts that any mode has, then the
+    sums, then hidden communication if there is any.
+
+    A step that was not timed has no length and no idle time, only kernels, whose sum is then shown.
+    """
+    parts = [dict(mode.parts()) for mode in modes]
+    shown = [name for name in PARTS.values() if any(name in of_mode for of_mode in parts)]
+    found: dict[str, tuple[float | None, ...]] = {
+        name: tuple(of_mode.get(name, 0.0) for of_mode in parts) for name in shown
+    }
+    if any(mode.step_time_s is None for mode in modes):
+        found["busy"] = tuple(mode.busy_s for mode in modes)
+    if any(mode.step_time_s is not None for mode in modes):
+        found[IDLE] = tuple(mode.idle_s for mode in modes)
+        found["step"] = tuple(mode.step_time_s for mode in modes)
+    if any(mode.nccl_overlapped_s > 0 for mode in modes):
+        found["communication, hidden"] = tuple(mode.nccl_overlapped_s for mode in modes)
+    return found
+
+
+def document(explained: Explained) -> doc.Document:
+    """Return the document. Its data has the modes with every number unrounded, the cause, its sentence, what each cause
+    accounts for, notes and warnings.
+    """
+    shown = doc.blocks(
+        [_table(explained)],
+        [doc.Sentence(explained.sentence)],
+        *([doc.Note(note)] for note in explained.notes),
+        *([doc.Warned(warning)] for warning in explained.warnings),
+    )
+    return doc.Document(shown, data=explained, figures=(doc.Figure(PICTURE, step_bars(explained.modes).write),))
+
+
+def _table(explained: Explained) -> doc.Table:
+    shown = {name: s for name, s in lines(explained.modes).items() if max(one or 0.0 for one in s) >= SMALLEST_S}
+    columns = [doc.Cells("part of a step", tuple(shown), "word")]
+    for place, mode in enumerate(explained.modes):
+        # A part that takes no time is not part of the step.
+        times = doc.Rows([seconds[place] or None for seconds in shown.values()])
+        columns.append(times.column(mode.label, lambda time: number(time, ".1f", 1e3), unit="ms"))
+        shares = doc.Rows([time and time / mode.length_s for time in times.of])
+        columns.append(shares.column("share", lambda share: number(share, ".1f", 100, " %")))
+    if len(explained.modes) > 1:
+        more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
+        columns.append(doc.Rows(more).column("difference", _difference, unit="ms", tone=_tone))
+    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
+    return doc.Table(tuple(columns), emphasis=emphasis)
+
+
+def _difference(seconds: float | None) -> str:
+    if seconds is not None and abs(seconds) < SMALLEST_S:
+        return "0.0"
+    return number(seconds, "+z.1f", 1e3)
+
+
+def _tone(seconds: float | None) -> doc.Tone:
+    if seconds is None or abs(seconds) < SMALLEST_S:
+        return ""
+    return "bad" if seconds > 0 else "good"
+
+
+def step_bars(modes: Sequence[StepBreakdown]) -> Stacks:
+    """Return one bar for each mode. A step that was not timed ends where its kernels do."""
+    stacks = []
+    for mode in modes:
+        detail = (mode.instance, mode.workload, f"batch {mode.batch_size}" if mode.batch_size else "")
+        length = f"{(mode.step_time_s or mode.busy_s) * 1e3:.1f} ms"
+        remark = "" if mode.step_time_s is not None else "of kernels"
+        item = Item(None, mode.label, length, ", ".join(filter(None, detail)), remark)
+        stacks.append(Stack(item, tuple((name, seconds * 1e3) for name, seconds in mode.parts())))
+    caption = "By kind of kernel, from a short profile of rank 0 after the timed steps."
+    title = "Where a step goes, ms"
+    return Stacks(PICTURE, title, caption, tuple(stacks), tuple(COLOURS.items()), lambda ms: f"{ms:.1f}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The measurement that is explained if a mode is named: that of `compare`'s first row of the mode, so that the two
+    agree. record: the profiled round nearest the row's step time; a profile is of one round. is_first:
+    whether the row is `compare`'s first of that mode; it is not if that one was recorded without a profile.
+    """
+
+    record: Record
+    row: Row
+    is_first: bool
+
+    @property
+    def sentence(self) -> str:
+        row = self.row
+        number = self.record.session.round if self.record.session else 1
+        first = "" if self.is_first else "; `compare`'s first row of it was recorded without a profile"
+        return (
+            f"{row.variant_label} on {row.instance}: batch {row.batch_size} x {workers(row.world_size, row.device)}, "
+            f"session {row.session_id or self.record.run_id}, profile of round {number}{first}"
+        )
+
+
+def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date) -> Choice | None:
+    """Choose a round. records: of one mode on one instance, of any status, oldest first. fitting: those that may make
+    up the row. None if no fitting record was profiled.
+    """
+    fits = {record.run_id for record in Filter(status="ok").of(fitting)}
+    rows = [row for row in _rows(records, catalog, today) if row.status == "ok" and row.run_id in fits]
+    for row in rows:
+        record = profiled((record for record in records if record.run_id in row.run_ids), row)
+        if record is not None:
+            return Choice(record, row, row is rows[0])
+    for together in _older(fitting, records):
+        # A mode that was invalid in any round of a session is invalid there too.
+        row = _rows(together, catalog, today)[0]
+        rounds = [record for record in together if record.run_id in row.run_ids]
+        record = profiled(rounds, row) if row.status == "ok" else None
+        if record is not None:
+            return Choice(record, row, False)
+    return None
+
+
+def alone(record: Record, catalog: Catalog, today: date) -> Row:
+    """Return the row that `compare --all` shows for a record."""
+    return _rows([record], catalog, today)[0]
+
+
+def _rows(records: Sequence[Record], catalog: Catalog, today: date) -> tuple[Row, ...]:
+    instance = records[0].instance
+    options = CompareOptions((instance,), today, parse_reference(None, [instance]), allow_mismatch=True)
+    return compare(records, catalog, options).rows
+
+
+def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
+    """Return the round that has a profile and is nearest the row's step time; None if no round has one."""
+
+    def distance_s(record: Record) -> float:
+        return abs((record.summary.step_time_s if record.summary else 0.0) - (row.step_time_s or 0.0))
+
+    return min((record for record in rounds if record.profile is not None), key=distance_s, default=None)
+
+
+def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Record]]:
+    found = latest_first(Filter(status="ok").of(fitting), lambda record: (session(record), variant(record)))
+    stopped = [record for record in records if record.status != "ok"]
+    return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found]

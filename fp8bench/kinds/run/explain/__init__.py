@@ -1,1 +1,0 @@
-"""`explain`: where a step's time goes, and why one mode is not faster than another."""

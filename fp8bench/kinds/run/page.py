@@ -1,0 +1,325 @@
+"""The page about runs: the answer first, then what a dollar buys, then everything that the answer rests on."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+
+from fp8bench import __version__
+from fp8bench.kinds.run.explain import explain_steps
+from fp8bench.kinds.run.plots import (
+    MILLION,
+    Shown,
+    charts,
+    count_said,
+    detail_of,
+    facts_shown,
+    name_of,
+    time_said,
+    times_and_costs,
+    unit_of,
+)
+from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.sentences import sentences
+from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.view import View
+from fp8bench.pricing import cost
+from fp8bench.schema.machine import Environment
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, ParallelEvidence, Parity
+from fp8bench.schema.record import Record
+from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
+from fp8bench.tables.page import Page, Part, Section
+from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import number
+
+HOW_TO_READ_PROOFS = (
+    "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most that the "
+    "mode allows. Parity: one batch through the plain model and through the converted one. Rounding alone: the input "
+    "gradient's error if linear layers are rounded to fp8 and nothing else. Proof: steps as they were timed against "
+    "the same steps plainly eager."
+)
+
+
+def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
+    """Return the rows with their records, oldest first. records: with their samples, by their ids."""
+    return [
+        Shown(place, row, tuple(records[run_id] for run_id in row.run_ids))
+        for place, row in enumerate(comparison.rows, start=1)
+    ]
+
+
+def page(
+    comparison: Comparison,
+    records: Mapping[str, Record],
+    today: date,
+    bought: str = "",
+    job: float | None = None,
+) -> Page:
+    """Build the page. records: the records of the rows with their samples, by their ids. bought: how, e.g. `on demand`.
+    job: units to train on; None: time against cost is of a million.
+    """
+    shown, rows = shown_rows(comparison, records), comparison.rows
+    drawn = charts(shown, job or MILLION)
+
+    def some(*names: str) -> tuple[Part, ...]:
+        return tuple(drawn[name] for name in names if name in drawn)
+
+    answer, *rest = (*sentences(comparison), *_nothing(rows)) or ("These rows cannot be compared with each other.",)
+    best = next((row for row in rows if row.status == "ok" and row.source == "measured" and row.units_per_usd), None)
+    # Every column of the table and its footnotes; warnings are at the top of the page.
+    wide = [part for parts in document(comparison, view=View(wide=True)).blocks for part in parts]
+    steady = (*some("steps", "breakdown"), *_limits(shown))
+    sections = [
+        Section("value", "What a dollar buys", some("price-performance", "time-cost")),
+        Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
+        Section(
+            "table",
+            "All rows",
+            tuple(part for part in wide if isinstance(part, (Table, Note))),
+            "The rows of fp8bench compare --wide.",
+        ),
+        Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
+        Section("steps", "How steady, and where the step goes", steady),
+        Section("resources", "Memory and energy", some("memory", "energy")),
+        Section("evidence", "What really ran", tuple(_evidence(shown))),
+        Section("prices", "Prices", _prices(rows)),
+        Section("environment", "Environment", _environments(shown)),
+        Section("records", "Records", _table(shown, RECORDS)),
+    ]
+    return Page(
+        title=f"fp8bench: {_each(row.workload for row in rows)} on {_each(row.instance for row in rows)}",
+        answer=answer,
+        grounds=(*rest, *quicker(shown, job or MILLION), *_about(rows, best, bought, job)),
+        warnings=comparison.warnings,
+        sections=tuple(section for section in sections if section.parts),
+        foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
+    )
+
+
+def _each(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _nothing(rows: Sequence[Row]) -> list[str]:
+    """Say why there is no answer, below one if there is."""
+    ran = [row for row in rows if row.status == "ok"]
+    if not ran:
+        return ["No row is a valid measurement, so there is no answer."]
+    if all(row.emulated for row in ran):
+        return ["Nothing can be said of money or of fp8: every row is an emulation."]
+    if all(row.source != "measured" for row in ran):
+        return ["Nothing here was measured. Run `fp8bench run` on the instance before you choose it."]
+    if all(row.device == "cpu" for row in ran):
+        return ["Every row ran on a CPU, whose speed does not predict a GPU's."]
+    return [] if len(ran) > 1 else ["There is no other row to compare it with."]
+
+
+def quicker(shown: Sequence[Shown], job: float) -> list[str]:
+    """Say what less time costs: measured rows on the front of time against cost, compared with the cheapest."""
+    measured = [one for one in shown if one.row.status == "ok" and one.row.source == "measured"]
+    measured = [one for one in measured if unit_of(one.row) == unit_of(measured[0].row)]
+    best = [one for one in times_and_costs(measured, job) if one[3]]
+    if len(best) < 2:
+        return []
+    (cheapest, slow, little, _), *others = sorted(best, key=lambda one: one[2])
+    listed = "; ".join(
+        f"{name_of(one.row)} ({detail_of(one.row)}: {time_said(hours)}, {usd:,.2f} USD)"
+        for one, hours, usd, _ in others
+    )
+    instead = f"{time_said(slow)}, {little:,.2f} USD"
+    return [f"Quicker, for more money: {listed}; instead of {instead}, for {count_said(job)} {unit_of(cheapest.row)}."]
+
+
+def _about(rows: Sequence[Row], best: Row | None, bought: str, job: float | None) -> Iterator[str]:
+    if best is None:
+        yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
+    else:
+        of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
+        how, day = f" {bought}" if bought else "", best.run_id[:8]
+        measured = f"; measured on {day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdecimal() else ""
+        yield f"Price of {best.instance}: {best.usd_per_hour:,.2f} USD an hour{how}, {of}{measured}."
+    stopped = ", ".join(f"{name_of(row)} ({row.outcome})" for row in rows if row.status != "ok")
+    if stopped:
+        yield f"Without a rank, and listed below with the cause: {stopped}."
+    if best is not None and job is not None and best.units_per_usd and best.throughput_per_s:
+        usd, hours = cost.job_usd(job, best.units_per_usd), cost.job_hours(job, best.throughput_per_s)
+        yield f"The job of {count_said(job)} {unit_of(best)} takes {time_said(hours)} and {usd:,.2f} USD."
+
+
+NAMING: tuple[Column[Shown], ...] = (
+    Column("row", lambda one: one.number, "d"),
+    word("instance", lambda one: one.row.instance),
+    word("mode", lambda one: one.row.mode_label),
+)
+
+
+def _table(rows: Sequence[Shown], columns: Sequence[Column[Shown]], *more: Cells) -> tuple[Table, ...]:
+    shown = telling(*(column.cells(rows) for column in columns), *more)
+    return (Table((*(column.cells(rows) for column in NAMING), *shown), naming=3),) if rows else ()
+
+
+def _note(heading: str, get: Callable[[Shown], str | None]) -> Column[Shown]:
+    return Column(heading, get, kind="note")
+
+
+STOPPED: tuple[Column[Shown], ...] = (
+    word("execution", lambda one: detail_of(one.row)),
+    word("status", lambda one: one.row.status),
+    word("cause", lambda one: one.row.cause),
+    _note("why", lambda one: one.row.reason),
+    _note("what to do", lambda one: one.rounds[-1].remedy if one.rounds else None),
+)
+RECORDS: tuple[Column[Shown], ...] = (
+    word("session", lambda one: one.row.session_id),
+    _note("records", lambda one: ", ".join(one.row.run_ids) or None),
+)
+REPORTED: tuple[Column[Shown], ...] = (
+    word("source", lambda one: one.rounds[-1].source),
+    word("published on", lambda one: str(one.source.published_on or NOTHING) if one.source else None),
+    _note("where it comes from", lambda one: one.source.citation if one.source else None),
+)
+
+
+def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
+    """Say what limits each row's step or, if it did the reference's work, what makes it slower than the reference's."""
+    found = {one: facts for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None}
+    reference = next((one for one in found if one.row.is_reference), None)
+    said = []
+    for one, facts in found.items():
+        like = reference is not None and one is not reference and _work(one.row) == _work(reference.row)
+        said.append(explain_steps(facts, found[reference] if reference and like else None).sentence)
+    executed: Column[Shown] = word("executed", lambda one: detail_of(one.row))
+    return _table([*found], [executed], Cells("what limits the step", tuple(said), "note"))
+
+
+def _work(row: Row) -> tuple[object, ...]:
+    return row.workload, row.batch_size, row.world_size, row.device
+
+
+def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
+    measured = [one for one in shown if one.rounds and one.rounds[-1].source == "measured"]
+    ran = [one for one in measured if one.rounds[-1].evidence is not None]
+    yield from _table(ran, RAN)
+    proved = [one for one in measured if one.rounds[-1].parity or one.executed]
+    yield from _table(proved, PROOFS)
+    if proved:
+        yield Note(HOW_TO_READ_PROOFS)
+    for one in ran:
+        warnings = one.evidence.warnings if one.evidence else ()
+        yield from (Note(f"{one.number}  {warning}") for warning in dict.fromkeys(warnings))
+    yield from _table([one for one in shown if one.source is not None], REPORTED)
+
+
+def _ran(heading: str, get: Callable[[Evidence], object], kind: CellKind = "word") -> Column[Shown]:
+    return Column(heading, lambda one: get(one.evidence) or None if one.evidence else None, kind=kind)
+
+
+def _parallel(heading: str, get: Callable[[ParallelEvidence], object], kind: CellKind = "word") -> Column[Shown]:
+    return _ran(heading, lambda evidence: get(evidence.parallel) if evidence.parallel else None, kind)
+
+
+def _count(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _layers(evidence: Evidence) -> str | None:
+    known = None not in (evidence.converted_layers, evidence.total_layers)
+    return f"{evidence.converted_layers} of {evidence.total_layers}" if known else None
+
+
+SEEN = {True: "seen", False: "none seen", None: "not profiled"}
+
+RAN: tuple[Column[Shown], ...] = (
+    word("execution", lambda one: one.row.execution),
+    _ran("layers converted", _layers),
+    _ran("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else None),
+    _ran("attention", lambda e: e.attention),
+    _ran("gradients shared", lambda e: e.join),
+    _parallel("weights gathered in", lambda p: p.gathered_dtype),
+    _parallel("micro-batches", lambda p: p.grad_accumulation if p.grad_accumulation > 1 else None),
+    _parallel("activations computed again", lambda p: p.activation_checkpointing.removesuffix("none")),
+    _ran("recompilations", lambda e: _count(e.compile.recompilations)),
+    _ran("graph breaks", lambda e: _count(e.compile.graph_breaks)),
+    _ran("emulated", lambda e: "yes" if e.emulated else None),
+    _ran("recipe", lambda e: e.recipe, "note"),
+    _ran("compiled, because", lambda e: e.compile.reason, "note"),
+    _ran("CUDA graph, because", lambda e: e.graph.reason if e.graph else None, "note"),
+    _parallel("joined, because", lambda p: p.reason, "note"),
+    _parallel("notes", lambda p: "; ".join(p.notes), "note"),
+)
+
+
+def _gate(heading: str, get: Callable[[Parity], str]) -> Column[Shown]:
+    return Column(heading, lambda one: get(one.parity) if one.parity else None, str)
+
+
+def _proof(heading: str, get: Callable[[ExecutedEvidence], str]) -> Column[Shown]:
+    return Column(heading, lambda one: get(one.executed) if one.executed else None, str)
+
+
+def _error(value: float | None, most: float | None = None) -> str:
+    return number(value, ".2g") + ("" if most is None else f" ({most:.2g})")
+
+
+PROOFS: tuple[Column[Shown], ...] = (
+    _gate("parity", lambda p: "passed" if p.passed else "failed"),
+    _gate("logits", lambda p: _error(p.logits_error, p.tolerance.logits)),
+    _gate("loss", lambda p: _error(p.loss_error, p.tolerance.loss)),
+    _gate("input gradient", lambda p: _error(p.input_gradient_error, p.tolerance.input_gradient)),
+    _gate("rounding alone", lambda p: _error(p.rounding_input_gradient_error)),
+    _gate("separation", lambda p: number(p.separation, ".2f")),
+    _gate("leakage", lambda p: _error(p.leakage)),
+    _gate("from later tokens", lambda p: _error(p.later_leakage)),
+    _proof("steps proved", lambda e: str(e.steps)),
+    _proof("loss of steps", lambda e: _error(e.loss_error)),
+    _proof("gradients", lambda e: _error(e.gradient_error, e.bound)),
+    _proof("weights' update", lambda e: _error(e.update_error, e.bound)),
+    _proof("scales", lambda e: NOTHING if e.state_error is None else _error(e.state_error, e.bound)),
+    _proof("spread of ranks", lambda e: _error(e.spread)),
+    _proof("gradients unshared", lambda e: _error(e.unshared)),
+    _proof("compared with", lambda e: NOTHING if e.unshared is None and e.reference == "whole model" else e.reference),
+)
+
+PRICES: tuple[Column[Row], ...] = (
+    word("instance", lambda row: row.instance),
+    Column("machines", lambda row: row.nodes, "d"),
+    Column("USD/h", lambda row: row.usd_per_hour, ",.2f"),
+    word("as of", lambda row: "no price" if row.usd_per_hour is None else str(row.price_as_of or "undated")),
+    Column("source", lambda row: row.price_source, kind="note"),
+)
+
+
+def _prices(rows: Sequence[Row]) -> tuple[Table, ...]:
+    found = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
+    return (Table(tuple(column.cells([*found.values()]) for column in PRICES)),)
+
+
+def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
+    together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
+    for one in shown:
+        if one.rounds and one.rounds[-1].environment is not None:
+            together.setdefault(tuple(_facts(one.rounds[-1], one.rounds[-1].environment).items()), []).append(one)
+    names = tuple(dict.fromkeys(name for facts in together for name, _ in facts))
+    columns = []
+    for facts, ones in together.items():
+        rows = f"row{'s' * (len(ones) > 1)} {', '.join(str(one.number) for one in ones)}"
+        texts = tuple(dict(facts).get(name, NOTHING) for name in names)
+        columns.append(Cells(f"{ones[0].row.instance}: {rows}", texts, "word"))
+    return (Table((Cells("what", names, "word"), *columns)),) if together else ()
+
+
+def _facts(record: Record, environment: Environment) -> dict[str, str]:
+    """Return the known facts by name; the names of versions and variables are the libraries' own."""
+    commit = environment.git_commit
+    facts: dict[str, object] = {
+        "GPU": environment.device_name,
+        "compute capability": environment.compute_capability,
+        "driver": environment.driver,
+        "CPU": environment.cpu,
+        "CPUs": environment.cpu_count,
+        "machine": record.machine,
+        "fp8bench": environment.fp8bench,
+        "git commit": f"{commit[:12]}{' with changes' if environment.git_dirty else ''}" if commit else None,
+        "python": environment.python,
+        **environment.versions,
+        **environment.variables,
+    }
+    return {name: str(value) for name, value in facts.items() if value is not None}

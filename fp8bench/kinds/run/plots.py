@@ -1,0 +1,322 @@
+"""Rows as charts. Their numbers are those of the table, and come from the rows; raw samples come from the records."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from fp8bench.kinds.run.explain import COLOURS, StepBreakdown, explain_steps, profiled
+from fp8bench.kinds.run.row import Row
+from fp8bench.pricing import cost
+from fp8bench.pricing.cost import front as front_of
+from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
+from fp8bench.schema.record import Provenance, Record
+from fp8bench.stats.steps import longest_rank
+from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables.written import change, number, rate
+
+MOST_DRAWN = 10
+"""The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A row, its place in the table from 1, and its rounds with their samples; a figure from elsewhere has none."""
+
+    number: int
+    row: Row
+    rounds: tuple[Record, ...]
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What ran in the latest round."""
+        return self.rounds[-1].evidence if self.rounds else None
+
+    @property
+    def executed(self) -> ExecutedEvidence | None:
+        """The proof of the latest round's steps."""
+        return self.evidence.executed if self.evidence else None
+
+    @property
+    def source(self) -> Provenance | None:
+        """Where a figure that was not measured comes from."""
+        return self.rounds[-1].provenance if self.rounds else None
+
+    @property
+    def parity(self) -> Parity | None:
+        return self.rounds[-1].parity if self.rounds else None
+
+
+def name_of(row: Row) -> str:
+    """Return the name in charts and sentences, e.g. `h200-1x te-fp8:delayed`."""
+    return f"{row.instance} {row.mode_label}"
+
+
+def detail_of(row: Row) -> str:
+    """Return what distinguishes a row from others of that name, e.g. `eager, batch 256 x 2`."""
+    worker = f" x {row.world_size}" if row.world_size > 1 else ""
+    reported = ("" if row.source == "measured" else f", {row.source}") + (", emulated" if row.emulated else "")
+    return f"{f'{row.execution}, ' if row.execution else ''}batch {row.batch_size}{worker}{reported}"
+
+
+def unit_of(row: Row) -> str:
+    """Return the unit, e.g. `images`."""
+    return row.unit or "units"
+
+
+PLOTS: dict[str, str] = {
+    "price-performance": "what a dollar buys",
+    "time-cost": "time against cost",
+    "speed": "units a second",
+    "steps": "every timed step",
+    "breakdown": "where the step goes",
+    "memory": "peak memory",
+    "energy": "energy a unit",
+}
+"""The charts that can be drawn, and what each shows."""
+
+
+def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]]:
+    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost."""
+    ran = [one for one in shown if one.row.status == "ok"]
+    if not ran:
+        return {}
+    # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
+    unit = unit_of(ran[0].row)
+    ran = [one for one in ran if unit_of(one.row) == unit]
+    title, interval = unit.capitalize(), "A line over the end of a bar is its 95 % interval."
+    made = (
+        _bars(
+            "price-performance",
+            f"{title} for a dollar",
+            f"More is better; on the right, also against the reference. {interval}",
+            ran,
+            lambda row: row.units_per_usd,
+            interval=lambda row: row.units_per_usd_ci,
+            remark=_gain,
+            broken=True,
+        ),
+        _time_cost(ran, unit, job),
+        _bars(
+            "speed",
+            f"{title} a second",
+            f"More is better; all GPUs of a row together. {interval}",
+            sorted(ran, key=lambda one: -(one.row.throughput_per_s or 0.0)),
+            lambda row: row.throughput_per_s,
+            interval=lambda row: row.throughput_ci_per_s,
+        ),
+        _steps(ran),
+        _breakdown(ran, unit),
+        _bars(
+            "memory",
+            "Peak memory, GiB a GPU",
+            "Less leaves room for a larger batch. Of torch's allocator, the fullest GPU of any round.",
+            ran,
+            lambda row: None if row.peak_memory_bytes is None else row.peak_memory_bytes * 2.0**-30,
+            lambda gib: f"{gib:.1f}",
+        ),
+        _bars(
+            "energy",
+            f"Energy, joules {_a(unit)}",
+            "Less is better. What the GPUs drew, and nothing else of the host. A line over the end of a bar goes from "
+            "the least to the most of any round.",
+            ran,
+            lambda row: row.joules_per_unit,
+            lambda joules: f"{joules:.3g}",
+            lambda row: row.joules_per_unit_range,
+        ),
+    )
+    return {chart.name: chart for chart in made if chart is not None}
+
+
+def _drawn(found: Sequence[Shown]) -> tuple[list[Shown], str]:
+    """Return the rows that are drawn, the reference among them, and the end of a title that says so if these are not
+    all.
+    """
+    drawn = list(found[:MOST_DRAWN])
+    if len(found) <= MOST_DRAWN:
+        return drawn, ""
+    if not any(one.row.is_reference for one in drawn):
+        drawn[-1:] = [one for one in found if one.row.is_reference] or drawn[-1:]
+    return drawn, f", {MOST_DRAWN} of {len(found)} rows"
+
+
+def _item(one: Shown, value: str, remark: str = "") -> Item:
+    return Item(one.number, name_of(one.row), value, detail_of(one.row), remark)
+
+
+def _bars(
+    name: str,
+    title: str,
+    caption: str,
+    ran: Sequence[Shown],
+    value: Callable[[Row], float | None],
+    form: Callable[[float], str] = rate,
+    interval: Callable[[Row], tuple[float, float] | None] = lambda _row: None,
+    remark: Callable[[Row], str] = lambda row: "reference" if row.is_reference else "",
+    broken: bool = False,
+) -> Bars | None:
+    """Return bars. value: None if a row has no bar. broken: whether a broken line marks the reference."""
+    found = {one: known for one in ran if (known := value(one.row)) is not None}
+    if not found:
+        return None
+    drawn, rest = _drawn(list(found))
+    first = next((one for one in drawn if one.row.source == "measured"), drawn[0])
+
+    def look(one: Shown) -> str:
+        if one.row.source != "measured":
+            return "reported"
+        return "reference" if one.row.is_reference else "first" if one is first else "other"
+
+    bars = tuple(
+        Bar(_item(one, form(found[one]), remark(one.row)), found[one], interval(one.row), look(one)) for one in drawn
+    )
+    line = next((found[one] for one in drawn if one.row.is_reference), None) if broken else None
+    said = [caption]
+    if "reference" in (looks := {bar.look for bar in bars}):
+        said.append("The reference is brown" + (", and a broken line across the others." if broken else "."))
+    if "reported" in looks:
+        said.append("Outlined bars were not measured here.")
+    return Bars(name, f"{title}{rest}", " ".join(said), bars, line)
+
+
+def _gain(row: Row) -> str:
+    if row.is_reference or row.gain_vs_reference is None:
+        return "reference" if row.is_reference else ""
+    gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
+    return f"{gain}{'?' if row.verdict == 'inconclusive' else ''}"
+
+
+def _a(units: str) -> str:
+    return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
+
+
+def times_and_costs(ran: Sequence[Shown], job: float) -> list[tuple[Shown, float, float, bool]]:
+    """Return rows with a price: hours and USD of a job, and whether no other row is as quick and as cheap."""
+    there = [one for one in ran if one.row.units_per_usd and one.row.throughput_per_s]
+    hours = [cost.job_hours(job, one.row.throughput_per_s or 1.0) for one in there]
+    usd = [cost.job_usd(job, one.row.units_per_usd or 1.0) for one in there]
+    return list(zip(there, hours, usd, front_of(list(zip(hours, usd, strict=True))), strict=True))
+
+
+def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
+    drawn, rest = _drawn([one for one in ran if one.row.units_per_usd and one.row.throughput_per_s])
+    found = times_and_costs(drawn, job)
+    if not found:
+        return None
+    scale, time_unit = _time_unit(max(hours for _, hours, _, _ in found))
+    points = tuple(
+        Point(
+            _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if best else ""),
+            hours * scale,
+            usd,
+            _ends(one.row, hours * scale, usd),
+            best,
+        )
+        for one, hours, usd, best in found
+    )
+    return Scatter(
+        "time-cost",
+        f"Time against cost of {count_said(job)} {unit}{rest}",
+        "Down and left is better. Full points are the front: no other row is both as quick and as cheap. A line "
+        "through a point is its 95 % interval. Axes do not begin at zero.",
+        points,
+        x_title=time_unit,
+        y_title="USD",
+    )
+
+
+def _ends(row: Row, time: float, money: float) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Return the ends of the interval. Prices are exact: time and cost both vary with the step's time."""
+    if row.step_time_s is None or row.step_time_ci_s is None:
+        return None
+    low, high = (end / row.step_time_s for end in row.step_time_ci_s)
+    return (time * low, money * low), (time * high, money * high)
+
+
+def _time_unit(longest_h: float) -> tuple[float, str]:
+    if longest_h < 2:
+        return 60.0, "minutes"
+    return (1.0, "hours") if longest_h < 72 else (1 / 24, "days")
+
+
+def time_said(hours: float) -> str:
+    """Write hours, e.g. `22.7 min`, `34.1 h`, `5.2 days`."""
+    scale, unit = _time_unit(hours)
+    return f"{hours * scale:.1f} {'min' if unit == 'minutes' else 'h' if unit == 'hours' else unit}"
+
+
+def count_said(units: float) -> str:
+    """Write a count, e.g. `1 million`, `90 million`, `2.5 billion`, `800`."""
+    for scale, word in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if units >= scale:
+            return f"{units / scale:,.6g}{word}"
+    return f"{units:,.6g}"
+
+
+def _steps(ran: Sequence[Shown]) -> Chart[Any] | None:
+    drawn, rest = _drawn([one for one in ran if any(record.samples for record in one.rounds)])
+    if not drawn:
+        return None
+    return Strips(
+        "steps",
+        f"Every timed step, by round{rest}",
+        "A stroke is a step; a line of strokes is a round in processes of its own, with its mean in red. Across: how "
+        "far from the row's median, on a scale that is even to 1 % and logarithmic beyond. Rounds that lie apart, or a "
+        "tail, mean that one run alone would have misled.",
+        tuple(map(_strip, drawn)),
+    )
+
+
+def _strip(one: Shown) -> Strip:
+    rounds = tuple(
+        tuple(longest_rank([rank.step_s for rank in record.samples])) for record in one.rounds if record.samples
+    )
+    steps = [step for steps in rounds for step in steps]
+    return Strip(_item(one, f"{median(steps) * 1e3:.1f} ms", f"longest {max(steps) * 1e3:.1f}"), rounds)
+
+
+def facts_shown(one: Shown) -> StepFacts | None:
+    """Return the facts of the profiled round nearest the row's step time; None if no round was profiled."""
+    nearest = profiled(one.rounds, one.row)
+    return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
+
+
+def _step_of(one: Shown) -> StepBreakdown | None:
+    facts = facts_shown(one)
+    return None if facts is None else explain_steps(facts, None).modes[0]
+
+
+def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
+    steps = {one: step for one in ran if (step := _step_of(one)) is not None}
+    if not steps:
+        return None
+    drawn, rest = _drawn(list(steps))
+
+    def part(one: Shown, seconds: float) -> float:
+        return seconds / one.row.batch_size * 1e3
+
+    digits = 2 if max(part(one, steps[one].length_s) for one in drawn) >= 1 else 3
+    stacks = tuple(
+        Stack(
+            _item(
+                one,
+                f"{part(one, steps[one].length_s):.{digits}f} ms",
+                f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step",
+            ),
+            tuple((name, part(one, seconds)) for name, seconds in steps[one].parts()),
+        )
+        for one in drawn
+    )
+    return Stacks(
+        "breakdown",
+        f"Where the step goes, ms {_a(unit)} of one worker{rest}",
+        "By kind of kernel, from a short profile of rank 0 after the timed steps. A step is divided by its batch, so "
+        "that rows of unlike batches can be compared.",
+        stacks,
+        tuple(COLOURS.items()),
+        lambda milliseconds: f"{milliseconds:.{digits}f}",
+    )

@@ -1,0 +1,126 @@
+"""Documents of prices: what is known of each instance, and what a new snapshot changed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fp8bench.pricing.known import KnownPrice
+from fp8bench.pricing.snapshot import Change
+from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
+from fp8bench.tables.study import Column, word
+
+OLD_DAYS = 90
+"""The age from which a price should be checked again: GPU prices fell by a third and more within a year."""
+
+MOST_NAMED = 6
+"""The number of instances that a sentence names; json has all."""
+
+
+def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
+    """Show known prices. prices: in display order. hidden: how many more are known for the same instances."""
+    said = Letters()
+    alone = all(one.in_force or one.usd_per_hour is None for one in prices)
+    columns: tuple[Column[KnownPrice], ...] = (
+        word("instance", lambda one: one.instance, once=True),
+        word("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", once=True),
+        word("bought", lambda one: one.purchase),
+        word("region", lambda one: one.region or None),
+        Column("USD/h", lambda one: one.usd_per_hour, ",.2f"),
+        Column("USD/GPU-h", lambda one: one.usd_per_gpu_hour, ",.2f"),
+        word("as of", lambda one: None if one.usd_per_hour is None else str(one.as_of or "undated")),
+        Column("age, days", lambda one: one.age_days, "d"),
+        word("source", lambda one: f"[{said.of(one.source)}]" if one.source else None),
+        Column("notes", lambda one: _notes(one, said, alone), kind="note"),
+    )
+    table = Table(tuple(column.cells(prices) for column in columns))
+    return Document(
+        blocks([table], [*map(Note, said.lines())], [*map(Sentence, _counts(prices, hidden))]),
+        data=list(prices),
+        lines=CsvLines.of(KnownPrice, prices),
+    )
+
+
+def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
+    """Return the notes of a price. alone: whether every price that is shown is in force."""
+    if one.usd_per_hour is None:
+        return said.refer("no price", one.reason) if one.reason else "no price"
+    notes = (
+        "in force" if one.in_force and not alone else "",
+        f"ended {one.until}" if one.until is not None and not one.in_force else "",
+        "your own" if one.own else "",
+        "per-GPU price x GPUs" if one.derived else "",
+        "doubtful" if one.doubtful else "",
+    )
+    return ", ".join(filter(None, notes))
+
+
+def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
+    used = [one for one in prices if one.in_force]
+    undated = [one for one in used if one.as_of is None]
+    old = [one for one in used if one.age_days is not None and one.age_days > OLD_DAYS]
+    none = [one for one in prices if one.usd_per_hour is None]
+    lines = [f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}."]
+    if undated:
+        lines.append(f"Undated, and so never called current: {len(undated)} of these.")
+    if old:
+        lines.append(f"Older than {OLD_DAYS} days: {len(old)} of these.")
+    if none:
+        names = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in none))
+        lines.append(f"Without a price: {names}.")
+    if undated or old or none:
+        lines.append("`fp8bench prices update` takes current offers, `fp8bench prices set` your own price.")
+    if hidden:
+        lines.append(f"{hidden} more prices are known; --all lists them, and so does an instance's name.")
+    return lines
+
+
+CHANGED: tuple[Column[Change], ...] = (
+    word("instance", lambda one: one.place.instance, once=True),
+    word("bought", lambda one: one.place.purchase),
+    word("region", lambda one: one.place.region or None),
+    Column("was, USD/h", lambda one: one.before, ",.2f"),
+    word("as of", lambda one: "new" if one.before is None else str(one.since or "undated")),
+    Column("is, USD/h", lambda one: "gone" if one.now is None else f"{one.now:,.2f}", str),
+    Column("change", lambda one: one.share, "+z.1f", scale=100, after=" %"),
+)
+
+
+def document_of_changes(
+    changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
+) -> Document:
+    """Show what an update found. path: the new snapshot; None if nothing changed, so that none was written. versions:
+    the catalogues' versions, in words. not_offered: requested instances that have no offer.
+    """
+    said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
+    if not_offered:
+        shown = ", ".join(not_offered[:MOST_NAMED])
+        more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
+        said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
+    return Document(
+        blocks(
+            [Table(tuple(column.cells(changes) for column in CHANGED), naming=3)] if changes else [],
+            [*map(Sentence, said)],
+        ),
+        data={
+            "snapshot": str(path) if path else None,
+            "offers": offers,
+            "catalogues": list(versions),
+            "not_offered": list(not_offered),
+            "changes": [_change(one) for one in changes],
+        },
+        lines=CsvLines(CHANGE_FIELDS, tuple(tuple(_change(one).values()) for one in changes)),
+    )
+
+
+CHANGE_FIELDS = ("instance", "purchase", "region", "usd_per_hour_before", "as_of_before", "usd_per_hour", "change")
+
+
+def _change(one: Change) -> dict[str, object]:
+    day = str(one.since) if one.since else None
+    return dict(zip(CHANGE_FIELDS, (*one.place, one.before, day, one.now, one.share), strict=True))
+
+
+def _kept(changes: Sequence[Change], path: Path | None) -> str:
+    if path is None:
+        return "They are those of the last snapshot, so that none was written."
+    count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
+    return f"{count}. Kept as {path}."

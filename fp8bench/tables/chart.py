@@ -1,0 +1,259 @@
+"""Every picture is drawn by matplotlib: here figures of studies as files, in `row_chart` charts of rows for a page.
+
+A figure must be readable in a README at 900 pixels, and changes only with its numbers: the same numbers give the same
+bytes. The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Text is never read as
+mathematics: a record may hold anything.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from fp8bench.schema.errors import RunFailed, UsageError, inert
+from fp8bench.schema.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+
+SUFFIXES = (".png", ".svg", ".pdf")
+WIDTH_IN = 9.0
+PIXELS = 1800
+"""The width of a .png: twice the pixels that a README shows, for screens that have them."""
+
+OF_NOTHING: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Metadata by suffix, without the day or the version of the software that drew the plot."""
+
+LETTERS_OF_TITLE = 10
+"""Letters of a title in an inch."""
+
+INK = "#1f2328"
+FAINT = "#59636e"
+GRID = "#d8dee4"
+
+
+def require_drawable(path: Path) -> None:
+    """Fail before anything is measured. Raises UsageError for a suffix not in SUFFIXES, or without matplotlib."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"cannot draw {path}: its name ends in no known format",
+            f"End it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
+        )
+    _require_matplotlib()
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError("a plot needs matplotlib, which is not installed", "Run `pip install matplotlib`") from error
+
+
+@contextmanager
+def figure(height_in: float, path: Path, width_in: float = WIDTH_IN) -> Iterator[Any]:
+    """Yield a figure, and write it to `path` when the block ends.
+
+    Raises UsageError as require_drawable does, and RunFailed if path cannot be written.
+    """
+    require_drawable(path)
+    with sheet(height_in, width_in) as made:
+        yield made
+        drawn = _drawn(made, path.suffix.lower())
+    try:
+        # If the path is a link, write the file that it points to. The complete file is written, or none.
+        write_atomically(path.resolve(), drawn, replace=True)
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error
+
+
+@contextmanager
+def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator[Any]:
+    """Yield an empty figure. salt: of the names in an SVG, which must differ within a page. Raises UsageError without
+    matplotlib.
+    """
+    _require_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ours: Any = {
+        "svg.hashsalt": salt,
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+    }
+    with rc_context(ours):
+        made = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasAgg(made)
+        yield made
+
+
+def _drawn(made: Any, suffix: str) -> bytes:
+    drawn = BytesIO()
+    dpi = PIXELS / made.get_figwidth()
+    made.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=OF_NOTHING[suffix], facecolor="white")
+    return drawn.getvalue()
+
+
+MARKS = frozenset(("svg", "g", "path", "text", "defs", "use", "clipPath", "rect"))
+"""The elements that an SVG in a page may have."""
+
+
+def inlined(made: Any, title: str, description: str) -> str:
+    """Return the figure as an SVG element of a page: as wide as its column, in the page's font, and without a style,
+    an address or metadata, which the page's policy forbids. description: its numbers, for those who cannot see it.
+    """
+    root = ElementTree.fromstring(_drawn(made, ".svg"))
+    _plain(root)
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "role": "img",
+        "aria-label": inert(f"{title}. {description}"),
+        "stroke-linejoin": "round",
+    }
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _plain(element: ElementTree.Element) -> None:
+    """Make styles attributes, round lengths to a hundredth, and keep no element that is not of MARKS."""
+    element.tag = element.tag.rpartition("}")[2]
+    kept = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+    if element.tag == "g":
+        kept.pop("id", None)
+    styles = dict(one.split(": ", 1) for one in kept.pop("style", "").split("; ") if one)
+    styles.pop("font-family", None)
+    element.attrib = {
+        name: value if name == "id" else re.sub(r"-?\d+\.\d{3,}", lambda length: f"{float(length[0]):.2f}", value)
+        for name, value in (kept | styles).items()
+    }
+    for child in list(element):
+        if child.tag.rpartition("}")[2] in MARKS:
+            _plain(child)
+        else:
+            element.remove(child)
+    if element.tag != "text":
+        element.text = None
+    element.tail = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart. points: (x, y) each. broken: drawn with dashes."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: str
+    broken: bool = False
+
+
+DASHES = (0, (4, 2))
+
+
+def lines(
+    path: Path,
+    heading: str,
+    of: Sequence[Line],
+    titles: tuple[str, str],
+    x_text: Callable[[float], str] = "{:g}".format,
+    *,
+    log_y: bool = False,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Draw lines over sizes on a logarithmic axis, each size with its name. titles: of the axes. level: the name and
+    the height of a horizontal line. Raises as `figure` does.
+    """
+    with figure(4.6, path) as made:
+        axes = made.add_subplot()
+        for one in of:
+            looks: Any = {"color": one.colour, "linestyle": DASHES if one.broken else "-", "label": one.name}
+            x, y = zip(*one.points, strict=True) if one.points else ((), ())
+            axes.plot(x, y, marker="o", markersize=3.5, linewidth=1.8, **looks)
+        if level is not None:
+            axes.axhline(level[1], color=FAINT, linewidth=1.2, linestyle=(0, (1, 2)), label=level[0])
+        axes.set_xscale("log", base=2)
+        sizes = sorted({x for one in of for x, _ in one.points})
+        axes.set_xticks(sizes, list(map(x_text, sizes)))
+        if log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.minorticks_off()
+        plain(axes, *titles)
+        title(made, heading)
+        handles = axes.get_legend_handles_labels()[0]
+        looks = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK}
+        made.legend(handles=handles, ncols=min(3, len(handles)), handlelength=3.4, **looks)
+
+
+def on(fill: str) -> str:
+    """Return the colour of text on a fill, black or white: the one with more contrast, which is at least 4.5 to 1."""
+    return "black" if contrast(fill, "#000000") >= contrast(fill, "#ffffff") else "white"
+
+
+def contrast(one: str, other: str) -> float:
+    """Return WCAG's contrast of two colours, #rrggbb each."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    dark, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def title(figure: Any, text: str) -> None:
+    """Write the title in as many lines as the figure's width needs."""
+    lines = textwrap.wrap(inert(text), int(LETTERS_OF_TITLE * figure.get_figwidth()))
+    figure.suptitle("\n".join(lines), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left")
+
+
+def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks: Any) -> None:
+    """Draw the legend below everything else. entries: how each line is drawn, or each field if it has a facecolor."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [Patch(**one) if "facecolor" in one else Line2D([], [], **one) for one in entries]
+    shown = {"loc": "outside lower center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
+    figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
+
+
+def box(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+    """Draw a field, with an outline that shows a white one on paper."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=GRID, linewidth=0.6))
+
+
+def blend(one: str, other: str, share: float) -> str:
+    """Return the colour between two, #rrggbb each, with this share of the other."""
+    pairs = ((int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def plain(axes: Any, x: str = "", y: str = "") -> None:
+    """Name the axes and draw their grid, both quieter than the plot."""
+    axes.set_xlabel(x, fontsize=9, color=FAINT)
+    axes.set_ylabel(y, fontsize=9, color=FAINT)
+    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
+    axes.grid(True, color=GRID, linewidth=0.6)
+    frame(axes, "left", "bottom")
+
+
+def frame(axes: Any, *sides: str) -> None:
+    """Show only these sides of the frame, as pale as the grid, and behind the plot."""
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color(GRID)

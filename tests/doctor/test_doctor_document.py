@@ -1,0 +1,96 @@
+"""An examination as a document: the worst first, remedies in rows of their own, the unknown together."""
+
+import csv
+import json
+
+import pytest
+from doctor.machines import a100_host, cudnn_mix, without_gpu
+
+from fp8bench.doctor.document import document
+from fp8bench.doctor.examine import judge, machine
+from fp8bench.doctor.facts import MachineFacts
+from fp8bench.doctor.finding import Examination
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
+
+
+def examined(facts: MachineFacts) -> Examination:
+    return Examination(machine=machine(facts), findings=judge(facts))
+
+
+def shown(facts: MachineFacts, form: str = PIPE) -> str:
+    return render(document(examined(facts)), form)
+
+
+@pytest.fixture
+def on_a_terminal(monkeypatch):
+    """What a terminal of some width is given."""
+
+    def text(facts: MachineFacts, width: int, **variables: str) -> str:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        for name, value in {"COLUMNS": str(width), "TERM": "xterm", **variables}.items():
+            monkeypatch.setenv(name, value)
+        return shown(facts, TERMINAL)
+
+    return text
+
+
+def test_plain_text_has_a_line_a_finding_and_one_for_its_remedy():
+    lines = shown(cudnn_mix()).splitlines()
+
+    place = next(number for number, line in enumerate(lines) if line.split()[:2] == ["problem", "cuDNN"])
+    assert [line.split() for line in lines[place - 3 : place - 1]] == [["Software"], ["status", "check", "found"]]
+    assert "2 mapped in one process: 9.19.0.56 (site-packages/nvidia/cudnn/lib) and 9.14.0" in lines[place]
+    assert lines[place + 1].lstrip().startswith("-> Point CUDNN_HOME")
+    assert lines[0] == "1 x NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8558, 16 cores"
+    assert lines[-1] == "2 problems, 32 ok"
+
+
+def test_what_is_unknown_for_one_reason_is_one_line_a_group():
+    text = shown(without_gpu())
+
+    assert text.count("no GPU here: ") == 2
+    assert text.splitlines()[-1] == "11 ok, 22 unknown (no GPU here)"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("facts", [cudnn_mix(), a100_host(), without_gpu()], ids=["mix", "a100", "none"])
+def test_a_terminal_is_never_too_narrow(width, facts, on_a_terminal):
+    lines = on_a_terminal(facts, width).splitlines()
+
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert sum("found" in line.split() for line in lines) == 3
+
+
+def test_words_are_coloured_unless_that_is_unwanted(on_a_terminal):
+    assert "\x1b[1;31mproblem" in on_a_terminal(cudnn_mix(), 100, FORCE_COLOR="1")
+    assert "\x1b[33mwarning" in on_a_terminal(a100_host(), 100, FORCE_COLOR="1")
+    assert "\x1b[1;31m" not in on_a_terminal(cudnn_mix(), 100, FORCE_COLOR="1", NO_COLOR="1")
+
+
+@pytest.mark.parametrize("form", [PIPE, TERMINAL, *FORMATS])
+def test_every_format_has_every_finding_and_remedy(form, on_a_terminal):
+    text = on_a_terminal(cudnn_mix(), 1000) if form == TERMINAL else shown(cudnn_mix(), form)
+
+    for finding in examined(cudnn_mix()).findings:
+        assert finding.title in text
+        assert finding.remedy is None or finding.remedy in text
+
+
+def test_json_has_the_machine_and_the_findings():
+    read = json.loads(shown(cudnn_mix(), "json"))
+
+    assert read["machine"] == {
+        "gpus": [{"name": "NVIDIA H200", "count": 1}],
+        "cpu": "INTEL(R) XEON(R) PLATINUM 8558",
+        "cores": 16,
+    }
+    assert {tuple(finding) for finding in read["findings"]} == {
+        ("name", "subject", "title", "status", "found", "remedy")
+    }
+
+
+def test_csv_has_a_line_a_finding():
+    rows = list(csv.DictReader(shown(cudnn_mix(), "csv").splitlines()))
+
+    assert [row["name"] for row in rows] == [finding.name for finding in judge(cudnn_mix())]
+    assert list(rows[0]) == ["name", "subject", "title", "status", "found", "remedy"]

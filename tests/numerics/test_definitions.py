@@ -1,0 +1,262 @@
+"""Formats by definition, held against ml_dtypes, which has all of them, torch, C's floats, and torchao's blocks."""
+
+import math
+import struct
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fp8bench.numerics.definitions import BLOCK_FORMATS, DEFINITIONS, E2M1, E4M3, E5M2, E8M0, bits, decode, encode
+from fp8bench.numerics.definitions import in_blocks as cast_in_blocks
+
+ML_DTYPES = {
+    "bfloat16": (ml_dtypes.bfloat16, np.uint16),
+    "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, np.uint8),
+    "float8_e5m2": (ml_dtypes.float8_e5m2, np.uint8),
+    "float8_e8m0fnu": (ml_dtypes.float8_e8m0fnu, np.uint8),
+    "float4_e2m1fn_x2": (ml_dtypes.float4_e2m1fn, np.uint8),
+    "float16": (np.float16, np.uint16),
+}
+SIGNED = [name for name in ML_DTYPES if name != E8M0.name]
+BYTES = [name for name, definition in DEFINITIONS.items() if definition.bits == 8]
+WORDS = [name for name, definition in DEFINITIONS.items() if definition.bits == 16]
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def same(one, other):
+    """Equal to the sign of a zero, nan equal to nan."""
+    return (math.isnan(one) and math.isnan(other)) or (
+        one == other and math.copysign(1, one) == math.copysign(1, other)
+    )
+
+
+def pattern_by_ml_dtypes(value, name):
+    dtype, integers = ML_DTYPES[name]
+    return int(np.asarray([value], dtype=np.float32).astype(dtype).view(integers)[0])
+
+
+def pattern(name, value):
+    one = bits(DEFINITIONS[name], value)
+    return int(one.sign + one.exponent + one.mantissa, 2)
+
+
+class TestLimits:
+    @pytest.mark.parametrize("name", ML_DTYPES)
+    def test_are_those_of_ml_dtypes(self, name):
+        ours, theirs = DEFINITIONS[name], ml_dtypes.finfo(ML_DTYPES[name][0])
+        assert (ours.bits, ours.max, ours.min) == (theirs.bits, theirs.max, theirs.min)
+        assert (ours.smallest_normal, ours.eps) == (theirs.smallest_normal, theirs.eps)
+        assert (ours.exponent_bits, ours.mantissa_bits) == (theirs.nexp, theirs.nmant)
+        assert ours.smallest_subnormal in (None, theirs.smallest_subnormal)
+
+    def test_as_they_are_published(self):
+        limits = [(one.max, one.smallest_normal, one.smallest_subnormal, one.eps) for one in (E4M3, E5M2, E2M1, E8M0)]
+        assert limits == [
+            (448, 2**-6, 2**-9, 0.125),
+            (57344, 2**-14, 2**-16, 0.25),
+            (6, 1, 0.5, 0.5),
+            (2.0**127, 2.0**-127, None, 1),
+        ]
+        assert DEFINITIONS["float32"].max == torch.finfo(torch.float32).max
+        assert DEFINITIONS["float32"].smallest_subnormal == 2**-149
+
+    def test_specials_of_each_format(self):
+        found = [one.specials for one in (E5M2, E4M3, E8M0, E2M1)]
+        assert found == [("inf", "nan"), ("nan",), ("nan",), ()]
+
+
+class TestDecode:
+    @pytest.mark.parametrize("name", [*BYTES, *WORDS])
+    def test_every_pattern_as_torch(self, name):
+        definition = DEFINITIONS[name]
+        patterns = range(1 << definition.bits)
+        integers = {8: torch.uint8, 16: torch.int16}[definition.bits]
+        by_torch = torch.tensor(patterns).to(integers).view(getattr(torch, name)).to(torch.float64).tolist()
+        assert all(map(same, [decode(definition, one) for one in patterns], by_torch))
+
+    @given(st.integers(0, 2**32 - 1))
+    def test_float32_as_c(self, pattern):
+        (by_c,) = struct.unpack("f", struct.pack("I", pattern))
+        assert same(decode(DEFINITIONS["float32"], pattern), by_c) or math.isnan(by_c)
+
+    def test_e2m1_has_eight_magnitudes_and_no_special(self):
+        magnitudes = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+        assert all(map(same, [decode(E2M1, one) for one in range(16)], [*magnitudes, *(-one for one in magnitudes)]))
+
+    @pytest.mark.parametrize("pattern", [-1, 16])
+    def test_a_pattern_of_too_many_bits_is_none(self, pattern):
+        with pytest.raises(ValueError, match="has 4 bits"):
+            decode(E2M1, pattern)
+
+    @pytest.mark.parametrize("name", DEFINITIONS)
+    def test_what_is_decoded_is_encoded_again(self, name):
+        definition = DEFINITIONS[name]
+        for one in range(0, 1 << definition.bits, {8: 1, 4: 1, 16: 17, 32: 104_729 * 97}[definition.bits]):
+            value = decode(definition, one)
+            assert math.isnan(value) or encode(definition, value) == one
+
+
+class TestBits:
+    @pytest.mark.parametrize("name", SIGNED)
+    @settings(max_examples=60)
+    @given(value=st.floats(-1, 1, width=32) | st.sampled_from([0.3952, -0.78, 2**-9, 2**-10, 1.5 * 2**-9, 0.0, -0.0]))
+    def test_are_those_of_ml_dtypes(self, name, value):
+        """Within every format's range; a number is a float32 first."""
+        scaled = value * min(DEFINITIONS[name].max, 1e30)
+        assert pattern(name, scaled) == pattern_by_ml_dtypes(scaled, name)
+
+    @given(power=st.integers(-126, 126), mantissa=st.floats(1, 1.49) | st.floats(1.51, 1.99))
+    def test_of_e8m0_are_those_of_ml_dtypes_but_for_ties(self, power, mantissa):
+        value = math.ldexp(mantissa, power)
+        assert pattern(E8M0.name, value) == pattern_by_ml_dtypes(value, E8M0.name)
+
+    @given(st.floats(width=32, allow_nan=False))
+    def test_of_float32_are_those_of_c(self, value):
+        (by_c,) = struct.unpack("I", struct.pack("f", value))
+        assert pattern("float32", value) == by_c
+
+    @pytest.mark.parametrize("name", [*BYTES, E2M1.name])
+    @given(value=FINITE | st.floats(-8, 8, width=32) | st.floats(-600, 600, width=32))
+    def test_nothing_is_nearer_than_the_nearest(self, name, value):
+        definition = DEFINITIONS[name]
+        values = [decode(definition, pattern) for pattern in range(definition.largest + 1)]
+        becomes = bits(definition, value).becomes
+        if becomes is None:
+            assert value < 0
+            assert definition.sign_bits == 0
+            return
+        assert not definition.sign_bits or math.copysign(1, becomes) == math.copysign(1, value)
+        if math.isinf(becomes):
+            assert abs(value) >= values[-1] + (values[-1] - values[-2]) / 2
+            return
+        distances = [abs(Fraction(abs(value)) - Fraction(one)) for one in values]
+        least = [place for place, distance in enumerate(distances) if distance == min(distances)]
+        # Of two, the even pattern; of e8m0's, which has no mantissa, the larger value.
+        even = [one for one in least if one % 2 == 0]
+        (place,) = least if len(least) == 1 else least[1:] if name == E8M0.name else even
+        assert abs(becomes) == values[place]
+
+    @pytest.mark.parametrize("name", ["float32", *WORDS, *BYTES])
+    @given(value=FINITE | st.floats(-400, 400, width=32))
+    def test_torch_casts_to_the_same_value(self, name, value):
+        limits = DEFINITIONS[name]
+        if limits.min <= value <= limits.max:
+            by_torch = torch.tensor([value]).to(getattr(torch, name)).double().item()
+            assert same(bits(limits, value).becomes, by_torch)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "becomes", "saturated"),
+        [
+            ("float8_e4m3fn", 464, 448, False),
+            ("float8_e4m3fn", 464.5, 448, True),
+            ("float8_e4m3fn", -1e9, -448, True),
+            ("float8_e5m2", 1e9, math.inf, False),
+            ("float8_e5m2", 61439, 57344, False),
+            ("float8_e5m2", 61440, math.inf, False),
+            ("float8_e4m3fn", math.inf, None, False),
+            ("float8_e8m0fnu", -1, None, False),
+            ("float4_e2m1fn_x2", math.nan, None, False),
+            ("float4_e2m1fn_x2", -1e30, -6, True),
+            ("float16", 1e300, math.inf, False),
+        ],
+    )
+    def test_what_is_too_large_becomes_inf_or_max_and_what_has_no_bits_none(self, name, value, becomes, saturated):
+        one = bits(DEFINITIONS[name], value)
+        assert (one.becomes, one.saturated) == (becomes, saturated)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "errors"),
+        [
+            ("float8_e4m3fn", 2.07, (2.07 - 2, (2.07 - 2) / 2.07)),
+            ("float8_e4m3fn", -0.78, (0.78 - 0.75, (0.78 - 0.75) / 0.78)),
+            ("float32", math.inf, (0, 0)),
+            ("float8_e4m3fn", math.nan, (0, 0)),
+            ("float8_e4m3fn", math.inf, (None, None)),
+            ("float32", 1e39, (math.inf, math.inf)),
+            ("float8_e4m3fn", 0.0, (0, 0)),
+            ("float8_e8m0fnu", -0.0, (2**-127, math.inf)),
+        ],
+    )
+    def test_errors_are_of_the_value_as_given(self, name, value, errors):
+        one = bits(DEFINITIONS[name], value)
+        assert (one.absolute_error, one.relative_error) == errors
+
+    def test_digits_are_those_of_sign_exponent_and_mantissa(self):
+        drawn = [bits(definition, 0.3952) for definition in DEFINITIONS.values()][:5]
+        assert [(one.sign, one.exponent, one.mantissa, one.becomes) for one in drawn] == [
+            ("0", "01111101", "10010100101011110101000", pytest.approx(0.3952)),
+            ("0", "01111101", "1001010", 0.39453125),
+            ("0", "01101", "1001010011", 0.395263671875),
+            ("0", "0101", "101", 0.40625),
+            ("0", "01101", "10", 0.375),
+        ]
+
+
+def in_blocks(name, values):
+    """The values after the cast, and the scale of each."""
+    found = cast_in_blocks(name, values)
+    return [one.becomes for one in found], [one.scale for one in found]
+
+
+def drawn(rows=8, columns=128, spread=3.0):
+    by = torch.Generator().manual_seed(1)
+    sizes = torch.exp2(torch.randn(rows, columns // 16, generator=by) * spread).repeat_interleave(16, 1)
+    return torch.randn(rows, columns, generator=by) * sizes
+
+
+@pytest.mark.usefixtures("one_thread")
+class TestBlocks:
+    @pytest.mark.slow
+    def test_mxfp8_is_torchaos_with_scales_rounded_up(self):
+        mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
+        scales, values = mx.to_mx(drawn(), torch.float8_e4m3fn, 32, mx.ScaleCalculationMode.RCEIL)
+        theirs = values.float().view(8, 4, 32) * scales.float().unsqueeze(-1)
+        for row, becomes, scale in zip(drawn(), theirs.view(8, 128), scales.float(), strict=True):
+            assert in_blocks("mxfp8", row.tolist()) == (becomes.tolist(), scale.repeat_interleave(32).tolist())
+
+    @pytest.mark.slow
+    def test_nvfp4_is_torchaos_with_a_tensors_scale(self):
+        nvfp4 = pytest.importorskip("torchao.prototype.mx_formats.nvfp4_tensor")
+        values = drawn(spread=1.0).view(1, -1)
+        tensor_scale = nvfp4.per_tensor_amax_to_scale(values.abs().amax())
+        scales, packed = nvfp4.nvfp4_quantize(values, 16, tensor_scale)
+        ours, our_scales = (torch.tensor(one).view(-1, 16) for one in in_blocks("nvfp4", values[0].tolist()))
+        # torchao has no scale below e4m3's smallest normal one.
+        normal = (scales.float() > 2.0**-6).view(-1)
+        assert normal.double().mean() > 0.9
+        assert torch.allclose(our_scales[normal, 0], (scales.float() * tensor_scale).view(-1)[normal], rtol=1e-6)
+        values_of_e2m1 = torch.tensor([decode(E2M1, one) for one in range(16)])
+        nibbles = torch.stack((packed & 15, packed >> 4), -1).reshape(-1, 16)
+        theirs = values_of_e2m1[nibbles.long()] * (scales.float() * tensor_scale).view(-1, 1)
+        # It multiplies by reciprocals, so that a tie in ten thousand values may go the other way.
+        assert torch.isclose(ours, theirs, rtol=1e-6, atol=0)[normal].double().mean() > 0.999
+
+    @pytest.mark.parametrize("name", ["mxfp8", "mxfp4"])
+    def test_a_cast_changes_nothing_the_second_time(self, name):
+        values, _ = in_blocks(name, drawn(1)[0].tolist())
+        assert in_blocks(name, values)[0] == pytest.approx(values, rel=1e-6)
+
+    def test_one_scale_serves_a_block_and_its_own_alone(self):
+        values = [0.0] * 100
+        values[0], values[1], values[32], values[69] = 448.0, 1e-4, 1.0, 3e-4
+        becomes, scales = in_blocks("mxfp8", values)
+        assert scales[::32] == [1.0, 2.0**-8, 2.0**-20, 2.0**-127]
+        assert becomes[:2] == [448, 0], "beside an outlier"
+        assert (becomes[32], becomes[69]) == (1, pytest.approx(3e-4, rel=0.04))
+
+    @pytest.mark.parametrize("name", BLOCK_FORMATS)
+    def test_zeros_stay_zeros_and_tiny_blocks_have_no_nan(self, name):
+        becomes, _ = in_blocks(name, [0.0] * 40 + [1e-44] + [0.0] * 7)
+        assert all(map(math.isfinite, becomes))
+        assert not any(becomes[:32])
+        assert in_blocks(name, [0.0] * 3)[0] == [0.0] * 3
+
+    def test_nothing_saturates_under_a_power_of_two_and_an_infinity_has_no_bits(self):
+        found = cast_in_blocks("mxfp4", [6.1, -9.9, math.inf, 1.0])
+        assert not any(one.saturated for one in found)
+        assert (found[0].scale, found[2].becomes, found[3].becomes) == (2, None, 1)
