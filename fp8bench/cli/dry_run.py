@@ -10,10 +10,10 @@ from fp8bench.launch.forecast import Forecast, duration, execution, forecast, ob
 from fp8bench.launch.variants import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
-from fp8bench.report.document import NOTHING, Column, Document, Rows, Sentence, Table, blocks
 from fp8bench.report.model import summary_of
-from fp8bench.report.written import counted
 from fp8bench.schema.batch import AUTO
+from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
+from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
@@ -31,7 +31,6 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
-    paths = {record.run_id: path for record, path in kept}
     return forecast(
         prepared.entries,
         prepared.stop,
@@ -40,7 +39,6 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer
             for entry, one in zip(prepared.entries, refused, strict=True)
         ],
         [record for record, _ in kept],
-        lambda record: results.read_record(paths[record.run_id]),
         price_today(prepared, catalog, usd_per_hour),
     )
 
@@ -137,7 +135,7 @@ def _known(value: Any, shown: Callable[[Any], str]) -> str:
 
 
 def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
-    return Table(tuple(Column(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
+    return Table(tuple(Cells(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
 
 
 def lines(found: Forecast) -> list[str]:

@@ -13,8 +13,9 @@ from fp8bench.cli import names
 from fp8bench.cli.options import FormOfTables
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.entries import FamilyEntry, ModeEntry
-from fp8bench.report.render.aligned import aligned
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.document import Cells, Table
+from fp8bench.tables.render import plain
 
 
 def modes(
@@ -148,7 +149,11 @@ def print_json(entries: Iterable[object], *fields: str) -> None:
 
 def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
     """Print a table. right: the index of the column of numbers."""
-    typer.echo(aligned(rows, [place == right for place in range(len(headers))], "simple", headers))
+    columns = (
+        Cells(name, tuple(row[place] for row in rows), "quantity" if place == right else "word")
+        for place, name in enumerate(headers)
+    )
+    typer.echo(plain(Table(tuple(columns))))
 
 
 COMMANDS = {"modes": modes, "workloads": workloads, "instances": instances}

@@ -23,8 +23,8 @@ from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
-from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.chart import require_drawable
 
 Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 

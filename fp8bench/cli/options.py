@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from fp8bench.cli import names
-from fp8bench.report import render
 from fp8bench.schema.errors import require_known
 from fp8bench.schema.execution import OPTIMIZERS
+from fp8bench.tables import render
 
 
 def option(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, *flags: str) -> Any:

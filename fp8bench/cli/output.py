@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.report import render
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed, inert
+from fp8bench.tables import render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fp8bench.records.files import Broken
     from fp8bench.records.results import Folders
-    from fp8bench.report.document import Document
     from fp8bench.schema.instance import Catalog
+    from fp8bench.tables.document import Document
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fp8bench.cli.output import log, warn
-from fp8bench.report.written import with_interval, workers
+from fp8bench.tables.written import with_interval, workers
 
 if TYPE_CHECKING:
     from fp8bench.launch.processes import Watch

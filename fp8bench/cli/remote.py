@@ -12,9 +12,9 @@ from pathlib import Path
 from fp8bench.cli.output import log, warn
 from fp8bench.remote.mirror import Mirror, Sent
 from fp8bench.remote.store import Unreachable
-from fp8bench.report.written import counted
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
+from fp8bench.tables.written import counted
 
 MEASURING = frozenset(("run", "gemm", "numerics", "collectives", "sweep", "import"))
 """The commands whose records are kept before they are sent."""

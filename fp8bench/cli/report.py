@@ -15,9 +15,9 @@ from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
+from fp8bench.tables.page import render
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"

@@ -11,7 +11,7 @@ from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
-from fp8bench.report.written import low_to_high, rate
+from fp8bench.tables.written import low_to_high, rate
 
 if TYPE_CHECKING:
     from fp8bench.launch.processes import Watch

@@ -16,11 +16,11 @@ from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter
-from fp8bench.report.document import Document
 from fp8bench.schema.config import mode_label
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
+from fp8bench.tables.document import Document
 
 Log = Callable[[str], None]
 """A function that takes a line about progress."""

@@ -17,8 +17,7 @@ from fp8bench.launch.place import Place, place_on
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import together
 from fp8bench.records import results
-from fp8bench.records.select import BY_WORK, in_order, latest_alike
-from fp8bench.report.document import Document
+from fp8bench.records.select import BY_WORK, in_order, latest_alike, same_work
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
@@ -27,6 +26,8 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.option import ByDevice, Option, flag_of
 from fp8bench.schema.record import RecordHead
+from fp8bench.tables.document import Document
+from fp8bench.tables.study import Study
 
 if TYPE_CHECKING:
     from fp8bench.launch.nodes.agent import Agent
@@ -148,6 +149,11 @@ def head(prepared: Prepared[Any], label: str, now: datetime) -> dict[str, Any]:
     from fp8bench.launch.assemble import measured_head, new_run_id
 
     return measured_head(new_run_id(label, now), now, prepared.instance.key, prepared.machine)
+
+
+def shown(study: Study[RecordT, Any]) -> Callable[[Sequence[RecordT], Catalog], Document]:
+    """Return the document of a kind that is a study: records of the same work stand side by side."""
+    return lambda records, catalog: study.document(records, same_work(records), catalog)
 
 
 @dataclass(frozen=True)

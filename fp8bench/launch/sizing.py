@@ -91,7 +91,7 @@ def _unfinished(config: RunConfig, kept: Iterable[Kept[Record]], tried: Iterable
         if not batch_size.same_but_size(config, record):
             continue
         if known and record.created_utc <= max(known):
-            path.unlink(missing_ok=True)
+            results.remove(path)
         else:
             found.append(record)
     return found

@@ -3,8 +3,8 @@
 from fp8bench.kinds.run.explain.steps import PARTS
 from fp8bench.predict.error import ModelError
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
-from fp8bench.report import document as doc
-from fp8bench.report.written import number, rate, with_interval
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import number, rate, with_interval
 
 SOFTWARE = "software, the kernels that it chooses, and clocks under the power limit are as measured"
 
@@ -36,9 +36,8 @@ def document(found: Predictions) -> doc.Document:
     )
     faint: tuple[doc.Emphasis, ...] = tuple("faint" if row.reason else "" for row in rows)
     table = doc.Table(
-        tuple(one for one in columns if one.heading != "from" or len({*one.cells}) > 1),
+        tuple(one for one in columns if one.heading != "from" or len({*one.texts}) > 1),
         naming=1,
-        tight=True,
         emphasis=faint,
     )
     origins = dict.fromkeys(f"{_gpus(row.measured)} of {row.measured.instance}" for row in rows)

@@ -1,6 +1,6 @@
 """The source of a prediction: a measurement whose record tells where a step's time goes, and its machine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,13 +13,11 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import Profile, starved
 from fp8bench.schema.record import Record, Summary
 
-Whole = Callable[[Record], Record]
-
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement that was profiled. record: the complete record of the round whose profile is used. work: what one
-    GPU does in a step. interval_s: the 95 % interval of the measured step, in seconds.
+    """A measurement that was profiled. record: of the round whose profile is used. work: what one GPU does in a step.
+    interval_s: the 95 % interval of the measured step, in seconds.
     """
 
     measurement: Measurement
@@ -60,11 +58,10 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
     return (image // patch) ** 2 + bool(sizes.get("class_token", True))
 
 
-def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
+def source(measurement: Measurement, catalog: Catalog) -> Source:
     """Return the source that a measurement gives, with the profile of the round nearest to the measurement's step time.
 
-    Raises UsageError, which says what is missing, if nothing can be predicted from it. whole: returns a record with its
-    sections.
+    Raises UsageError, which says what is missing, if nothing can be predicted from it.
     """
     latest = measurement.latest
     config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
@@ -82,14 +79,12 @@ def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
     if gpu is None:
         what = f"{name} ran on {product!r}, which the catalogue does not know, so its peak and bandwidth are unknown"
         raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
-    rounds = tuple(map(whole, measurement.rounds))
-    together = Measurement(rounds, measurement.stopped)
-    time = unit_time(together)
-    profiled = [(one, one.profile, one.summary) for one in rounds if one.profile and one.summary]
+    time = unit_time(measurement)
+    profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
     if time is None or not profiled:
         remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
         raise UsageError(f"{name} was recorded without a profile", remedy)
-    unit_s = fmean(map(fmean, time.processes))
+    unit_s = fmean(one.mean_s for one in time.processes)
     record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
     step_s, flops = unit_s * summary.units_per_step, summary.flops_per_step
     work = Work(
@@ -103,7 +98,7 @@ def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
         flops=None if flops is None else flops / record.what.world_size,
     )
     machine, interval_s = Machine(gpu, config.world_size), time.step_time_s(summary.units_per_step)[1]
-    return Source(together, record, profile, summary, machine, work, interval_s)
+    return Source(measurement, record, profile, summary, machine, work, interval_s)
 
 
 @dataclass(frozen=True)
@@ -131,12 +126,12 @@ def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
     return chosen
 
 
-def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Whole) -> Sources:
+def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
     """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
     found, refused = [], []
     for measurement in measurements:
         try:
-            found.append(source(measurement, catalog, whole))
+            found.append(source(measurement, catalog))
         except UsageError as error:
             refused.append(error)
     if not found:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fp8bench.doctor.finding import Examination, Finding, MachineSummary, Status, Subject
-from fp8bench.report.document import CsvLines, Document, Emphasis, Heading, Part, Rows, Sentence, Table, Tone, blocks
+from fp8bench.tables.document import CsvLines, Document, Emphasis, Heading, Part, Rows, Sentence, Table, Tone, blocks
 
 SUBJECTS: dict[Subject, str] = {"gpu": "GPU", "software": "Software", "host": "Host"}
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
@@ -59,7 +59,7 @@ def _group(subject: Subject, findings: Sequence[Finding]) -> list[Part]:
         column("found", lambda row: row.found, "note"),
     )
     emphasis = tuple(EMPHASIS.get(row.status, "") for row in rows)
-    return [Heading(SUBJECTS[subject]), Table(columns, naming=2, tight=True, emphasis=emphasis)]
+    return [Heading(SUBJECTS[subject]), Table(columns, naming=2, emphasis=emphasis)]
 
 
 def _known(findings: Sequence[Finding]) -> Iterable[Row]:

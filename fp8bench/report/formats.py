@@ -8,8 +8,8 @@ from typing import Any
 
 from fp8bench.numerics.block_formats import BLOCK_FORMATS
 from fp8bench.numerics.definitions import Bits, Definition
-from fp8bench.report.document import NOTHING, CsvLines, Document, Note, Rows, Table, blocks, telling
-from fp8bench.report.written import number
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Note, Rows, Table, blocks, telling
+from fp8bench.tables.written import number
 
 FIELDS = (
     *("name", "bits", "sign_bits", "exponent_bits", "mantissa_bits", "max", "min"),

@@ -5,8 +5,8 @@ from operator import itemgetter
 from typing import Any
 
 from fp8bench.records.audit import Audit
-from fp8bench.report.document import CsvLines, Document, Part, Rows, Sentence, Table, Warned, blocks
-from fp8bench.report.written import counted
+from fp8bench.tables.document import CsvLines, Document, Part, Rows, Sentence, Table, Warned, blocks
+from fp8bench.tables.written import counted
 
 
 def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from fp8bench.report.document import NOTHING, Document, Heading, Note, Part, Rows, Sentence, Table, blocks
-from fp8bench.report.written import counted
+from fp8bench.tables.document import NOTHING, Document, Heading, Note, Part, Rows, Sentence, Table, blocks
+from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
     from fp8bench.schema.model import ModelFacts

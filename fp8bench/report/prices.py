@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fp8bench.pricing.known import KnownPrice
 from fp8bench.pricing.snapshot import Change
-from fp8bench.report.document import NOTHING, CsvLines, Document, Letters, Note, Rows, Sentence, Table, blocks
-from fp8bench.report.written import number
+from fp8bench.tables.document import NOTHING, CsvLines, Document, Letters, Note, Rows, Sentence, Table, blocks
+from fp8bench.tables.written import number
 
 OLD_DAYS = 90
 """The age from which a price should be checked again: GPU prices fell by a third and more within a year."""

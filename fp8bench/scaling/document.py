@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fp8bench.report import document as doc
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, INK
-from fp8bench.report.written import change, number, with_interval
 from fp8bench.scaling.points import REFERENCE, Point, Scaled
 from fp8bench.scaling.projected import Projection, Projections
+from fp8bench.tables import chart
+from fp8bench.tables import document as doc
+from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.written import change, number, with_interval
 
 PICTURE = "scaling"
 COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -51,7 +51,7 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     )
     same = ("instance", "batch", "micro-batches")
     shown = [
-        one for one in columns if (len({*one.cells} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
+        one for one in columns if (len({*one.texts} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
     ]
     table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(
@@ -124,7 +124,7 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
     for one in found.found:
         series.setdefault(one.series, []).append(one.point)
     losses = any(one.point.final_loss is not None for one in found.found)
-    with paper.figure(4.4, path) as figure:
+    with chart.figure(4.4, path) as figure:
         left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
         for place, points in enumerate(series.values()):
             shade, first = COLOURS[place % len(COLOURS)], points[0]
@@ -155,9 +155,9 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
             axes.set_xscale("log", base=2)
             axes.set_xticks(sorted(sizes), list(map(str, sorted(sizes))), fontsize=9)
             axes.minorticks_off()
-            paper.plain(axes, "GPUs or processes", y)
+            chart.plain(axes, "GPUs or processes", y)
         left.set_ylim(0, None)
         left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
         whose = ", ".join(sorted({one.point.source for one in found.found}))
         title = f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}"
-        paper.title(figure, title)
+        chart.title(figure, title)

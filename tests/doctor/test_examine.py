@@ -24,7 +24,7 @@ from fp8bench.doctor.finding import Examination
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.report.doctor import document
-from fp8bench.report.render import PIPE, render
+from fp8bench.tables.render import PIPE, render
 
 
 @pytest.mark.parametrize(

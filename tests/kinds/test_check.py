@@ -24,7 +24,7 @@ from fp8bench.kinds.run.check.document import document, sentence
 from fp8bench.kinds.run.check.exports import EXPORTS
 from fp8bench.kinds.run.check.result import Check, CheckedRow, CheckOptions, check
 from fp8bench.records.select import select
-from fp8bench.report.render import render
+from fp8bench.tables.render import render
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 SAME = (0.1, 0.1002, 0.0999, 0.1)

@@ -8,8 +8,8 @@ import pytest
 from builders import environment, machine_called
 from kinds.made_collectives import collectives_record
 
+from fp8bench.kinds.collectives import KIND
 from fp8bench.kinds.collectives import measure as measuring
-from fp8bench.kinds.collectives.document import document
 from fp8bench.kinds.collectives.measure import (
     CollectivesRequest,
     exit_code,
@@ -20,14 +20,15 @@ from fp8bench.kinds.collectives.measure import (
     several,
     timing_of,
 )
-from fp8bench.kinds.collectives.rows import collectives_report, size_of
+from fp8bench.kinds.collectives.study import collectives_report, size_of
 from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
-from fp8bench.report.render import PIPE, render
 from fp8bench.schema.collectives import Case, RankOutcome, RankTimes
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.tables.render import PIPE, render
 
+document = KIND.document
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 TWO = Machine(gpus=("NVIDIA H200",) * 2, product_name=None, cpu_count=16)
 ONE = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
@@ -207,7 +208,7 @@ def test_the_answer_is_the_most_and_the_least():
 def test_machines_stand_side_by_side_though_their_ranks_differ():
     both = [collectives_record(ranks=8), collectives_record("h200-2x", ranks=2, minutes=5)]
     text = render(document(both, load()), PIPE)
-    assert "p5: 8 NVIDIA H100 80GB HBM3 on p5, by nccl." in text
+    assert "Collectives of 8 NVIDIA H100 80GB HBM3 on p5, by nccl; 2 NVIDIA H100 80GB HBM3 on h200-2x" in text
     assert re.search(r"^ +1 GiB +4,000 .* 470 .* 4,000 .* 268 ", text, re.MULTILINE)
     data = json.loads(render(document(both, load()), "json"))
     assert [one["world_size"] for one in data] == [8, 2]

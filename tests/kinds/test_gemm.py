@@ -10,9 +10,10 @@ from fp8bench.kinds.gemm.measure import (
     GemmRequest,
     exit_code,
     measure,
+    parse_precisions,
+    parse_shape,
     prepare,
 )
-from fp8bench.kinds.gemm.words import parse_precisions, parse_shape
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results

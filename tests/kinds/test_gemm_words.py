@@ -3,16 +3,26 @@
 import pytest
 from report.made_gemm import config, gemm_record
 
-from fp8bench.kinds.gemm.document import document
-from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, fingerprint, measure, prepare
-from fp8bench.kinds.gemm.words import named_formats, of_shape, parse_outputs, parse_pairs
+from fp8bench.kinds.gemm import KIND
+from fp8bench.kinds.gemm.measure import (
+    GemmRecord,
+    GemmRequest,
+    exit_code,
+    fingerprint,
+    measure,
+    of_shape,
+    parse_outputs,
+    parse_pairs,
+    prepare,
+)
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
-from fp8bench.report.render import render
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import PAIRS, Product, Shape
+from fp8bench.tables.render import render
 
 SHAPE = Shape(m=32, n=16, k=48)
+document = KIND.document
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -61,20 +71,19 @@ def test_they_need_fp8(tmp_path):
 
 
 def test_a_shape_without_named_formats_is_one_gemm_as_ever():
-    assert of_shape(SHAPE, (), False, ()) == [Product(shape=SHAPE)]
-    assert named_formats((), False, ()) == {}
+    assert of_shape(SHAPE, config()) == [Product(shape=SHAPE)]
     assert fingerprint(config(), None, True).keys().isdisjoint({"pairs", "bias", "outputs"})
 
 
 def test_what_is_named_makes_a_gemm_for_each():
-    found = of_shape(SHAPE, (("e4m3", "e5m2"),), True, ("bf16", "e4m3"))
+    found = of_shape(SHAPE, config(pairs=(("e4m3", "e5m2"),), bias=True, outputs=("bf16", "e4m3")))
     assert [one.label for one in found] == [
         "e4m3 x e5m2",
         "e4m3 x e5m2, bias",
         "e4m3 x e5m2, to e4m3",
         "e4m3 x e5m2, bias, to e4m3",
     ]
-    (only,) = of_shape(SHAPE, (), False, ("fp32",))
+    (only,) = of_shape(SHAPE, config(outputs=("fp32",)))
     assert (only.formats, only.label) == (("e4m3", "e4m3"), "e4m3 x e4m3, to fp32")
 
 
@@ -95,7 +104,7 @@ def test_they_are_kept_shown_and_part_of_the_fingerprint(tmp_path):
     assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
     assert len(record.products) == 4 * 2 * 2
     shown = render(document([record], load()), "plain")
-    assert "32 x 16 x 48" in shown.splitlines()[0]
+    assert "32 x 16 x 48" in shown
     rows = [line for line in shown.splitlines() if "fp8-tensorwise" in line]
     assert len(rows) == len(record.products)
     assert sum("unsupported [a]" in row for row in rows) == 4

@@ -22,9 +22,9 @@ from report.comparing import NEW, catalog, compared, instance, price
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
 from fp8bench.kinds.run.sentences import sentences
-from fp8bench.report.chart import Bars, Scatter
-from fp8bench.report.document import Table
-from fp8bench.report.page.page import render
+from fp8bench.tables.chart import Bars, Scatter
+from fp8bench.tables.document import Table
+from fp8bench.tables.page import render
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
@@ -47,7 +47,7 @@ def tables(page_, key):
 
 
 def cells(table, heading):
-    return next(column.cells for column in table.columns if column.heading == heading)
+    return next(column.texts for column in table.columns if column.heading == heading)
 
 
 def test_the_answer_is_that_of_the_table_with_price_and_day():
@@ -202,7 +202,7 @@ def test_rows_of_unlike_environments_have_a_column_each():
 
     assert {column.heading.partition(":")[0] for column in table.columns} == {"what", "p5", "p4d"}
     gpus = next(place for place, name in enumerate(cells(table, "what")) if name == "GPU")
-    assert {column.cells[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}
+    assert {column.texts[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}
 
 
 def test_a_row_names_the_records_that_it_was_made_of():
@@ -245,4 +245,4 @@ def test_a_machine_and_its_label_are_shown():
     shown, _ = made(*rounds(0.1, 0.1, machine=machine_called("vendor-a")))
     (table,) = tables(shown, "environment")
 
-    assert any("vendor-a" in cell for column in table.columns for cell in column.cells)
+    assert any("vendor-a" in cell for column in table.columns for cell in column.texts)

@@ -3,8 +3,8 @@
 from builders import measured
 
 from fp8bench.kinds.run.seconds import seconds
-from fp8bench.report import document as doc
-from fp8bench.report.render import render
+from fp8bench.tables import document as doc
+from fp8bench.tables.render import render
 
 
 def told(mode, **phases_s):

@@ -10,7 +10,7 @@ from known import FP8_STEP, QUERY, case_of, catalog, one_source, records, what_i
 from fp8bench.predict.document import document
 from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import Sources
-from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
 
 
 def shown(key="narrow-1x", gpus=None, sources=None, errors=None):

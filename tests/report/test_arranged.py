@@ -11,8 +11,8 @@ from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.view import View, parse_conditions
 from fp8bench.records.named import parse_reference
-from fp8bench.report.document import Table
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.document import Table
 
 
 def ran(name, per_usd=None, per_s=100.0, **changes):

@@ -17,7 +17,7 @@ from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter
-from fp8bench.report.render import render
+from fp8bench.tables.render import render
 
 
 def shown(*rows, form="plain", view=AS_IT_IS, **named):
@@ -84,7 +84,7 @@ def test_no_dash_stands_where_a_committed_row_has_a_figure(folder):
     for comparison in committed(folder):
         for column in brief.columns(comparison.rows):
             field = shown_fields.get(column.heading, "units_per_usd" if "/ USD" in column.heading else None)
-            for cell, one in zip(column.cells, comparison.rows, strict=True):
+            for cell, one in zip(column.texts, comparison.rows, strict=True):
                 assert field is None or cell != "-" or getattr(one, field) is None
 
 

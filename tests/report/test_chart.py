@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fp8bench.report import chart as charts
-from fp8bench.report import paper
-from fp8bench.report.chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables import chart as charts
+from fp8bench.tables.chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks, Strip, Strips
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +55,7 @@ NAMED = pytest.mark.parametrize("chart", ALL, ids=lambda chart: chart.name)
 
 def painted(chart):
     """The figure with the chart's marks."""
-    with paper.sheet(chart.height / 72, WIDTH / 72) as figure:
+    with charts.sheet(chart.height / 72, WIDTH / 72) as figure:
         chart.paint(chart._axes(figure, 0.0))
         figure.draw_without_rendering()
     return figure
@@ -154,7 +153,7 @@ def test_an_svg_of_a_page_has_no_style_address_or_name_of_another_chart(chart):
     root = ElementTree.fromstring(text)
     names = {node.get("id") for node in root.iter() if node.get("id")}
 
-    assert {node.tag for node in root.iter()} <= paper.MARKS
+    assert {node.tag for node in root.iter()} <= chart.MARKS
     assert not [node for node in root.iter() if node.get("style")]
     assert all(value[1:] in names for node in root.iter() for name, value in node.attrib.items() if name == "href")
     assert set(re.findall(r"url\(#([^)]*)\)", text)) <= names
@@ -174,15 +173,15 @@ def test_text_from_elsewhere_is_text_in_a_page_and_in_a_file(tmp_path):
     assert "$x_1$" in (tmp_path / "one.svg").read_text()
 
 
-@pytest.mark.parametrize("colour", [paper.INK, paper.FAINT, *COLOURS.values()])
+@pytest.mark.parametrize("colour", [charts.INK, charts.FAINT, *COLOURS.values()])
 def test_text_can_be_read_on_paper_and_on_every_fill(colour):
-    assert paper.contrast(paper.INK, "#ffffff") > paper.contrast(paper.FAINT, "#ffffff") >= 4.5
-    assert paper.contrast(colour, {"black": "#000000", "white": "#ffffff"}[paper.on(colour)]) >= 4.5
+    assert charts.contrast(charts.INK, "#ffffff") > charts.contrast(charts.FAINT, "#ffffff") >= 4.5
+    assert charts.contrast(colour, {"black": "#000000", "white": "#ffffff"}[charts.on(colour)]) >= 4.5
 
 
 @pytest.mark.thorough
 @NAMED
-@pytest.mark.parametrize("suffix", paper.SUFFIXES)
+@pytest.mark.parametrize("suffix", charts.SUFFIXES)
 def test_a_file_has_the_title_and_the_same_bytes_each_time(chart, suffix, tmp_path):
     paths = [tmp_path / f"{place}{suffix}" for place in (1, 2)]
     for path in paths:

@@ -16,9 +16,9 @@ from fp8bench.kinds.converge.document import document, shown
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
-from fp8bench.report.document import Sentence, Table, Warned
-from fp8bench.report.render import render
 from fp8bench.schema.errors import UsageError
+from fp8bench.tables.document import Sentence, Table, Warned
+from fp8bench.tables.render import render
 
 TODAY = date(2026, 11, 22)
 TORCHAO = "torchao-float8:tensorwise"
@@ -39,7 +39,7 @@ def sentences(found):
 
 def table(found):
     [one] = [part for block in found.blocks for part in block if isinstance(part, Table)]
-    return {column.heading: column.cells for column in one.columns}
+    return {column.heading: column.texts for column in one.columns}
 
 
 def on_a100(**changes):

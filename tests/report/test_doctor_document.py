@@ -10,7 +10,7 @@ from fp8bench.doctor.examine import judge, machine
 from fp8bench.doctor.facts import MachineFacts
 from fp8bench.doctor.finding import Examination
 from fp8bench.report.doctor import document
-from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
 
 
 def examined(facts: MachineFacts) -> Examination:

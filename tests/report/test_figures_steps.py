@@ -10,8 +10,8 @@ from builders import measured, profile, summary
 from fp8bench.kinds.run.explain.document import COLOURS, step_bars
 from fp8bench.kinds.run.explain.steps import IDLE, PARTS, explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.tables.chart import require_drawable
 
 pytestmark = pytest.mark.slow
 

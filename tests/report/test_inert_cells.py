@@ -9,9 +9,8 @@ from report.made_rows import row
 from report.test_run_document import text_in
 
 from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.report import render
-from fp8bench.report.render.csv import csv_cell
-from fp8bench.report.render.markdown import markdown
+from fp8bench.tables import render
+from fp8bench.tables.render import csv_cell, markdown
 
 EVIL = "\x1b[2J|=cmd()\u202e<img src=x>![p](http://x)\nsecond"
 

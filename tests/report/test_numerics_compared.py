@@ -4,8 +4,8 @@ import pytest
 from report.made_numerics import DOWN_AT, STEPS, UP_AT, history, record, refused, row, trace
 
 from fp8bench.kinds.numerics.compared import Reading, compare_errors
-from fp8bench.report.side_by_side import reasons
 from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump
+from fp8bench.tables.side_by_side import reasons
 
 
 def compared(*rows, **changes):

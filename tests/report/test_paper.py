@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from fp8bench.report import paper
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.tables import chart
 
 pytestmark = pytest.mark.slow
 
 
 def draw(path):
-    with paper.figure(1.0, path) as figure:
+    with chart.figure(1.0, path) as figure:
         figure.subplots().plot([1, 2], [3, 4])
 
 

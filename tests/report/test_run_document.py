@@ -16,8 +16,8 @@ from report.made_rows import made_up_comparison, row
 from fp8bench.kinds.run.document import columns, document
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import View
-from fp8bench.report.render import render
 from fp8bench.stats.certainty import unseen_share
+from fp8bench.tables.render import render
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"

@@ -6,7 +6,7 @@ import pytest
 from builders import at, environment, machine_called
 from report.made_gemm import H200, gemm_record
 
-from fp8bench.report.side_by_side import Difference, device, differences, labels
+from fp8bench.tables.side_by_side import Difference, device, differences, labels
 
 
 def record(instance="p5", minutes=0.0, **changes):

@@ -4,7 +4,7 @@ import pytest
 from report.made_rows import row
 from report.test_run_document import plain_lines
 
-from fp8bench.report.written import change, change_low_to_high, low_to_high, with_interval
+from fp8bench.tables.written import change, change_low_to_high, low_to_high, with_interval
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 from builders import measured_on_cpu
 from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series
 
-from fp8bench.report.render import FORMATS, PIPE, render
 from fp8bench.scaling.document import document
 from fp8bench.scaling.points import Found
 from fp8bench.scaling.projected import Projections, projections
+from fp8bench.tables.render import FORMATS, PIPE, render
 
 BOTH = (series(), series("te-fp8", {1: 1100.0, 2: 1080.0}))
 FAR = [*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed")]

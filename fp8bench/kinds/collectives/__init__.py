@@ -1,8 +1,9 @@
 """How fast ranks communicate: all-reduce, all-gather and reduce-scatter over sizes."""
 
-from fp8bench.kinds.collectives import document, measure
+from fp8bench.kinds.collectives import measure
 from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest
-from fp8bench.kinds.one_record import OneRecord, OverNodes
+from fp8bench.kinds.collectives.study import STUDY
+from fp8bench.kinds.one_record import OneRecord, OverNodes, shown
 
 KIND = OneRecord(
     name="collectives",
@@ -13,6 +14,6 @@ KIND = OneRecord(
     measure=measure.measure,
     exit_code=measure.exit_code,
     over_nodes=OverNodes(measure.lead, measure.follow),
-    document=document.document,
-    figures={"plot": (document.PICTURE, "bandwidth over size")},
+    document=shown(STUDY),
+    figures={"plot": ("bandwidth", "bandwidth over size")},
 )

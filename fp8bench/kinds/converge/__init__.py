@@ -10,8 +10,8 @@ from fp8bench.kinds.converge.request import ConvergeRequest, Job
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.one_record import OneRecord, OverNodes
 from fp8bench.pricing.choose import require_region
-from fp8bench.report.document import Document
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables.document import Document
 
 
 class Converge(OneRecord[ConvergeRequest, Job, ConvergeRecord]):

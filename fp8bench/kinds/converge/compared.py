@@ -16,11 +16,11 @@ from fp8bench.kinds.converge.gaps import Points
 from fp8bench.kinds.converge.measure import ConvergeRecord
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, Used, priced
-from fp8bench.report.side_by_side import labels
 from fp8bench.schema.converge import Curve, Trained
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables.side_by_side import labels
 
 HOUR_S = 3600.0
 

@@ -13,10 +13,10 @@ from fp8bench.kinds.converge.measure import ConvergeRecord
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import same_work
-from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import device, differences, differences_line
-from fp8bench.report.written import number
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import device, differences, differences_line
+from fp8bench.tables.written import number
 
 CURVES = "curves"
 """The name of the figure."""
@@ -126,7 +126,7 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
         found[-1] = _gaps(SAME_LOSS, "% time", rows, lambda row: row.time_to_same_loss)
     notes = column("notes", lambda row: _marks(row, letters), "note")
     columns = (*naming, seeds, losses, *doc.telling(steps, *found, notes))
-    return doc.Table(columns, len(naming), tight=True)
+    return doc.Table(columns, len(naming))
 
 
 def _same_price(rows: Sequence[Row]) -> bool:
@@ -141,7 +141,7 @@ def _loss(gap: Gap | None) -> str:
 
 def _gaps(
     heading: str, unit: str, rows: Sequence[Row], of: Callable[[Row], Gap | None], spare: bool = False
-) -> doc.Column:
+) -> doc.Cells:
     write = nats if unit == "nats" else percent
     return doc.Rows([of(row) for row in rows]).column(
         heading, lambda gap: _with_ends(gap, write), "interval", tone=_tone, unit=unit, spare=spare

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from fp8bench.kinds.converge import gaps
 from fp8bench.kinds.converge.compared import Group, ModeCurves, Row
 from fp8bench.kinds.converge.gaps import Estimate, Points
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, GRID, INK
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fp8bench.tables.chart import Axes
 
 HEIGHT_IN = 6.2
 PLACES = 60
@@ -40,7 +40,7 @@ def curves(group: Group, path: Path) -> None:
     lines = {row: group.lines[row.run_id, row.mode] for row in group.rows if group.lines[row.run_id, row.mode].curves}
     styles = {row: STYLES[number % len(STYLES)] for number, row in enumerate(lines)}
     spent, unit = _what_is_spent(lines)
-    with paper.figure(HEIGHT_IN, path) as figure:
+    with chart.figure(HEIGHT_IN, path) as figure:
         panels = figure.subplots(2, 2, height_ratios=(1.5, 1), sharex="col")
         for column, (way, label) in enumerate(((ModeCurves.by_steps, "step"), (spent, unit))):
             above, below = panels[0][column], panels[1][column]
@@ -116,13 +116,11 @@ def _small_title() -> dict[str, Any]:
 
 
 def _legend(figure: Any, styles: dict[str, dict[str, Any]]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], linewidth=1.8, label=name, **style) for name, style in styles.items()]
-    paper.legend(figure, handles, min(3, len(handles)), handlelength=3.2)
+    handles = [dict(linewidth=1.8, label=name, **style) for name, style in styles.items()]
+    chart.legend(figure, handles, min(3, len(handles)), handlelength=3.2)
 
 
 def _plain(axes: "Axes") -> None:
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.grid(True, color=GRID, linewidth=0.7)
-    paper.frame(axes, "bottom")
+    chart.frame(axes, "bottom")

@@ -1,8 +1,9 @@
 """GEMMs by shape, in bf16 and fp8: from which shape on fp8 pays, and how much it can give a complete step at most."""
 
-from fp8bench.kinds.gemm import document, measure
+from fp8bench.kinds.gemm import measure
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest
-from fp8bench.kinds.one_record import OneRecord
+from fp8bench.kinds.gemm.study import STUDY
+from fp8bench.kinds.one_record import OneRecord, shown
 
 KIND = OneRecord(
     name="gemm",
@@ -12,8 +13,8 @@ KIND = OneRecord(
     prepare=measure.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
-    document=document.document,
-    figures={"plot": (document.PICTURE, "the GEMMs")},
+    document=shown(STUDY),
+    figures={"plot": ("products", "the GEMMs")},
     compare_options=frozenset(("workload", "batch_size")),
     idle=measure.idle_options,
 )

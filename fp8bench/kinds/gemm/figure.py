@@ -5,44 +5,33 @@ upper part of a cell shows the TFLOP/s and the speed-up over bf16 with the casts
 with casts: compiled casts if they were timed, else eager ones. Each part has the colour of its speed-up: blue if fp8 is
 faster, orange if it is slower, white if they are equal.
 
-A sweep is a plot of TFLOP/s over the size, on a logarithmic axis, with one colour for each precision: a full line with
-the casts free, a broken one with casts. fp8 begins to pay where its line leaves bf16's.
+A sweep is a plot of TFLOP/s over the size, with one colour for each precision: a full line with the casts free, a
+broken one with casts. fp8 begins to pay where its line leaves bf16's.
 """
 
 from collections.abc import Sequence
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fp8bench.kinds.gemm.rows import GemmReport, GemmRow, WithCasts
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
-from fp8bench.report.written import rate
+from fp8bench.kinds.gemm.report import GemmReport, GemmRow
 from fp8bench.schema.gemm import Casts, Precision
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.written import rate
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fp8bench.tables.chart import Axes
 
-ROW_IN = 0.46
-AROUND_IN = 1.35
-LINES_IN = 4.6
-EVEN = "#ffffff"
-FASTER, SLOWER = "#2f8fc9", "#e8853d"
-PLAIN = "#f3f4f6"
+EVEN, FASTER, SLOWER = "#ffffff", "#2f8fc9", "#e8853d"
+PLAIN = "#eceef1"
 """The colour of cells without a speed-up: bf16's own, and GEMMs that did not run."""
 
 FULL_COLOUR = 2.0
 """The speed-up, or its reciprocal, with the full colour: fp8's peak is twice bf16's on every GPU so far."""
 
-EDGE = 0.46
-"""Half a cell's height, in rows."""
-
-UPPER = 0.58
-"""The share of a cell that its upper part takes."""
-
-HEAT_MAP_KEY = (
-    "upper part: TFLOP/s, and the speed-up over bf16 with the casts free; lower part: the speed-up with {casts} casts\n"
-    "empty: not measured"
-)
+EDGE, UPPER = 0.46, 0.58
+"""Half a cell's height, in rows, and the share of a cell that its upper part takes."""
 
 LINES: dict[Precision, str] = {
     "bf16": "#1f2328",
@@ -54,119 +43,81 @@ LINES: dict[Precision, str] = {
 
 
 def draw(report: GemmReport, path: Path) -> None:
-    """Draw a sweep as lines, everything else as a heat map. Raises UsageError as require_drawable does, and RunFailed
-    if path cannot be written.
-    """
-    height = LINES_IN if report.is_sweep else AROUND_IN + ROW_IN * len(_products(report))
-    with paper.figure(height, path) as figure:
-        axes = figure.add_subplot()
-        if report.is_sweep:
-            _lines(axes, report)
-        else:
-            _heat_map(axes, report)
-        where = report.device_name or f"CPU of {report.instance}"
-        what = "TFLOP/s by size" if report.is_sweep else "TFLOP/s of GEMMs, and fp8's speed-up over bf16"
-        paper.title(figure, f"{what}: {report.what}, {where}")
+    """Draw a sweep as lines, everything else as a heat map. Raises as `chart.figure` does."""
+    where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
+    # The cheaper casts of those that were timed.
+    casts: Casts = "compiled" if any(row.way("compiled") for row in report.rows) else "eager"
+    if report.is_sweep:
+        lines = [line for precision in LINES for line in _lines(report, precision, casts)]
+        title = f"TFLOP/s by size: {where}; broken: with {casts} casts"
+        chart.lines(path, title, lines, ("M = N = K", "TFLOP/s"))
+        return
+    products = list(dict.fromkeys((row.product, row.shape) for row in report.rows))
+    with chart.figure(1.45 + 0.46 * len(products), path) as figure:
+        _heat_map(figure.add_subplot(), report.rows, products, casts)
+        chart.title(figure, f"TFLOP/s of GEMMs, and fp8's speed-up over bf16: {where}")
 
 
-def _products(report: GemmReport) -> list[tuple[str, str]]:
-    """Return (product, shape) of each row of the heat map."""
-    return list(dict.fromkeys((row.product, row.shape) for row in report.rows))
+def _lines(report: GemmReport, precision: Precision, casts: Casts) -> list[chart.Line]:
+    mine = sorted((row for row in report.rows if row.precision == precision and row.tflops), key=lambda row: row.m)
+    lines = []
+    ways: tuple[tuple[Casts, bool], ...] = (("none", False), (casts, True))
+    for way, broken in ways:
+        timed = ((row, row.way(way)) for row in mine if row.shape.is_square)
+        points = [(row.m, row.shape.tflops(one.time_s)) for row, one in timed if one and one.time_s]
+        if points:
+            lines.append(chart.Line(precision + (f", {way} casts" if broken else ""), points, LINES[precision], broken))
+    return lines
 
 
-def _precisions(rows: Sequence[GemmRow]) -> list[Precision]:
-    return [name for name in LINES if any(row.precision == name for row in rows)]
-
-
-def _casts(rows: Sequence[GemmRow]) -> Casts:
-    """Return the casts that are drawn: the cheaper of those that were timed."""
-    return "compiled" if any(row.way("compiled") for row in rows) else "eager"
-
-
-def _heat_map(axes: "Axes", report: GemmReport) -> None:
-    from matplotlib.patches import Rectangle
-
-    products, precisions, casts = _products(report), _precisions(report.rows), _casts(report.rows)
-    for row in report.rows:
-        place = products.index((row.product, row.shape))
-        _cell(axes, precisions.index(row.precision), place, row, row.way(casts))
+def _heat_map(axes: "Axes", rows: Sequence[GemmRow], products: Sequence[tuple[str, object]], casts: Casts) -> None:
+    precisions = [name for name in LINES if any(row.precision == name for row in rows)]
+    for row in rows:
+        _cell(axes, precisions.index(row.precision), products.index((row.product, row.shape)), row, casts)
     axes.set_xlim(-0.5, len(precisions) - 0.5)
     axes.set_ylim(len(products) - 0.5, -0.5)
     axes.set_xticks(range(len(precisions)), [name.replace("-", "\n", 1) for name in precisions], fontsize=9, color=INK)
     axes.xaxis.tick_top()
-    names = [shape if product == shape else f"{product}\n{shape}" for product, shape in products]
+    names = [str(shape) if product == str(shape) else f"{product}\n{shape}" for product, shape in products]
     axes.set_yticks(range(len(products)), names, fontsize=8, color=INK)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_xlabel(HEAT_MAP_KEY.format(casts=casts), fontsize=8.5, color=FAINT)
-    keys = [
+    chart.frame(axes)
+    with_casts = f"; below: the speed-up with {casts} casts" if any(row.with_casts for row in rows) else ""
+    axes.set_xlabel(
+        f"TFLOP/s, and the speed-up over bf16 with the casts free{with_casts}\nno cell: not measured",
+        fontsize=8.5,
+        color=FAINT,
+    )
+    keys = (
         (FASTER, f"{FULL_COLOUR:g}x and more"),
         (EVEN, "as fast as bf16"),
         (SLOWER, f"{1 / FULL_COLOUR:g}x and less"),
-    ]
-    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=GRID, label=name) for colour, name in keys]
-    paper.legend(axes.figure, handles, 3, handlelength=1.2, handleheight=1.0)
+        (PLAIN, "no speed-up: bf16, or no time"),
+    )
+    entries = [{"facecolor": colour, "edgecolor": FAINT, "label": name} for colour, name in keys]
+    chart.legend(axes.figure, entries, len(entries), handlelength=1.2, handleheight=1.0)
 
 
-def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
+def _cell(axes: "Axes", column: int, place: int, row: GemmRow, casts: Casts) -> None:
     """Draw the GEMM alone in the upper part and the speed-up with casts, if they were timed, in the lower part."""
-    if row.tflops is None:
-        _field(axes, column, place - EDGE, 2 * EDGE, row.status, None, 8.5)
-        return
     speedup = None if row.precision == "bf16" else row.speedup_vs_bf16
-    said = rate(row.tflops)
-    if row.emulated:
+    said = row.status if row.tflops is None else rate(row.tflops)
+    if row.tflops is not None and row.emulated:
         said += " (emulated)"
     elif speedup is not None:
         said += f"  {speedup:.2f}x"
-    with_casts = way.speedup_vs_bf16 if way else None
-    if with_casts is None:
-        _field(axes, column, place - EDGE, 2 * EDGE, said, speedup, 9)
-        return
-    _field(axes, column, place - EDGE, UPPER * 2 * EDGE, said, speedup, 9)
-    _field(axes, column, place - EDGE + UPPER * 2 * EDGE, (1 - UPPER) * 2 * EDGE, f"{with_casts:.2f}x", with_casts, 8)
+    way = next((one for one in row.with_casts if one.casts == casts), None)
+    below = way.speedup_vs_bf16 if way else None
+    upper = UPPER if below is not None else 1.0
+    _field(axes, column, place - EDGE, upper * 2 * EDGE, said, speedup)
+    if below is not None:
+        _field(axes, column, place - EDGE + upper * 2 * EDGE, (1 - upper) * 2 * EDGE, f"{below:.2f}x", below)
 
 
-def _field(axes: "Axes", column: int, top: float, height: float, text: str, speedup: float | None, size: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    colour = _colour(speedup)
-    axes.add_patch(Rectangle((column - 0.485, top), 0.97, height, facecolor=colour, edgecolor="none"))
-    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=paper.on(colour))
-
-
-def _colour(speedup: float | None) -> str:
-    """Return the colour of a cell: between EVEN and the full one by the logarithm of the speed-up."""
-    from math import log
-
-    from matplotlib.colors import to_hex, to_rgb
-
-    if speedup is None:
-        return PLAIN
-    strength = min(1.0, abs(log(speedup)) / log(FULL_COLOUR))
-    towards = to_rgb(FASTER if speedup > 1 else SLOWER)
-    red, green, blue = (a + (b - a) * strength for a, b in zip(to_rgb(EVEN), towards, strict=True))
-    return to_hex((red, green, blue))
-
-
-def _lines(axes: "Axes", report: GemmReport) -> None:
-    squares = sorted((row for row in report.rows if row.m == row.n == row.k), key=lambda row: row.m)
-    casts = _casts(squares)
-    for precision in _precisions(squares):
-        mine = [row for row in squares if row.precision == precision and row.tflops is not None]
-        colour = LINES[precision]
-        sizes, rates = [row.m for row in mine], [row.tflops or 0.0 for row in mine]
-        axes.plot(sizes, rates, color=colour, marker="o", markersize=3.5, linewidth=1.8, label=precision)
-        cast = [(row.m, row.tflops * row.time_s / way.time_s) for row in mine if (way := row.way(casts))
-                and row.tflops and row.time_s and way.time_s]  # fmt: skip
-        if cast:
-            axes.plot(*zip(*cast, strict=True), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
-    sizes = sorted({row.m for row in squares})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-    paper.plain(axes, "M = N = K", "TFLOP/s")
-    axes.plot([], [], color=FAINT, linewidth=1.4, linestyle=(0, (4, 2)), label=f"broken: with {casts} casts")
-    axes.legend(fontsize=9, frameon=False, labelcolor=INK)
+def _field(axes: "Axes", column: int, top: float, height: float, text: str, speedup: float | None) -> None:
+    colour = PLAIN
+    if speedup is not None:
+        strength = min(1.0, abs(log(speedup)) / log(FULL_COLOUR))
+        colour = chart.blend(EVEN, FASTER if speedup > 1 else SLOWER, strength)
+    chart.box(axes, column - 0.485, top, 0.97, height, colour)
+    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=8.5, color=chart.on(colour))

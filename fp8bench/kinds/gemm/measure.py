@@ -1,21 +1,21 @@
 """How GEMMs are measured: the request, the configuration made from it, the GEMMs timed in this process, and the record.
 
 One process is enough to compare the speed of GEMMs, but not to the last per cent: the record says that its intervals
-are of one process.
+are of one process. A shape may have formats of operands and output that the user names; a workload's GEMMs have those
+of training.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.config.sizes import sized
-from fp8bench.kinds.gemm import words
+from fp8bench.config.words import is_whole, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO, Place
@@ -23,11 +23,26 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
+from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
+from fp8bench.schema.errors import ModeUnavailable, Status, UsageError, require_known
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.gemm import Ceiling, Output, Pair, Precision, Product, ProductTimings, Shape, StepBound
+from fp8bench.schema.formats import ALIGNMENT, padded
+from fp8bench.schema.gemm import (
+    FORMATS,
+    OUTPUTS,
+    PAIRS,
+    PRECISIONS,
+    Ceiling,
+    Output,
+    Pair,
+    Precision,
+    Product,
+    ProductTimings,
+    Shape,
+    StepBound,
+)
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
@@ -111,41 +126,39 @@ SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "cpu": (64, 128, 256, 512),
 }
-Measured = dict[Variant, dict[str, list[Record]]]
-"""Measurements as numerics.gemm.bound.latest_measurements returns them."""
-
-
-@dataclass(frozen=True)
-class _Work:
-    """Every GEMM, and what the fingerprint needs to know about the workload."""
-
-    products: tuple[Product, ...]
-    sizes: Mapping[str, int | str] | None = None
-    warnings: tuple[str, ...] = field(default=())
+ALL = "all"
+LISTING = "fp8bench gemm --help"
+NameT = TypeVar("NameT")
 
 
 def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
     """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
-    shapes = tuple(map(words.parse_shape, request.shapes))
-    precisions = words.parse_precisions(request.precisions)
-    pairs, outputs = words.parse_pairs(request.pairs), words.parse_outputs(request.outputs)
+    shapes = tuple(map(parse_shape, request.shapes))
+    precisions = parse_precisions(request.precisions)
+    pairs, outputs = parse_pairs(request.pairs), parse_outputs(request.outputs)
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
-    if any(precision != "bf16" for precision in precisions):
-        words.require_aligned_shapes(shapes)
-    elif words.named_formats(pairs, request.bias, outputs):
-        raise UsageError(
-            "--pair, --bias and --output are of fp8, and bf16 alone was named", "Add --precision fp8-rowwise"
-        )
+    for shape in shapes if precisions != ("bf16",) else ():
+        for name, size, _ in shape.misaligned:
+            m, n, k = map(padded, (shape.m, shape.n, shape.k))
+            raise UsageError(
+                f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
+                "fp8 GEMMs need",
+                f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
+            )
     place, device, warnings = _place(request, environ)
-    of_workload = not shapes and not request.sweep
-    default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
-    workload = sized(request.workload or default)
+    workload = batch_size = None
+    if not shapes and not request.sweep:
+        workload = sized(
+            request.workload or next(one.name for one in registry.BUILTIN_WORKLOADS if device in one.default_on)
+        )
+        usual = RunRequest().of_workers(device, registry.find_workload(workload).usual)["batch_size"]
+        batch_size = request.batch_size or int(usual)
     config = GemmConfig(
         device=device,
-        workload=workload if of_workload else None,
-        batch_size=(request.batch_size or _usual_batch(workload, device)) if of_workload else None,
+        workload=workload,
+        batch_size=batch_size,
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,
@@ -160,6 +173,87 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     return Prepared(config, warnings, **vars(place))
 
 
+def parse_shape(text: str) -> Shape:
+    """Parse `12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
+    words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
+    if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
+        raise UsageError(
+            f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
+        )
+    m, n, k = (within("--shape", text, word, limits.DIMENSION) for word in words)
+    if 0 in (m, n, k):
+        raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
+    return Shape(m=m, n=n, k=k)
+
+
+def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
+    """Return the named precisions, or all; always with bf16, as fp8's reference. Raises UsageError."""
+    for name in names:
+        require_known("precision", name, PRECISIONS, LISTING)
+    return tuple(one for one in PRECISIONS if not names or one in names or one == "bf16")
+
+
+def parse_pairs(words: Sequence[str]) -> tuple[Pair, ...]:
+    """Parse `e4m3,e5m2` or `e4m3xe5m2`; `all` is every pair, including the one that cuBLASLt refuses. Raises
+    UsageError.
+    """
+    wanted = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in words]
+    return _named("--pair", wanted, {",".join(pair): pair for pair in PAIRS})
+
+
+def parse_outputs(words: Sequence[str]) -> tuple[Output, ...]:
+    """Return the outputs; `all` is every output. Raises UsageError."""
+    return _named("--output", words, {one: one for one in OUTPUTS})
+
+
+def _named(flag: str, words: Sequence[str], known: Mapping[str, NameT]) -> tuple[NameT, ...]:
+    for word in words:
+        require_known(flag, word, (*known, ALL), LISTING)
+    return tuple(one for name, one in known.items() if ALL in words or name in words)
+
+
+def _require_one_way(request: GemmRequest) -> None:
+    """Raise UsageError for options that do not belong together."""
+    of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
+    flag = next((flag for flag, value in of_shapes.items() if value), None)
+    if flag is not None and (request.sweep or not request.shapes):
+        what = "a sweep" if request.sweep else "a workload"
+        raise UsageError(
+            f"{flag} belongs to --shape, and {what} has the formats of training", "Give --shape M,N,K, or omit it"
+        )
+    if flag is not None and set(request.precisions) == {"bf16"}:
+        raise UsageError(f"{flag} is of fp8, and bf16 alone was named", "Add --precision fp8-rowwise, or omit it")
+    other = "--shape" if request.shapes else "--sweep" if request.sweep else None
+    if request.workload is not None and other:
+        raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
+    if request.batch_size is not None and other:
+        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
+
+
+def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
+    """Return where and on what device to measure, and warnings for a reader."""
+    machine = this_machine(environ)
+    place = place_of(request, machine)
+    if not machine.has_gpu:
+        return place, "cpu", ()
+    warnings = require_idle(environ, 0, request.allow_busy)
+    if _torch_sees_cuda():
+        return place, "cuda", warnings
+    unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
+    if request.instance != AUTO:
+        raise ModeUnavailable(
+            unusable, "Install a torch that is built for this driver's CUDA, or give --instance auto to measure the CPU"
+        )
+    return place_of(request, replace(machine, gpus=())), "cpu", (f"{unusable}: measured on the CPU",)
+
+
+def _torch_sees_cuda() -> bool:
+    """Return whether this torch can use a GPU. A driver may report one that torch was not built for."""
+    from fp8bench.numerics.gemm.bench import sees_cuda
+
+    return sees_cuda()
+
+
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     """Measure every GEMM.
 
@@ -169,38 +263,92 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
+    from fp8bench.numerics.gemm.bound import latest_measurements
     from fp8bench.numerics.memory import BF16_BYTES, FLOAT_BYTES
     from fp8bench.worker.environment import environment
 
     config = prepared.config
-    kept = _kept_runs(prepared, log)
-    work = _work(config)
+    kept: dict[Variant, dict[str, list[Record]]] = {}
+    products, sizes, unseen = _work(config)
+    if config.workload is not None and config.batch_size is not None:
+        kept = latest_measurements(_kept_runs(prepared, log), config.workload, config.batch_size)
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
     bench.require_memory(
-        (product.shape for product in work.products), FLOAT_BYTES if "fp32" in config.outputs else BF16_BYTES
+        (product.shape for product in products), FLOAT_BYTES if "fp32" in config.outputs else BF16_BYTES
     )
     log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
     found: list[ProductTimings] = []
-    for number, product in enumerate(work.products, start=1):
+    for number, product in enumerate(products, start=1):
         what = f"{product.label}, {product.shape}" if product.layers else product.label
-        log(f"{number} of {len(work.products)}: {what}")
+        log(f"{number} of {len(products)}: {what}")
         found.append(bench.measure(product, config.precisions))
-    has_fp8 = any(precision != "bf16" for precision in config.precisions)
     label = f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"
     return GemmRecord(
         **head(prepared, label, datetime.now(UTC)),
         status="ok",
-        fingerprint=fingerprint(config, work.sizes, bench.timer.flush_bytes is not None),
+        fingerprint=fingerprint(config, sizes, bench.timer.flush_bytes is not None),
         environment=environment(bench.device),
         config=config,
         products=tuple(found),
         ceilings=ceilings,
-        bounds=most_of_fp8(found, *kept) if config.workload is not None else (),
-        scaled_mm=bench.kernel.name if has_fp8 else None,
+        bounds=most_of_fp8(found, kept) if config.workload is not None else (),
+        scaled_mm=bench.kernel.name if config.precisions != ("bf16",) else None,
         flush_bytes=bench.timer.flush_bytes,
-        warnings=(*prepared.warnings, *work.warnings),
+        warnings=(*prepared.warnings, *unseen),
     )
+
+
+def _work(config: GemmConfig) -> tuple[tuple[Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
+    """Return every GEMM, the sizes of the workload for the fingerprint, and warnings."""
+    if config.workload is None or config.batch_size is None:
+        squares = SWEEP[config.device] if config.sweep else ()
+        shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
+        return tuple(one for shape in dict.fromkeys(shapes) for one in of_shape(shape, config)), None, ()
+    from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
+    from fp8bench.workloads.resizable import as_named
+
+    made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
+    workload = as_named(made, config.workload)
+    found = linear_gemms(workload, config.batch_size)
+    if config.precisions != ("bf16",):
+        require_aligned(found, config.batch_size)
+    unseen = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
+    return found.products, workload.sizes(), unseen
+
+
+def of_shape(shape: Shape, config: GemmConfig) -> list[Product]:
+    """Return one GEMM or, if any format was named, one for each combination, all with named formats."""
+    if not named_formats(config):
+        return [Product(shape=shape)]
+    return [
+        Product(shape=shape, formats=pair, bias=bias, output=output)
+        for pair in config.pairs or ((FORMATS[0], FORMATS[0]),)
+        for output in config.outputs or OUTPUTS[:1]
+        for bias in ((False, True) if config.bias else (False,))
+    ]
+
+
+def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
+    """Return the stored runs of this machine and its software; logs those that are omitted."""
+    kept = results.read(prepared.results_dir, [prepared.instance.key])
+    here = prepared.here or Here()
+    alike = [record for record, _ in kept if not here.unlike(record)]
+    for broken in kept.broken:
+        log(f"warning: {broken.told}")
+    if len(alike) < len(kept):
+        log(
+            f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "
+            "software or method, so they bound no step here"
+        )
+    return alike
+
+
+def named_formats(config: GemmConfig) -> dict[str, JsonValue]:
+    """Return fields of the fingerprint; none if no format was named, as in records that knew no such option."""
+    if not (config.pairs or config.bias or config.outputs):
+        return {}
+    return {"pairs": [" x ".join(pair) for pair in config.pairs], "bias": config.bias, "outputs": list(config.outputs)}
 
 
 def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flushed: bool) -> dict[str, JsonValue]:
@@ -212,7 +360,7 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
         "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
         "sweep": config.sweep,
         "data": "normal",
-        **words.named_formats(config.pairs, config.bias, config.outputs),
+        **named_formats(config),
         "cache": "flushed" if flushed else "warm",
         "method_version": METHOD_VERSION,
     }
@@ -235,91 +383,3 @@ def exit_code(record: GemmRecord, request: GemmRequest) -> int:
 def idle_options(flags: Collection[str]) -> frozenset[str]:
     """Return the options that have no meaning with these flags: shapes have no workload."""
     return frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset()
-
-
-def _require_one_way(request: GemmRequest) -> None:
-    of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
-    instead = "a sweep" if request.sweep else None if request.shapes else "a workload"
-    words.require_shapes(of_shapes, instead, request.precisions)
-    if request.workload is not None and (request.shapes or request.sweep):
-        other = "--shape" if request.shapes else "--sweep"
-        raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
-    if request.batch_size is not None and (request.shapes or request.sweep):
-        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
-
-
-def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
-    """Return where and on what device to measure, and warnings for a reader."""
-    machine = this_machine(environ)
-    place = place_of(request, machine)
-    if not machine.has_gpu:
-        return place, "cpu", ()
-    warnings = require_idle(environ, 0, request.allow_busy)
-    if _torch_sees_cuda():
-        return place, "cuda", warnings
-    unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
-    if request.instance != AUTO:
-        raise ModeUnavailable(
-            unusable, "Install a torch that is built for this driver's CUDA, or give --instance auto to measure the CPU"
-        )
-    return place_of(request, replace(machine, gpus=())), "cpu", (f"{unusable}: measured on the CPU",)
-
-
-def _torch_sees_cuda() -> bool:
-    from fp8bench.numerics.gemm.bench import sees_cuda
-
-    return sees_cuda()
-
-
-def _usual_batch(workload: str, device: Device) -> int:
-    """Return the batch size of a run of this workload."""
-    return int(RunRequest().of_workers(device, registry.find_workload(workload).usual)["batch_size"])
-
-
-def _work(config: GemmConfig) -> _Work:
-    if config.workload is None or config.batch_size is None:
-        squares = SWEEP[config.device] if config.sweep else ()
-        shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
-        every = (words.of_shape(one, config.pairs, config.bias, config.outputs) for one in dict.fromkeys(shapes))
-        return _Work(tuple(chain.from_iterable(every)))
-    from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
-    from fp8bench.workloads.resizable import as_named
-
-    made = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
-    workload = as_named(made, config.workload)
-    found = linear_gemms(workload, config.batch_size)
-    if any(precision != "bf16" for precision in config.precisions):
-        require_aligned(found, config.batch_size)
-    warnings = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
-    return _Work(found.products, workload.sizes(), warnings)
-
-
-def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Callable[[Record], Record]]:
-    """Return the stored runs of this machine and its software from which a bound can be made, and a function that reads
-    one completely.
-
-    log: takes a line about the runs that are omitted.
-    """
-    config = prepared.config
-    if config.workload is None or config.batch_size is None:
-        return {}, lambda record: record
-    from fp8bench.numerics.gemm.bound import latest_measurements
-
-    kept = results.read(prepared.results_dir, [prepared.instance.key])
-    paths = {record.run_id: path for record, path in kept}
-    here = prepared.here or Here()
-    alike = [record for record, _ in kept if not here.unlike(record)]
-    for broken in kept.broken:
-        log(f"warning: {broken.told}")
-    if len(alike) < len(kept):
-        log(
-            f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "
-            "software or method, so they bound no step here"
-        )
-
-    def whole(record: Record) -> Record:
-        """Return the record without its profile if that cannot be read: the bound needs only the step's time."""
-        found = results.read_whole(paths[record.run_id])
-        return found if isinstance(found, Record) else record
-
-    return latest_measurements(alike, config.workload, config.batch_size), whole

@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Literal
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.report.side_by_side import Difference, against_first, differences, labels
 from fp8bench.schema.errors import Status
 from fp8bench.schema.numerics import (
     INPUTS,
@@ -26,6 +25,7 @@ from fp8bench.schema.numerics import (
     ScalingTrace,
     TensorName,
 )
+from fp8bench.tables.side_by_side import Difference, against_first, differences, labels
 
 CLOSE = 0.05
 """Errors whose ratio differs from 1 by at most this are called alike: such a difference changes no choice of a mode."""

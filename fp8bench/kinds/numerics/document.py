@@ -29,11 +29,11 @@ from fp8bench.kinds.numerics.compared import (
 )
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
-from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import device, differences_line, labels, reasons
-from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import device, differences_line, labels, reasons
+from fp8bench.tables.written import error, share
 
 SHORT: dict[TensorName, str] = {
     "output": "output",
@@ -141,12 +141,12 @@ def _error_table(found: Sequence[ModeErrors], several: bool, letters: doc.Letter
         of_tensor = doc.Rows([line.rows.get(tensor) for line in found]).column
         shown.append(of_tensor(SHORT[tensor], lambda row: error(row.relative_error if row else None)))
         shown.append(of_tensor("dB", _sqnr, spare=True))
-    shown.append(column("satu\u00adrated", lambda line: _worst([row.saturated for row in line.rows.values()])))
+    shown.append(column("saturated", lambda line: _worst([row.saturated for row in line.rows.values()])))
     shown.append(column("flushed", lambda line: _worst([row.flushed for row in line.rows.values()])))
     notes = column("notes", lambda line: _notes(line, letters), "note")
     if letters.lines():
         shown.append(notes)
-    return doc.Table(tuple(shown), naming, sections=naming - 1, apart=True, tight=True)
+    return doc.Table(tuple(shown), naming)
 
 
 def _notes(line: ModeErrors, letters: doc.Letters) -> str:
@@ -185,7 +185,7 @@ def jump_table(history: AmaxJump) -> doc.Table:
         of_answer("worst error", lambda one: error(one.worst_error)),
         of_answer("steps to come back", come_back_text),
     )
-    return doc.Table(columns, naming=2, tight=True)
+    return doc.Table(columns, naming=2)
 
 
 def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
@@ -220,7 +220,7 @@ def _errors_compared(compared: NumericsComparison, letters: doc.Letters) -> doc.
         shown.append(of_record("error", found, of=label))
         if place:
             shown.append(of_record("ratio", lambda reading: ratio_text(reading.ratio), of=label))
-    return doc.Table(tuple(shown), naming, sections=2)
+    return doc.Table(tuple(shown), naming)
 
 
 def _jump_compared(compared: NumericsComparison) -> doc.Table:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.numerics.compared import scaling_name
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.report import paper
-from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, ScalingTrace, TensorName
+from fp8bench.tables import chart
+from fp8bench.tables.chart import FAINT, GRID, INK
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fp8bench.tables.chart import Axes
 
 BAND = "#f6f8fa"
 ROW_IN = 0.36
@@ -66,14 +66,14 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
     layers = [layer for layer in record.config.layers if any(row.layer == layer for row in rows)]
     modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
     height = AROUND_IN + len(layers) * (PANEL_IN + ROW_IN * len(modes))
-    with paper.figure(height, path) as figure:
+    with chart.figure(height, path) as figure:
         panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
         for line, layer in zip(panels, layers, strict=True):
             for axes, tensor in zip(line, TENSORS, strict=True):
                 _dots(axes, [row for row in rows if (row.layer, row.tensor) == (layer, tensor)], modes)
                 axes.set_title(f"{layer}: {TITLES[tensor]}", **SMALL_TITLE)
         _errors_axis(panels[-1, 0], max(row.relative_error or 0.0 for row in rows))
-        paper.title(figure, "Errors of each mode's layers, by input")
+        chart.title(figure, "Errors of each mode's layers, by input")
         panels[-1, 1].set_xlabel("relative error against float64 (further left is nearer)", fontsize=9.5, color=FAINT)
         _legend_of_inputs(figure, rows)
 
@@ -118,19 +118,17 @@ def _errors_axis(axes: "Axes", greatest: float) -> None:
 
 
 def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
-    from matplotlib.lines import Line2D
-
     seen = {row.input for row in rows}
     shapes: dict[str, Any] = {"linestyle": "none", "markersize": 6, "markeredgewidth": 1.2}
     handles = [
-        Line2D([], [], color=colour, marker=marker, label=name, **shapes)
+        dict(color=colour, marker=marker, label=name, **shapes)
         for name, (colour, marker) in MARKS.items()
         if seen & {name, name + EXACT}
     ]
     if any(name and name.endswith(EXACT) for name in seen):
         label = "hollow: the same, moved to values that fp8 has"
-        handles.append(Line2D([], [], marker="o", markerfacecolor="white", color=FAINT, label=label, **shapes))
-    paper.legend(figure, handles, len(handles), handlelength=2.4)
+        handles.append(dict(marker="o", markerfacecolor="white", color=FAINT, label=label, **shapes))
+    chart.legend(figure, handles, len(handles), handlelength=2.4)
 
 
 def jump_lines(record: NumericsRecord, path: Path) -> None:
@@ -139,7 +137,7 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
     simulated = [trace for trace in history.traces if trace.source == "simulated"]
     measured = [trace for trace in history.traces if trace.source == "transformer_engine"]
     styles = {scaling_name(trace): style for trace, style in zip(simulated, STYLES, strict=False)}
-    with paper.figure(JUMP_HEIGHT_IN, path) as figure:
+    with chart.figure(JUMP_HEIGHT_IN, path) as figure:
         above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1, 1))
         steps = range(history.steps)
         above.plot(steps, simulated[0].amax, drawstyle="steps-mid", zorder=4, **TENSOR)
@@ -161,7 +159,7 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
         for axes in (above, below):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
-        paper.title(figure, f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps")
+        chart.title(figure, f"Scaling of a tensor whose values are {history.factor:g} times as large for some steps")
         above.set_title(
             "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold", **SMALL_TITLE
         )
@@ -186,17 +184,15 @@ def _holds(trace: ScalingTrace, largest: float) -> list[float]:
 
 
 def _legend_of_scalings(figure: Any, styles: dict[str, dict[str, Any]], with_dots: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], label="the tensor", **TENSOR)]
-    handles += [Line2D([], [], label=name, **style) for name, style in styles.items()]
+    handles = [dict(label="the tensor", **TENSOR)]
+    handles += [dict(label=name, **style) for name, style in styles.items()]
     if with_dots:
         dot: Any = {"color": FAINT, "linestyle": "none", "marker": ".", "markeredgecolor": INK}
-        handles.append(Line2D([], [], label="dots: Transformer Engine", **dot))
-    paper.legend(figure, handles, 3, handlelength=2.4)
+        handles.append(dict(label="dots: Transformer Engine", **dot))
+    chart.legend(figure, handles, 3, handlelength=2.4)
 
 
 def _plain_axes(axes: "Axes") -> None:
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=INK)
-    paper.frame(axes, "bottom")
+    chart.frame(axes, "bottom")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.document import NOTHING, Column, Letters, Rows
-from fp8bench.report.written import change, counted, number
 from fp8bench.schema.execution import Variant
 from fp8bench.stats.certainty import VerdictOn
+from fp8bench.tables.document import NOTHING, Cells, Letters, Rows
+from fp8bench.tables.written import change, counted, number
 
 SHORT_MARK = 9
 """The longest mark that is shown in a row's cell of notes: `published`, `emulated`, `what-if`."""
@@ -30,11 +30,11 @@ SHORT_UNITS = {"images": "img", "tokens": "tok"}
 EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
-def columns(rows: Sequence[Row]) -> list[Column]:
+def columns(rows: Sequence[Row]) -> list[Cells]:
     return list(_columns(rows))
 
 
-def _columns(rows: Sequence[Row]) -> Iterator[Column]:
+def _columns(rows: Sequence[Row]) -> Iterator[Cells]:
     column = Rows(rows).column
     yield column("mode", lambda row: name_of(row, rows), "word")
     if len({row.instance for row in rows}) > 1:

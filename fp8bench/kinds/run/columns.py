@@ -11,9 +11,9 @@ from typing import NamedTuple
 from fp8bench import registry
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.document import NOTHING, CellKind, Column, Rows, Tone
-from fp8bench.report.written import Interval, change, number, rate, with_interval
 from fp8bench.schema.execution import suffix
+from fp8bench.tables.document import NOTHING, CellKind, Cells, Rows, Tone
+from fp8bench.tables.written import Interval, change, number, rate, with_interval
 
 Value = float | str | None
 
@@ -33,7 +33,7 @@ class RowColumn(NamedTuple):
     greater_first: bool = False
     toned: bool = False
 
-    def column(self, rows: Sequence[Row]) -> Column:
+    def column(self, rows: Sequence[Row]) -> Cells:
         heading = self.heading.format(units=units_of(rows), unit=units_of(rows).removesuffix("s"))
         return Rows(rows).column(heading, self.cell, self.kind, tone=tone if self.toned else None)
 

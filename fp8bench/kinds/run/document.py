@@ -12,9 +12,9 @@ from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
-from fp8bench.report import document as doc
-from fp8bench.report.written import counted
 from fp8bench.schema.record import PROOF_VERSION
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import counted
 
 SHORT_MARK = 24
 SHORT_MARKS = 48
@@ -63,13 +63,13 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     return doc.Table(tuple(brief.columns(rows)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
 
 
-def _named(name: str, rows: Sequence[Row], letters: doc.Letters) -> doc.Column:
+def _named(name: str, rows: Sequence[Row], letters: doc.Letters) -> doc.Cells:
     if name == NOTES:
         return doc.Rows(rows).column(NOTES, lambda row: brief.marks(row, letters), "note")
     return EVERY[name].column(rows)
 
 
-def columns(rows: Sequence[Row]) -> list[doc.Column]:
+def columns(rows: Sequence[Row]) -> list[doc.Cells]:
     """Return the columns of the wide table, the two that name a row first, without those in which no row says anything.
 
     The columns that matter most precede all other numbers, because a narrow terminal divides a table.

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.written import workers
 from fp8bench.schema.noise import NOISE
 from fp8bench.schema.record import Record, not_comparable, unlike_software
 from fp8bench.stats.certainty import Place, noise_between
+from fp8bench.tables.written import workers
 
 CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
 """The option that chooses among records, by what it chooses of a fingerprint."""

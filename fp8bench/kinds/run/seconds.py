@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from fp8bench.report import document as doc
-from fp8bench.report.written import number
 from fp8bench.schema.record import Phase, Record
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import number
 
 WORDS: dict[Phase, str] = {
     "prepare": "fp8bench itself",
@@ -34,7 +34,7 @@ def seconds(records: Sequence[Record]) -> list[doc.Part]:
         shown = [*(of_phase[phase] for phase in phases if phase), sum(of_phase.values())]
         columns.append(doc.Rows(shown).column(f"{mode}, s", lambda value: number(value or None, ".1f")))
     plain: list[doc.Emphasis] = [""] * len(phases)
-    return [doc.Table(tuple(columns), emphasis=(*plain, "strong"), tight=True)]
+    return [doc.Table(tuple(columns), emphasis=(*plain, "strong"))]
 
 
 def _sum(records: Sequence[Record], phase: Phase) -> float:

@@ -9,8 +9,8 @@ from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
-from fp8bench.report import document as doc
-from fp8bench.report.written import counted, low_to_high, number, rate, rate_with_interval, with_interval
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import counted, low_to_high, number, rate, rate_with_interval, with_interval
 
 MOST_UNTRIED = 12
 """The most configurations that are named for one reason why they were not tried; --json has all."""

@@ -10,10 +10,10 @@ from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
 from fp8bench.launch.sweep.outlook import ExpectedLook, Outlook
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
-from fp8bench.report import document as doc
-from fp8bench.report.written import counted
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import counted
 
 When = Literal["first", "after the leader's sizes", "if time is left"]
 

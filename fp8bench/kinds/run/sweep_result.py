@@ -15,7 +15,6 @@ from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
-from fp8bench.report.written import Interval
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
@@ -24,6 +23,7 @@ from fp8bench.schema.option import ByDevice, flag_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import Ratio, ratio
+from fp8bench.tables.written import Interval
 
 
 class SweepRow(Frozen):

@@ -11,7 +11,6 @@ such a record, only what no turn goes without counts: the start, the compile, an
 Starting processes takes longer on a busy host: what the turns of this call took beyond their forecasts is added to all.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -37,16 +36,15 @@ class Took:
 
 @dataclass
 class Forecaster:
-    """Forecasts turns. kept: records of this machine and its software, oldest first. whole: adds a record's samples."""
+    """Forecasts turns. kept: records of this machine and its software, oldest first."""
 
     kept: list[Record]
-    whole: Callable[[Record], Record]
     known: dict[tuple[RunConfig, bool], float] = field(default_factory=dict)
     read: dict[str, Took] = field(default_factory=dict)
     beyond_s: list[float] = field(default_factory=list)
 
     def take(self, record: Record, took_s: float) -> None:
-        """Add a record with its samples. The time its turn took beyond its forecast is added to all forecasts."""
+        """Add a record. The time its turn took beyond its forecast is added to all forecasts."""
         self.kept.append(record)
         self.known.clear()
         if record.status == "ok" and record.config is not None:
@@ -111,12 +109,12 @@ class Forecaster:
 
     def _took(self, record: Record) -> Took:
         if record.run_id not in self.read:
-            self.read[record.run_id] = _took(self.whole(record))
+            self.read[record.run_id] = _took(record)
         return self.read[record.run_id]
 
 
 def _took(record: Record) -> Took:
-    """Return what the process of a record with samples and a summary took."""
+    """Return what the process of a record with a summary took."""
     step_s = record.summary.step_time_s if record.summary else 0.0
     beyond_s = beyond_steps(record, step_s)
     compile_s = (record.evidence.compile.seconds if record.evidence else None) or 0.0

@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from statistics import fmean
 from typing import Any, Literal
 
 from fp8bench.launch.batch_size import judged
@@ -29,7 +28,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import ratio
-from fp8bench.stats.steps import unit_steps
+from fp8bench.stats.steps import step_times
 
 KEEP = 1 / 3
 FINALISTS = 2
@@ -116,8 +115,12 @@ def finalists(seen: Seen, rule: Rule) -> list[RunConfig]:
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Return the elapsed seconds per unit over all processes, with an interval over several; None if none is ok."""
-    processes = unit_steps(records)
-    return estimate(map(fmean, processes)) if processes else None
+    seconds = [
+        times.mean_s / record.summary.units_per_step
+        for record in records
+        if record.summary is not None and (times := step_times(record)) is not None
+    ]
+    return estimate(seconds) if seconds else None
 
 
 def look_s(record: Record) -> float | None:

@@ -121,8 +121,7 @@ def resumed(sweep: Sweep) -> Seen:
             config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
             if stage == "look" or record.config == config:
                 number = record.session.round if stage == "round" else record.session.position
-                whole = results.read_record(kept.path)
-                seen.take(Turn("look" if stage == "look" else "round", config, number), whole)
+                seen.take(Turn("look" if stage == "look" else "round", config, number), record)
     return seen
 
 
@@ -191,12 +190,9 @@ def _forecaster(sweep: Sweep, seen: Seen) -> Forecaster:
     prepared = sweep.prepared
     here = prepared.here or Here()
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    paths = {kept.record.run_id: kept.path for kept in found}
     alike = [kept.record for kept in found if kept.record.source == "measured" and not here.unlike(kept.record)]
     mine = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
-    return Forecaster(
-        [*alike, *mine], lambda record: record if record.samples else results.read_record(paths[record.run_id])
-    )
+    return Forecaster([*alike, *mine])
 
 
 def _turn(

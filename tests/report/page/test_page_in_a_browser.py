@@ -14,8 +14,8 @@ from cli.calling import call, keep
 from report.comparing import compared
 
 from fp8bench.kinds.run.page.build import page
-from fp8bench.report.page.page import render
 from fp8bench.schema.record import Record
+from fp8bench.tables.page import render
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `pip install playwright`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.check.result import Check, CheckedRow
-from fp8bench.report import document as doc
-from fp8bench.report.written import change, number, with_interval
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import change, number, with_interval
 
 NAMING_COLUMNS = 3
 
@@ -132,7 +132,7 @@ def _remedies(check: Check) -> list[str]:
     return found
 
 
-def _naming(check: Check) -> list[doc.Column]:
+def _naming(check: Check) -> list[doc.Cells]:
     column = doc.Rows(check.rows).column
     works = {(row.workload, row.optimizer) for row in check.rows}
     return [
@@ -144,7 +144,7 @@ def _naming(check: Check) -> list[doc.Column]:
     ]
 
 
-def _columns(check: Check) -> list[doc.Column]:
+def _columns(check: Check) -> list[doc.Cells]:
     column = doc.Rows(check.rows).column
     return [
         *_naming(check),

@@ -18,9 +18,9 @@ from xml.etree import ElementTree
 
 from fp8bench.kinds.run.check.document import document, sentence
 from fp8bench.kinds.run.check.result import Check, CheckedRow
-from fp8bench.report.render import render
-from fp8bench.report.written import Interval, change
 from fp8bench.schema.errors import inert
+from fp8bench.tables.render import render
+from fp8bench.tables.written import Interval, change
 
 SUITE = "fp8bench check"
 

@@ -19,7 +19,6 @@ from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.likeness import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
 from fp8bench.records.select import Key, Measurement, execution, planned, session, system, variants
-from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
@@ -27,6 +26,7 @@ from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.power import rounds_to_find, smallest_found
 from fp8bench.stats.ratio import regression
+from fp8bench.tables.written import Interval
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
 """Outcomes in the order in which they are shown.

@@ -8,9 +8,9 @@ the loudest colour when the question is about GEMMs and casts. Idle time is near
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.explain.steps import IDLE, PARTS, Explained, PartTimes, StepBreakdown, lines
-from fp8bench.report import document as doc
-from fp8bench.report.chart import Item, Stack, Stacks
-from fp8bench.report.written import number
+from fp8bench.tables import document as doc
+from fp8bench.tables.chart import Item, Stack, Stacks
+from fp8bench.tables.written import number
 
 PICTURE = "steps"
 """The name of the figure."""
@@ -42,9 +42,9 @@ def _table(explained: Explained) -> doc.Table:
         columns.append(doc.Rows(times).column(mode.label, lambda time: number(time, ".1f", 1e3), unit="ms"))
         columns.append(doc.Rows(shares).column("share", lambda share: number(share, ".1f", 100, " %")))
     if len(explained.modes) > 1:
-        columns.append(doc.Rows(shown).column("differ\u00adence", _difference_text, unit="ms", tone=_tone))
+        columns.append(doc.Rows(shown).column("difference", _difference_text, unit="ms", tone=_tone))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if line.total else "" for line in shown)
-    return doc.Table(tuple(columns), tight=True, emphasis=emphasis)
+    return doc.Table(tuple(columns), emphasis=emphasis)
 
 
 def _difference(line: PartTimes) -> float | None:

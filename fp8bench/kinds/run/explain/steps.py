@@ -11,11 +11,11 @@ from fp8bench.kinds.run.explain.across import across, other_machine, same_mode
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import StepFacts, milliseconds
 from fp8bench.profiling.unused import ADVICE
-from fp8bench.report.written import counted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.rank import Category, ExecutedEvidence
+from fp8bench.tables.written import counted
 
 PARTS: dict[Category, str] = {
     "gemm_fp8": "GEMMs, fp8",

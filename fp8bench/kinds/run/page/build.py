@@ -13,10 +13,10 @@ from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
-from fp8bench.report.chart import Chart
-from fp8bench.report.document import Note, Table
-from fp8bench.report.page.page import Page, Part, Section
 from fp8bench.schema.record import Record
+from fp8bench.tables.chart import Chart
+from fp8bench.tables.document import Note, Table
+from fp8bench.tables.page import Page, Part, Section
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:

@@ -7,12 +7,12 @@ from fp8bench.kinds.run.explain.steps import explain_steps
 from fp8bench.kinds.run.page.names import detail_of
 from fp8bench.kinds.run.page.plots import Shown, facts_shown
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.document import NOTHING, CellKind, Column, Note, Rows, Table, telling
-from fp8bench.report.page.page import Part
-from fp8bench.report.written import number
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Record
+from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Rows, Table, telling
+from fp8bench.tables.page import Part
+from fp8bench.tables.written import number
 
 SEEN = {True: "seen", False: "none seen", None: "not profiled"}
 
@@ -29,7 +29,7 @@ def limits(shown: Sequence[Shown]) -> list[Part]:
         sentences.append(explain_steps(facts, reference[1] if reference and like else None).sentence)
     columns = [
         Rows(found).column("executed", lambda one: detail_of(one[0].row), "word"),
-        Column("what limits the step", tuple(sentences), "note"),
+        Cells("what limits the step", tuple(sentences), "note"),
     ]
     return [_table([one for one, _ in found], columns)]
 
@@ -64,7 +64,7 @@ def evidence(shown: Sequence[Shown]) -> list[Part]:
     return parts
 
 
-def _table(shown: Sequence[Shown], columns: Sequence[Column]) -> Table:
+def _table(shown: Sequence[Shown], columns: Sequence[Cells]) -> Table:
     """Return a table of the columns that say something, after those that name a row."""
     column = Rows(shown).column
     naming = (
@@ -78,7 +78,7 @@ def _table(shown: Sequence[Shown], columns: Sequence[Column]) -> Table:
 def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
     shown = [one for one, _ in ran]
 
-    def column(heading: str, write: Callable[[Evidence], str], kind: CellKind = "word") -> Column:
+    def column(heading: str, write: Callable[[Evidence], str], kind: CellKind = "word") -> Cells:
         return Rows(ran).column(heading, lambda one: write(one[1]) or NOTHING, kind)
 
     return _table(
@@ -123,10 +123,10 @@ def _executed(record: Record) -> ExecutedEvidence | None:
 
 
 def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None]]) -> Table:
-    def gate(heading: str, write: Callable[[Parity], str]) -> Column:
+    def gate(heading: str, write: Callable[[Parity], str]) -> Cells:
         return Rows(proved).column(heading, lambda one: write(one[1]) if one[1] else NOTHING)
 
-    def proof(heading: str, write: Callable[[ExecutedEvidence], str]) -> Column:
+    def proof(heading: str, write: Callable[[ExecutedEvidence], str]) -> Cells:
         return Rows(proved).column(heading, lambda one: write(one[2]) if one[2] else NOTHING)
 
     return _table(
@@ -220,9 +220,9 @@ def environments(shown: Sequence[Shown]) -> list[Part]:
     found = [(dict(facts), rows) for facts, rows in together.items()]
     names = tuple(dict.fromkeys(name for facts, _ in found for name in facts))
     columns = [
-        Column(_which_rows(rows), tuple(facts.get(name, NOTHING) for name in names), "word") for facts, rows in found
+        Cells(_which_rows(rows), tuple(facts.get(name, NOTHING) for name in names), "word") for facts, rows in found
     ]
-    return [Table((Column("what", names, "word"), *columns))]
+    return [Table((Cells("what", names, "word"), *columns))]
 
 
 def _which_rows(together: Sequence[Shown]) -> str:

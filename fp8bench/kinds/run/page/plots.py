@@ -13,10 +13,10 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.pricing.cost import front as front_of
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.report.chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
-from fp8bench.report.written import change, number, rate
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank
+from fp8bench.tables.chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables.written import change, number, rate
 
 MOST_DRAWN = 10
 """The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""

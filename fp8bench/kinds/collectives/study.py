@@ -1,0 +1,215 @@
+"""Collectives as rows and columns: times, and the bandwidths that nccl-tests defines (`stats.collectives`)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import Catalog
+from fp8bench.stats.collectives import algorithm_gb_s, bus_factor, bus_gb_s
+from fp8bench.tables import chart
+from fp8bench.tables.document import CsvLines
+from fp8bench.tables.study import Column, Shown, Study, StudyTable, word
+from fp8bench.tables.written import number, with_interval
+
+BOTH_DIRECTIONS = 2
+"""The NVLink bandwidth in datasheets is the sum of its directions."""
+
+METHOD = (
+    "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
+    "the others, so that it is a link's own and numbers of ranks can be compared. Each result was compared with the "
+    "exact one before it was timed. Repetitions follow each other without a wait; a small one's time holds its launch "
+    "from Python. Intervals are of one group of processes."
+)
+BY_LINK = "of link: of NVLink in one direction, by its datasheet."
+
+COLOURS: dict[Operation, str] = {"all-reduce": "#0072B2", "all-gather": "#D55E00", "reduce-scatter": "#009E73"}
+
+
+class CollectiveRow(Frozen):
+    """One operation at one size. size_bytes: of the complete array. Times are in seconds, bandwidths in GB/s (1e9
+    bytes); a pair is a 95 % interval, of this group of processes. share_of_link: bus bandwidth over the datasheet's
+    NVLink bandwidth in one direction. rank_of_size: among the record's sizes, because sizes are rounded up to complete
+    elements for each rank.
+    """
+
+    run_id: str
+    instance: str
+    backend: Backend
+    world_size: int
+    nodes: int
+    operation: Operation
+    dtype: Dtype
+    size_bytes: int
+    status: str
+    reason: str | None = None
+    time_s: float | None = None
+    time_ci_s: tuple[float, float] | None = None
+    rounds: int = 0
+    repetitions: int = 0
+    algorithm_gb_s: float | None = None
+    bus_gb_s: float | None = None
+    bus_gb_s_ci: tuple[float, float] | None = None
+    share_of_link: float | None = None
+    rank_of_size: int = Field(default=0, exclude=True)
+
+
+class CollectivesReport(Frozen):
+    """One record. link_gb_s: NVLink's in one direction, from the datasheet; null: unknown, no NVLink, or several nodes,
+    which NVLink does not join.
+    """
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    backend: Backend
+    world_size: int
+    nodes: int
+    link_gb_s: float | None
+    rows: tuple[CollectiveRow, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """The ranks, the instance and the backend, e.g. `16 NVIDIA H200 on 2 nodes of h200-8x, by nccl`."""
+        who = self.device_name or ("CPU processes" if self.backend == "gloo" else "GPUs")
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        return f"{self.world_size} {who} on {nodes}{self.instance}, by {self.backend}"
+
+
+def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
+    """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
+    product = record.environment.device_name if record.environment else None
+    gpu = catalog.gpu_by_product(product)
+    nodes = record.config.nodes
+    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or nodes > 1 else gpu.nvlink_gb_s / BOTH_DIRECTIONS
+    return CollectivesReport(
+        run_id=record.run_id,
+        instance=record.instance,
+        device_name=product,
+        backend=record.backend,
+        world_size=record.config.world_size,
+        nodes=nodes,
+        link_gb_s=link_gb_s,
+        rows=tuple(_row(record, timing, link_gb_s) for timing in record.timings),
+        warnings=record.warnings,
+    )
+
+
+def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
+    ranks = record.config.world_size
+    case = (timing.operation, timing.dtype)
+    sizes = sorted(one.size_bytes for one in record.timings if (one.operation, one.dtype) == case)
+    row = CollectiveRow(
+        run_id=record.run_id,
+        instance=record.instance,
+        backend=record.backend,
+        world_size=ranks,
+        nodes=record.config.nodes,
+        rounds=len(timing.rounds_s),
+        rank_of_size=sizes.index(timing.size_bytes),
+        **timing.model_dump(exclude={"rounds_s"}),
+    )
+    if timing.time_s is None:
+        return row
+    bus = bus_gb_s(timing.operation, timing.size_bytes, timing.time_s, ranks)
+    travels = timing.size_bytes * bus_factor(timing.operation, ranks) / 1e9
+    return row.model_copy(
+        update={
+            "repetitions": sum(map(len, timing.rounds_s)),
+            "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
+            "bus_gb_s": bus,
+            "bus_gb_s_ci": timing.time_ci_s and (travels / timing.time_ci_s[1], travels / timing.time_ci_s[0]),
+            "share_of_link": None if link_gb_s is None else bus / link_gb_s,
+        }
+    )
+
+
+def size_of(size: float) -> str:
+    """Write a size, e.g. `64 KiB`, with four digits."""
+    steps = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+    step, unit = next(((step, unit) for step, unit in steps if size >= step), steps[-1])
+    return f"{size / step:.4g} {unit}"
+
+
+def gb_s(value: float | None) -> str:
+    """Write a bandwidth with three digits."""
+    return number(value, ".0f" if value and value >= 100 else ".3g")
+
+
+def _microseconds(row: CollectiveRow, interval: bool = True) -> str:
+    form = ",.0f" if (row.time_s or 0.0) >= 1e-4 else ".1f"
+    return with_interval(row.time_s, row.time_ci_s if interval else None, form, scale=1e6)
+
+
+def _bus(row: CollectiveRow) -> str:
+    value = row.bus_gb_s or 0.0
+    form = ".0f" if value >= 100 else ".1f" if value >= 10 else ".2f" if value >= 1 else ".2g"
+    return with_interval(row.bus_gb_s, row.bus_gb_s_ci, form)
+
+
+TIME = Column[CollectiveRow]("us (95 %)", lambda row: row, _microseconds, "interval", better="less")
+BUS = Column[CollectiveRow]("bus GB/s (95 %)", lambda row: row, _bus, "interval", better="more")
+TABLE = StudyTable[CollectiveRow](
+    naming=(
+        word("operation", lambda row: row.operation, once=True),
+        word("type", lambda row: row.dtype, once=True),
+        Column("size", lambda row: row.size_bytes, size_of),
+    ),
+    columns=(
+        TIME,
+        Column("algorithm GB/s", lambda row: row.algorithm_gb_s, gb_s, better="more"),
+        BUS,
+        Column("of link", lambda row: row.share_of_link, ".0f", scale=100, after=" %", better="more"),
+    ),
+    beside=(TIME, BUS),
+    key=lambda row: (row.operation, row.dtype, row.rank_of_size),
+    refused=lambda row: (row.status, row.reason) if row.reason else None,
+)
+
+
+def answers(report: CollectivesReport) -> list[str]:
+    """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
+    said = []
+    for operation in dict.fromkeys(row.operation for row in report.rows):
+        timed = [row for row in report.rows if row.operation == operation and row.bus_gb_s and row.time_s]
+        if not timed:
+            continue
+        most = max(timed, key=lambda row: row.bus_gb_s or 0.0)
+        small = min(timed, key=lambda row: (row.size_bytes, row.time_s))
+        of_link = f", {most.share_of_link * 100:.0f} % of its link" if most.share_of_link else ""
+        said.append(
+            f"{operation}: {gb_s(most.bus_gb_s)} GB/s at most, with {size_of(most.size_bytes)} of {most.dtype}{of_link}"
+            f"; {_microseconds(small, interval=False)} us for {size_of(small.size_bytes)}."
+        )
+    return said
+
+
+def _notes(reports: Sequence[CollectivesReport], _names: Sequence[str]) -> list[str]:
+    return [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])]
+
+
+def draw(report: CollectivesReport, path: Path) -> None:
+    """Draw bus bandwidth over the array's size: a colour for each operation, broken lines for fp32."""
+    lines = []
+    for operation, dtype in dict.fromkeys((row.operation, row.dtype) for row in report.rows):
+        mine = [row for row in report.rows if (row.operation, row.dtype) == (operation, dtype) and row.bus_gb_s]
+        points = [(row.size_bytes, row.bus_gb_s or 0.0) for row in mine]
+        lines.append(chart.Line(f"{operation}, {dtype}", points, COLOURS[operation], broken=dtype == "fp32"))
+    level = ("NVLink, datasheet", report.link_gb_s) if report.link_gb_s else None
+    titles = "size of the whole array", "bus bandwidth, GB/s"
+    chart.lines(path, f"Collectives of {report.where}", lines, titles, size_of, log_y=True, level=level)
+
+
+STUDY = Study[CollectivesRecord, CollectivesReport](
+    report=collectives_report,
+    title=lambda reports, _where: f"Collectives of {'; '.join(report.where for report in reports)}",
+    tables=(Shown(table=lambda _reports: TABLE, rows=lambda report: report.rows),),
+    found=answers,
+    notes=_notes,
+    lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
+    figures=(("bandwidth", draw),),
+)

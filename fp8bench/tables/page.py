@@ -1,0 +1,97 @@
+"""A self-contained page of HTML: it includes its style and its charts, and has no script.
+
+Everything that a record holds is text here: the template escapes it, control and bidirectional characters are written
+out, and the page forbids itself every request and every script, so that an error in either has no effect.
+"""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from fp8bench.schema.errors import inert
+from fp8bench.tables.chart import Chart
+from fp8bench.tables.document import Cells, Emphasis, Note, Table, Tone
+
+HERE = Path(__file__).parent
+
+Part = Note | Table | Chart[Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section. key: its anchor. lead: how to read what follows."""
+
+    key: str
+    heading: str
+    parts: tuple[Part, ...]
+    lead: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page. answer: its message in a sentence. grounds: what that rests on. foot: what made the page, from what."""
+
+    title: str
+    answer: str
+    grounds: tuple[str, ...]
+    warnings: tuple[str, ...]
+    sections: tuple[Section, ...]
+    foot: str
+
+
+def render(page: Page) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_harmless,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        # A chart is of a subclass.
+        "what": lambda part: "Chart" if isinstance(part, Chart) else type(part).__name__,
+        # Safe: an SVG has only what chart.inlined lets through.
+        "drawn": lambda chart: Markup(chart.svg()),
+        "rows": _rows,
+        # Keep a number and its per cent sign on one line.
+        "whole": lambda text: text.replace(" %", "\u00a0%"),
+    }
+    environment.tests["cards"] = _as_cards
+    style = (HERE / "page.css").read_text(encoding="utf-8")
+    # Markup is safe here: the style is a file of this package.
+    return environment.get_template("page.html").render(page=page, style=Markup(style), style_hash=_hash(style))
+
+
+def _harmless(value: Any) -> Any:
+    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+MOST_OF_A_CARD = 7
+"""The most columns of a table whose rows become cards on a phone: a long text in the last would widen all of them."""
+
+
+def _as_cards(table: Table) -> bool:
+    return len(table.columns) <= MOST_OF_A_CARD and any(column.kind == "note" for column in table.columns[1:])
+
+
+def _hash(text: str) -> str:
+    """Return the hash by which the page's policy allows its style."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]]:
+    """Return each row's emphasis, and for each of its cells the column, the text and the tone."""
+    rows: list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]] = []
+    for place in range(table.height):
+        cells: list[tuple[Cells, str, Tone]] = [
+            (one, one.texts[place], one.tones[place] if one.tones else "") for one in table.columns
+        ]
+        rows.append((table.emphasis[place] if table.emphasis else "", cells))
+    return rows

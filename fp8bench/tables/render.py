@@ -1,0 +1,297 @@
+"""Documents as text: a table for a terminal (rich) or a pipe (tabulate), markdown, csv and json.
+
+A table that is wider than its terminal is folded: headings and cells at spaces and after `:`, `/` and `,`, then names
+after `-` and `_` too, numbers last. Where that is not enough, spare columns are omitted, then columns are divided over
+several tables that each begin with the columns that name a row. A pipe gets each row as one line, for `grep`, unless
+the table is never divided.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fp8bench.schema.errors import inert
+from fp8bench.tables.document import Cells, Document, Heading, Note, Part, Sentence, Table, Warned
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMATS = ("markdown", "csv", "json")
+"""Formats that a user may choose by name instead of a table."""
+
+TERMINAL, PIPE = "terminal", "plain"
+"""The forms of a table, for a terminal and for a pipe."""
+
+WIDTH, GAP = 80, 2
+"""The width in characters of a table in a pipe, and the gap between two of its columns."""
+
+BREAKS = tuple(re.compile(rf"(?= (?![^\[(]*[\])]))|(?<=[{ends}])(?=[^\d\s{ends}])") for ends in ("/:,", "/:,_-"))
+"""Where texts are folded, not within brackets, and where names are folded too if that is not enough."""
+
+COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
+STYLES = {"strong": "bold", "faint": "dim"}
+LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
+
+
+def render(document: Document, form: str) -> str:
+    """Return the complete text without its last line break. form: one of FORMATS, TERMINAL or PIPE. No text from a
+    record can affect a terminal that shows it, or is interpreted as markdown or as a formula.
+    """
+    if form == "json":
+        return json.dumps(document.data, indent=2, allow_nan=False, default=lambda model: model.model_dump(mode="json"))
+    if form == "csv":
+        return _csv(document)
+    if form == TERMINAL:
+        return _terminal(document)
+    if form == PIPE:
+        return _written(document, "\n", inert, plain)
+    return _written(document, "\n\n", markdown, _markdown_table)
+
+
+def _written(document: Document, between: str, safe: Callable[[str], str], write: Callable[[Table], str]) -> str:
+    def part_text(part: Part) -> str:
+        if isinstance(part, Table):
+            return write(part)
+        return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
+
+    return "\n\n".join(between.join(map(part_text, block)) for block in document.blocks)
+
+
+def plain(table: Table) -> str:
+    """Return the table as text: folded into WIDTH characters if it is never divided, else a line for each row."""
+    drawn = drawn_of(table)
+    omitted: tuple[str, ...] = ()
+    if table.whole:
+        drawn, omitted = fitted(drawn, WIDTH)
+    headings = [cells.heading.split("\n") for cells in drawn.columns]
+    height = max(map(len, headings))
+    above = [*zip(*([""] * (height - len(lines)) + lines for lines in headings), strict=True)]
+    rows = drawn.rows()
+    widths = [max(_width([cells.heading]), _width(column)) for cells, column in _with_texts(drawn.columns, rows)]
+    return "\n".join([tabulated([*above, ["-" * wide for wide in widths], *rows], drawn.columns), *omission(omitted)])
+
+
+def _with_texts(columns: Sequence[Cells], rows: Sequence[Sequence[str]]) -> Iterable[tuple[Cells, Sequence[str]]]:
+    return ((cells, [row[place] for row in rows]) for place, cells in enumerate(columns))
+
+
+def tabulated(
+    rows: Sequence[Sequence[str]], columns: Sequence[Cells], form: str = "plain", headings: Sequence[str] = ()
+) -> str:
+    """Return the rows under each other, digit under digit in columns of numbers. form: one of tabulate's."""
+    from tabulate import tabulate
+
+    sides = ["right" if cells.numeric else "left" for cells in columns]
+    text = tabulate(rows, headings, form, colalign=sides if rows else None, disable_numparse=True)
+    return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def _markdown_table(table: Table) -> str:
+    headings = [markdown(f"{one.of}: {one.title}" if one.of else one.title) for one in table.columns]
+    rows = [[markdown(cell) for cell in cells] for cells in table.rows()]
+    return tabulated(rows, table.columns, "github", headings)
+
+
+def markdown(text: str) -> str:
+    """Escape the text so that it reads the same, but cannot end a cell or make a tag, a link or a picture."""
+    return inert(text).translate(_ESCAPED).replace("](", "]\\(")
+
+
+_ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
+
+
+def drawn_of(table: Table) -> Table:
+    """Return the table with inert text. The record of a column stands above its quantity, in lines as short as
+    possible, so that a long name does not widen a narrow column.
+    """
+    columns = (
+        cells._replace(
+            heading="\n".join(map(inert, [*cells.of.split(), cells.title])),
+            unit="",
+            of="",
+            texts=tuple(map(inert, cells.texts)),
+        )
+        for cells in table.columns
+    )
+    return table._replace(columns=tuple(columns))
+
+
+class Fitted(NamedTuple):
+    """A table whose texts are split into lines by line breaks, and the headings of columns that did not fit."""
+
+    table: Table
+    omitted: tuple[str, ...] = ()
+
+
+def fitted(table: Table, width: int) -> Fitted:
+    """Return the table folded into the width. Headings wider than their cells give way first, then the widest."""
+    columns, omitted = list(table.columns), []
+    while _least(columns, 0, numbers=False) > width and any(cells.spare for cells in columns):
+        spare = max(place for place, cells in enumerate(columns) if cells.spare)
+        omitted.append(columns.pop(spare).heading)
+    ways = ((0, False), (1, False), (1, True))
+    level, numbers = next((way for way in ways if _least(columns, *way) <= width), ways[-1])
+    least = [_narrowest(cells, level, numbers) for cells in columns]
+    widths = [_width([cells.heading, *cells.texts]) for cells in columns]
+    while _total(widths) > width and widths != least:
+        able = (place for place, wide in enumerate(widths) if wide > least[place])
+        widest = max(able, key=lambda place: (widths[place] > _width(columns[place].texts), widths[place]))
+        widths[widest] -= 1
+    lines = (
+        cells._replace(
+            heading=_folded(cells.heading, wide, level), texts=tuple(_folded(text, wide, level) for text in cells.texts)
+        )
+        for cells, wide in zip(columns, widths, strict=True)
+    )
+    return Fitted(table._replace(columns=tuple(lines)), tuple(reversed(omitted)))
+
+
+def _folds(table: Table, width: int) -> bool:
+    """Return whether the table, without spare columns, fits into the width without a line break in a number or within a
+    name's words. Columns of a numbered table are rather divided.
+    """
+    return not table.numbered and _least([cells for cells in table.columns if not cells.spare], 0, False) <= width
+
+
+def omission(headings: Sequence[str]) -> list[str]:
+    """Return a line that names the columns that did not fit, if there are any."""
+    names = ", ".join(heading.replace("\n", " ") for heading in headings)
+    return [f"No room for: {names}. A wider terminal or --columns shows more."] if names else []
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _width(texts: Iterable[str]) -> int:
+    return max((len(line) for text in texts for line in text.split("\n")), default=0)
+
+
+def _least(columns: Sequence[Cells], level: int, numbers: bool) -> int:
+    return _total([_narrowest(cells, level, numbers) for cells in columns])
+
+
+def _narrowest(cells: Cells, level: int, numbers: bool) -> int:
+    """Return the width of the widest piece. numbers: whether numbers are folded too."""
+    whole = cells.texts if cells.numeric and not numbers else ()
+    folded = [cells.heading, *(() if whole else cells.texts)]
+    pieces = (piece.strip() for text in folded for line in text.split("\n") for piece in BREAKS[level].split(line))
+    return _width([*whole, *pieces])
+
+
+def _folded(text: str, width: int, level: int) -> str:
+    """Split the text into lines of at most `width` characters, except for longer pieces."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        lines.append("")
+        for piece in BREAKS[level].split(line):
+            if lines[-1] and len(lines[-1] + piece) > width:
+                lines.append(piece.strip())
+            else:
+                lines[-1] += piece
+    return "\n".join(lines)
+
+
+def divided(table: Table, width: int) -> list[Table]:
+    """Return the table, or its columns divided over several tables that fit. Each begins with the row's number, if rows
+    are numbered, and the columns that name it, and has at least one column in addition to these, however wide.
+    """
+    if _total([_width([cells.heading, *cells.texts]) for cells in table.columns]) <= width:
+        return [table]
+    number = Cells("#", tuple(str(row) for row in range(1, table.height + 1)))
+    named = [*([number] if table.numbered else []), *table.columns[: table.naming]]
+    groups = [list(named)]
+    for cells in table.columns[table.naming :]:
+        wide = _total([_width([one.heading, *one.texts]) for one in (*groups[-1], cells)])
+        if len(groups[-1]) > len(named) and wide > width:
+            groups.append(list(named))
+        groups[-1].append(cells)
+    return [table._replace(columns=tuple(group)) for group in groups]
+
+
+def _terminal(document: Document) -> str:
+    """Return the document in colour, as wide as the terminal of standard output. Warnings are not shown, because the
+    command line shows them on standard error.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    with console.capture() as captured:
+        for place, block in enumerate(document.blocks):
+            parts = [part for part in block if not isinstance(part, Warned)]
+            if place and parts:
+                console.print()
+            for part in parts:
+                if isinstance(part, Table):
+                    print_table(part, console)
+                else:
+                    console.print(Text(inert(part.text), style=LOOKS[type(part)]))
+    return captured.get().removesuffix("\n")
+
+
+def print_table(table: Table, console: "Console") -> None:
+    """Print the table, folded or divided into as many tables as the console's width needs."""
+    from rich.text import Text
+
+    drawn = drawn_of(table)
+    folded = fitted(drawn, console.width)
+    if table.whole or _folds(drawn, console.width):
+        _draw(folded.table, console)
+        for line in omission(folded.omitted):
+            console.print(Text(line, style=LOOKS[Note]))
+        return
+    for place, part in enumerate(divided(drawn, console.width)):
+        if place:
+            console.print()
+        _draw(fitted(part, console.width).table, console)
+
+
+def _draw(table: Table, console: "Console") -> None:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    frame = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for cells in table.columns:
+        frame.add_column(
+            Text(cells.heading), justify="right" if cells.numeric else "left", overflow="fold", vertical="top"
+        )
+    emphasis = table.emphasis or ("",) * table.height
+    for row, (texts, style) in enumerate(zip(table.rows(), emphasis, strict=True)):
+        tones = [COLOURS.get(cells.tones[row], "") if cells.tones else "" for cells in table.columns]
+        styled = (Text(text, style=tone) for text, tone in zip(texts, tones, strict=True))
+        frame.add_row(*styled, style=STYLES.get(style, ""))
+    console.print(frame)
+
+
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters that begin a formula in a spreadsheet, with their full-width forms."""
+
+
+def _csv(document: Document) -> str:
+    if document.lines is None:
+        raise ValueError("this document has no lines")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(csv_cell, document.lines.fields))
+    writer.writerows(map(csv_cell, row) for row in document.lines.rows)
+    return buffer.getvalue().rstrip("\n")
+
+
+def csv_cell(value: Any) -> Any:
+    """Make a value safe for a cell. Text is made inert except for its line breaks, which csv can hold; a text that a
+    spreadsheet would compute gets a leading `'`; lists, and names with values, are joined by `; `. Numbers are
+    unchanged, and None is empty.
+    """
+    if isinstance(value, dict):
+        return csv_cell([f"{name} {part}" for name, part in value.items() if part is not None])
+    if isinstance(value, (list, tuple)):
+        return "; ".join(str(csv_cell(item)) for item in value)
+    if not isinstance(value, str):
+        return value
+    text = "\n".join(map(inert, value.split("\n")))
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

@@ -1,0 +1,131 @@
+"""Records of the same work side by side: the name of each, and how their machines differ.
+
+A record is named by its instance. Several records of one instance are distinguished by their time in UTC, with as
+little precision as that needs, or by their ids if even the second is the same.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from fp8bench.schema.machine import Environment
+from fp8bench.schema.record import RecordHead
+from fp8bench.tables.document import NOTHING
+
+READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
+"""The parts of an environment that change a GEMM's time or a mode's error: device, package versions, driver."""
+
+MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
+    lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
+    lambda record: f"{record.created_utc:%Y-%m-%d %H:%M:%S}",
+    lambda record: record.run_id,
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A property that is not the same for every record. values: one for each record; None is unknown or absent."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+
+def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
+    """Return a unique name for each record; ids are assumed to be unique."""
+    count = Counter(record.instance for record in records)
+    return tuple(
+        record.instance if count[record.instance] == 1 else f"{record.instance} {_moment(record, records)}"
+        for record in records
+    )
+
+
+def _moment(record: RecordHead, records: Sequence[RecordHead]) -> str:
+    """Return the record's time with the least precision that distinguishes all records of this instance."""
+    beside = [other for other in records if other.instance == record.instance]
+    coarse = (write for write in MOMENTS if len(set(map(write, beside))) == len(beside))
+    return next(coarse, MOMENTS[-1])(record)
+
+
+def device(record: RecordHead) -> str:
+    """Return the name of the GPU, or `CPU` if no GPU is known."""
+    return (record.environment.device_name if record.environment else None) or "CPU"
+
+
+def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
+    """Return the differences that change numbers: the machine if one instance has several, the device, and the versions
+    of torch, CUDA, the driver and the libraries of modes.
+    """
+    read = [_what_moves_numbers(record.environment) for record in records]
+    found = [*_machines(records), *(Difference(name, tuple(one.get(name) for one in read)) for name in READ)]
+    return tuple(one for one in found if len(set(one.values)) > 1)
+
+
+def _what_moves_numbers(environment: Environment | None) -> dict[str, str | None]:
+    if environment is None:
+        return {}
+    # Without a GPU, the CPU computes.
+    return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
+
+
+def _machines(records: Sequence[RecordHead]) -> list[Difference]:
+    """Return the machines if one instance has several; machines of different instances differ anyway."""
+    of_instance: dict[str, set[str | None]] = {}
+    for record in records:
+        of_instance.setdefault(record.instance, set()).add(record.machine.id if record.machine else None)
+    if all(len(machines) == 1 for machines in of_instance.values()):
+        return []
+    return [Difference("machine", tuple(str(record.machine) if record.machine else None for record in records))]
+
+
+def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
+    """Return one line that lists the differences record by record; empty if there are none."""
+    if not differences:
+        return []
+    every = []
+    for place, label in enumerate(labels):
+        known = (f"{one.name} {one.values[place] or NOTHING}".strip() for one in differences)
+        every.append(f"{label}: {', '.join(known)}")
+    return [f"{'; '.join(every)}."]
+
+
+class Reading(Protocol):
+    """What one record says about a row. reason: why it is not `ok`."""
+
+    @property
+    def reason(self) -> str | None: ...
+
+
+class WithReadings(Protocol):
+    """A row with a reading for each record."""
+
+    @property
+    def readings(self) -> Sequence[Reading]: ...
+
+
+def reasons(rows: Iterable[WithReadings]) -> tuple[str, ...]:
+    """Return, row by row, the reasons of the readings that are not `ok`."""
+    return tuple(one.reason for row in rows for one in row.readings if one.reason is not None)
+
+
+ReadingT = TypeVar("ReadingT")
+
+
+def against_first(
+    readings: Iterable[ReadingT], compare: Callable[[ReadingT, ReadingT], ReadingT]
+) -> tuple[ReadingT, ...]:
+    """Return the first reading unchanged, followed by the results of comparing each other reading with the first."""
+    first, *others = readings
+    return first, *(compare(one, first) for one in others)
+
+
+def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
+    """Return each sentence once, after the labels of the records that have it, if not all of them have it."""
+    who: dict[str, list[str]] = {}
+    for label, said in zip(labels, sentences, strict=True):
+        for sentence in said:
+            who.setdefault(sentence, []).append(label)
+    return [
+        sentence if len(saying) == len(labels) else f"{', '.join(saying)}: {sentence}"
+        for sentence, saying in who.items()
+    ]

@@ -1,0 +1,241 @@
+"""What a study shows: its rows, its columns, and what it says of them, for one record or several side by side."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import RecordHead
+from fp8bench.tables import document as doc
+from fp8bench.tables.side_by_side import device, differences, differences_line, labels, said_by
+from fp8bench.tables.written import Interval, number, with_interval
+
+RowT = TypeVar("RowT")
+
+Better = Literal["", "less", "more"]
+
+
+@dataclass(frozen=True)
+class Column(Generic[RowT]):
+    """One column of a study.
+
+    get: returns a row's value, unrounded, in the unit of the record; None is unknown and shown as `-`. format: the
+    specification of a number, e.g. `,.1f`, or a function that writes the value. scale: the factor from the value to the
+    number that is shown. interval: the value's 95 % interval. better: whether less or more of it is better. name: by
+    which a user selects it, and its key in csv; the heading if empty. The rest is as in `document.Cells`.
+    """
+
+    heading: str
+    get: Callable[[RowT], Any]
+    format: str | Callable[[Any], str] = ""
+    kind: doc.CellKind = "quantity"
+    unit: str = ""
+    better: Better = ""
+    scale: float = 1
+    after: str = ""
+    interval: Callable[[RowT], Interval | None] | None = None
+    tone: Callable[[RowT], doc.Tone] | None = None
+    once: bool = False
+    spare: bool = False
+    name: str = ""
+
+    def text(self, row: RowT | None) -> str:
+        """Return the text of the cell."""
+        value = None if row is None else self.get(row)
+        if value is None or row is None:
+            return doc.NOTHING
+        if callable(self.format):
+            return self.format(value)
+        if self.kind not in ("quantity", "interval"):
+            return str(value)
+        if self.interval is not None:
+            return with_interval(value, self.interval(row), self.format, self.scale, self.after)
+        return number(value, self.format, self.scale, self.after)
+
+    def value(self, row: RowT) -> Any:
+        """Return what rows are sorted and filtered by: the value in the unit that is shown."""
+        value = self.get(row)
+        return value * self.scale if isinstance(value, int | float) and self.scale != 1 else value
+
+    def cells(self, rows: Sequence[RowT | None], of: str = "") -> doc.Cells:
+        """Return the column as it is shown. of: the record that all rows are of."""
+        tones = tuple("" if row is None else self.tone(row) for row in rows) if self.tone else ()
+        texts = tuple(map(self.text, rows))
+        return doc.Cells(self.heading, texts, self.kind, self.unit, of, tones, self.once, self.spare)
+
+
+def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Column[RowT]:
+    """Return a column of names."""
+    return Column(heading, get, kind="word", **looks)
+
+
+def csv_lines(columns: Sequence[Column[RowT]], rows: Sequence[RowT]) -> doc.CsvLines:
+    """Return a line for each row with the unrounded value of each column."""
+    fields = tuple(column.name or column.heading for column in columns)
+    return doc.CsvLines(fields, tuple(tuple(column.get(row) for column in columns) for row in rows))
+
+
+Aligned = Sequence[tuple[RowT | None, ...]]
+"""For each key, the row of each record; None if a record has none."""
+
+
+def beside(
+    of_records: Sequence[Sequence[RowT]],
+    key: Callable[[RowT], Hashable],
+    order: Callable[[RowT], Any] | None = None,
+) -> list[tuple[RowT | None, ...]]:
+    """Join the rows of several records by a key. order: sorts keys; None: as they come, the first record's first."""
+    known = [{key(row): row for row in rows} for rows in of_records]
+    first = {name: row for rows in reversed(known) for name, row in rows.items()}
+    names = list(dict.fromkeys(name for rows in known for name in rows))
+    if order is not None:
+        names.sort(key=lambda name: order(first[name]))
+    return [tuple(rows.get(name) for rows in known) for name in names]
+
+
+Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
+"""Compares a row with the first record's: the text of the ratio, and its tone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTable(Generic[RowT]):
+    """A table of a study: the same rows for one record, and for several side by side.
+
+    naming: the columns that name a row. columns: what is shown of one record; beside: of each record side
+    by side; without any, there is no such table. Columns that say nothing are omitted. key, order: as in `beside`.
+    against: adds a column that compares each record with the first. refused: returns the status and the reason of a row
+    without a value; the first column that follows the naming ones shows it, with a letter for the reason.
+    """
+
+    naming: Sequence[Column[RowT]]
+    columns: Sequence[Column[RowT]]
+    beside: Sequence[Column[RowT]] = ()
+    key: Callable[[RowT], Hashable] = id
+    order: Callable[[RowT], Any] | None = None
+    against: Against[RowT] | None = None
+    refused: Callable[[RowT], tuple[str, str] | None] = lambda _row: None
+
+    def of_one(self, rows: Sequence[RowT], letters: doc.Letters) -> doc.Table:
+        """Return the table of one record."""
+        first, *others = self.columns
+        shown = doc.telling(self._referring(first, rows, letters), *(column.cells(rows) for column in others))
+        naming = doc.telling(*(column.cells(rows) for column in self.naming))
+        emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if self.refused(row) else "" for row in rows)
+        return doc.Table((*naming, *shown), len(naming), emphasis=emphasis)
+
+    def of_several(self, found: Aligned[RowT], names: Sequence[str], letters: doc.Letters) -> doc.Table:
+        """Return the table of records side by side. found: at least one row. names: of the records."""
+        first, *others = self.beside
+        shown = []
+        for place, name in enumerate(names):
+            mine = [rows[place] for rows in found]
+            shown.append(self._referring(first, mine, letters, name))
+            if place and self.against is not None:
+                ratios = [self._ratio(rows[place], rows[0]) for rows in found]
+                texts, tones = zip(*ratios, strict=True)
+                shown.append(doc.Cells("ratio", texts, of=name, tones=tones))
+            shown += [column.cells(mine, name) for column in others]
+        rows = [next(row for row in of_key if row is not None) for of_key in found]
+        naming = doc.telling(*(column.cells(rows) for column in self.naming))
+        return doc.Table((*naming, *doc.telling(*shown)), len(naming))
+
+    def _ratio(self, row: RowT | None, first: RowT | None) -> tuple[str, doc.Tone]:
+        if row is None or first is None or self.against is None:
+            return doc.NOTHING, ""
+        return self.against(row, first)
+
+    def _referring(
+        self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str = ""
+    ) -> doc.Cells:
+        refused = [None if row is None else self.refused(row) for row in rows]
+        cells = column.cells(rows, of)
+        texts = (letters.refer(*why) if why else text for why, text in zip(refused, cells.texts, strict=True))
+        return cells._replace(texts=tuple(texts))
+
+
+class Report(Protocol):
+    """The numbers of a record, as json has them."""
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
+RecordT = TypeVar("RecordT", bound=RecordHead)
+ReportT = TypeVar("ReportT", bound=Report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown(Generic[ReportT, RowT]):
+    """A table within a study. table: its columns, which may depend on what was measured. rows: of a record. heading: of
+    the table, if it is not the only one.
+    """
+
+    table: Callable[[Sequence[ReportT]], StudyTable[RowT]]
+    rows: Callable[[ReportT], Sequence[RowT]]
+    heading: Callable[[Sequence[ReportT]], str] = lambda _reports: ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Generic[RecordT, ReportT]):
+    """What is shown of the records of one kind.
+
+    report: returns the numbers of a record. title: returns the heading, from reports and their machines in words.
+    tables: in their order. found: returns what one record says, in sentences; those that several records share are said
+    once. notes: returns how to read the tables, from reports and the names of their records. lines: returns the csv.
+    figures: what can be drawn of one record, by name.
+    """
+
+    report: Callable[[RecordT, Catalog], ReportT]
+    title: Callable[[Sequence[ReportT], str], str]
+    tables: Sequence[Shown[ReportT, Any]]
+    found: Callable[[ReportT], Sequence[str]]
+    notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
+    lines: Callable[[Sequence[ReportT]], doc.CsvLines]
+    figures: Sequence[tuple[str, Callable[[ReportT, Path], None]]] = ()
+
+    def document(
+        self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog
+    ) -> doc.Document:
+        """Return the document. groups: the same records, those of the same work together, which are shown side by
+        side.
+        """
+        reports = {record.run_id: self.report(record, catalog) for record in records}
+        every = list(reports.values())
+        shown: list[tuple[doc.Part, ...]] = []
+        for group in groups:
+            shown += self._blocks(group, [reports[record.run_id] for record in group], several=len(records) > 1)
+        figures = [doc.Figure(name, partial(draw, every[0])) for name, draw in self.figures if len(every) == 1]
+        return doc.Document(tuple(shown), data=every, lines=self.lines(every), figures=tuple(figures))
+
+    def _blocks(
+        self, group: Sequence[RecordT], reports: Sequence[ReportT], several: bool
+    ) -> tuple[tuple[doc.Part, ...], ...]:
+        names, letters = labels(group), doc.Letters()
+        where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
+        blocks: list[list[doc.Part]] = []
+        for shown in self.tables:
+            table = shown.table(reports)
+            rows = [shown.rows(report) for report in reports]
+            heading = shown.heading(reports)
+            drawn: doc.Table | None = None
+            if len(group) == 1 and rows[0] and table.columns:
+                drawn = table.of_one(rows[0], letters)
+            elif len(group) > 1 and table.beside and any(rows):
+                drawn = table.of_several(beside(rows, table.key, table.order), names, letters)
+            if drawn is not None:
+                blocks.append([*([doc.Heading(heading)] if heading else []), drawn])
+        warned = [
+            doc.Warned(f"{name}: {text}" if several else text)
+            for name, report in zip(names, reports, strict=True)
+            for text in report.warnings
+        ]
+        said = said_by(names, [self.found(report) for report in reports])
+        return doc.blocks(
+            [doc.Heading(self.title(reports, where))],
+            *blocks,
+            [*map(doc.Note, letters.lines())],
+            [*map(doc.Sentence, [*differences_line(differences(group), names), *said])],
+            [*map(doc.Note, self.notes(reports, names)), *warned],
+        )

@@ -1,0 +1,86 @@
+"""How a number is written in a cell or a sentence, with its unit and its interval."""
+
+from collections.abc import Callable
+
+from fp8bench.tables.document import NOTHING
+
+NO_BOUNDS = 100
+"""The ratio of an interval's ends above which it is not shown: the interval of two processes that differ twofold has
+ends a millionfold apart, which would read as a measurement.
+"""
+
+Interval = tuple[float, float]
+
+
+def number(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
+    """Format a number, or NOTHING for None. scale: the factor to the unit that is shown."""
+    return NOTHING if value is None else f"{value * scale:{form}}{after}"
+
+
+def counted(count: int, word: str, words: str = "") -> str:
+    """Write a count, e.g. `1 file`, `2 files`. words: the plural, if it is not the word with an `s`."""
+    return f"{count} {word if count == 1 else words or f'{word}s'}"
+
+
+def workers(count: int, device: str) -> str:
+    """Write the number of workers, e.g. `1 GPU`, `2 processes`; each worker trains on its own batches."""
+    return counted(count, "GPU") if device == "cuda" else counted(count, "process", "processes")
+
+
+def rate(value: float | None) -> str:
+    """Write a rate as an integer, or with three digits if it is below 100."""
+    return number(value, ",.0f" if value is None or value >= 100 else ".3g")
+
+
+def rate_with_interval(value: float | None, interval: Interval | None) -> str:
+    """Write e.g. `512,000 (508,000-516,000)`; only the rate if there is no interval."""
+    return f"{rate(value)} ({low_to_high(*interval, rate)})" if interval else rate(value)
+
+
+def with_interval(value: float | None, interval: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
+    """Write e.g. `348.1 (346.6-350.2)`; only the value if there is no interval."""
+    if value is None or interval is None:
+        return number(value, form, scale, after)
+    return f"{number(value, form, scale, after)} ({low_to_high(*interval, lambda end: f'{end * scale:{form}}')})"
+
+
+def ratio(value: float | None, verdict: str | None = None) -> str:
+    """Write e.g. `1.25x`, with a `?` if the verdict on it is undecided."""
+    return number(value, ".2f", after="x?" if verdict == "undecided" else "x")
+
+
+def error(value: float | None) -> str:
+    """Write an error with two digits."""
+    return NOTHING if value is None else f"{value:.1e}" if value else "0"
+
+
+def share(value: float) -> str:
+    """Write a share in per cent with two digits, so that a single value in a million is not shown as none."""
+    return "0 %" if value == 0 else f"{value * 100:.2g} %"
+
+
+def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Write e.g. `346.6-350.2`. A lower end that reads as 0 is not a possible time or ratio, only all that a few
+    processes can show: it becomes `at most 350.2`. Ends more than NO_BOUNDS times apart bound nothing: `not bounded`.
+    A lower end below 0 is of a difference, which has a sign: `-0.07 to 0.02`.
+    """
+    return f"{write(low)} to {write(high)}" if low < 0 else _between(low, high, write, "-")
+
+
+def change(value: float | None, interval: Interval | None) -> str:
+    """Write e.g. `+24.9 % (+24.5 to +25.3)`; only the value if there is no interval. value and ends: ratios minus 1."""
+    said = number(value, "+z.1f", 100, " %")
+    return said if interval is None else f"{said} ({change_low_to_high(*interval)})"
+
+
+def change_low_to_high(low: float, high: float) -> str:
+    """Write e.g. `+24.5 to +25.3`, with the rules of `low_to_high`: a ratio minus 1 is not below -1."""
+    return _between(low + 1, high + 1, lambda one: f"{(one - 1) * 100:+z.1f}", " to ")
+
+
+def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:
+    if low > 0 and high > NO_BOUNDS * low:
+        return "not bounded"
+    if low <= 0 or write(low) == write(0.0):
+        return f"at most {write(high)}"
+    return f"{write(low)}{word}{write(high)}"

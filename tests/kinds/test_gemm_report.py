@@ -1,0 +1,144 @@
+"""From a record to rows: speed, shares, speed-ups, and where fp8 begins to pay."""
+
+import pytest
+from report.made_gemm import CEILINGS, H200, gemm_record, of_layers, of_sweep, sweep_record, timing
+
+from fp8bench.kinds.gemm.report import break_even, gemm_report, judge, measured_ceilings, speedup
+from fp8bench.pricing.catalog import load
+from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
+
+CATALOG = load()
+
+
+def report_of(*timings, m=64, **changes):
+    product = Product(shape=Shape(m=m, n=64, k=64))
+    products = (ProductTimings(product=product, timings=timings),)
+    return gemm_report(gemm_record(products=products, bounds=(), **changes), CATALOG)
+
+
+def row_of(report, product, precision):
+    return next(row for row in report.rows if row.product == product and row.precision == precision)
+
+
+def test_a_row_is_a_product_in_a_precision():
+    report = gemm_report(gemm_record(), CATALOG)
+    assert len(report.rows) == 12 * 5 + 1
+    row = row_of(report, "blocks.*.mlp.fc1 forward", "fp8-tensorwise")
+    assert row.shape == Shape(m=12608, n=5120, k=1280)
+    assert row.tflops == pytest.approx(669 * 1.7)
+    assert row.speedup_vs_bf16 == pytest.approx(1.7)
+    assert row.share_of_ceiling == pytest.approx(669 * 1.7 / 1470)
+    assert row.share_of_peak == pytest.approx(669 * 1.7 / 1979)
+    assert (row.verdict, row.calls_per_step) == ("faster", 32)
+
+
+def test_bf16_has_its_own_ceiling_and_peak():
+    report = gemm_report(gemm_record(), CATALOG)
+    row = row_of(report, "blocks.*.mlp.fc1 forward", "bf16")
+    assert (row.share_of_ceiling, row.share_of_peak) == (pytest.approx(669 / 790), pytest.approx(669 / 989))
+    assert (row.speedup_vs_bf16, row.verdict) == (1.0, None)
+
+
+def test_a_product_that_is_faster_than_the_large_squares_is_the_ceiling():
+    low = Ceiling(arithmetic="fp8", tflops=900.0, precision="fp8-tensorwise", size=4096)
+    report = gemm_report(gemm_record(ceilings=(CEILINGS[0], low)), CATALOG)
+    bf16, fp8 = report.ceilings
+    assert (bf16.tflops, bf16.shape) == (790.0, Shape(m=8192, n=8192, k=8192))
+    assert (fp8.tflops, fp8.precision) == (pytest.approx(669 * 1.7), "fp8-tensorwise")
+    fastest = [row for row in report.rows if row.share_of_ceiling == pytest.approx(1) and row.precision != "bf16"]
+    assert fp8.shape in {row.shape for row in fastest}
+    assert max(row.share_of_ceiling for row in report.rows) == pytest.approx(1)
+
+
+def test_emulated_products_and_those_with_casts_are_no_ceiling():
+    low = Ceiling(arithmetic="fp8", tflops=1.0, precision="fp8-tensorwise", size=4096)
+    slow = timing("fp8-rowwise", 1e-3, casts="eager"), timing("fp8-rowwise-fast", 1e-4, emulated=True)
+    one = ProductTimings(product=of_layers()[0].product, timings=(timing("bf16", 1e-3), *slow))
+    assert measured_ceilings(gemm_record(products=(one,), ceilings=(low,)))[0].tflops == 1.0
+    assert measured_ceilings(gemm_record(ceilings=())) == ()
+
+
+def test_an_unknown_gpu_has_no_peak():
+    report = gemm_report(gemm_record("NVIDIA H200 NVL of tomorrow"), CATALOG)
+    assert (report.peak_bf16_tflops, report.peak_fp8_tflops) == (None, None)
+    assert {row.share_of_peak for row in report.rows} == {None}
+    assert report.rows[0].share_of_ceiling is not None
+
+
+def test_casts_stand_beside_their_product():
+    report = gemm_report(gemm_record(), CATALOG)
+    row = row_of(report, "blocks.*.attn.qkv forward", "fp8-tensorwise")
+    assert [one.casts for one in row.with_casts] == ["eager"]
+    assert row.way("eager").speedup_vs_bf16 < 1 < row.speedup_vs_bf16
+    assert row.way("eager").verdict == "slower"
+    assert row.way("compiled") is None
+
+
+@pytest.mark.parametrize(
+    ("fp8_s", "verdict"), [(0.9e-3, "faster"), (0.995e-3, "undecided"), (1.1e-3, "slower"), (1e-3, "undecided")]
+)
+def test_times_differ_where_their_intervals_have_nothing_in_common(fp8_s, verdict):
+    (_, row) = report_of(timing("bf16", 1e-3), timing("fp8-rowwise", fp8_s)).rows
+    assert row.verdict == verdict
+
+
+def test_emulated_products_have_no_speed_up():
+    (_, row) = report_of(timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)).rows
+    assert (row.speedup_vs_bf16, row.verdict, row.share_of_ceiling, row.share_of_peak) == (None,) * 4
+    assert row.tflops is not None
+
+
+@pytest.mark.parametrize("emulated", [(True, False), (False, True)])
+def test_nothing_is_held_against_an_emulated_time_either(emulated):
+    one, other = (timing("fp8-rowwise", 1e-3, emulated=which) for which in emulated)
+    assert (speedup(one, other), judge(one, other)) == (None, None)
+
+
+@pytest.mark.parametrize("missing", [None, Timing(precision="bf16", status="invalid", reason="off")])
+def test_what_was_not_timed_has_no_speed_up_on_either_side(missing):
+    one = timing("bf16", 1e-3)
+    assert (speedup(one, missing), judge(one, missing)) == (None, None)
+    assert (speedup(missing, one), judge(missing, one)) == (None, None)
+    assert speedup(one, timing("bf16", 2e-3)) == 2.0
+
+
+def test_an_invalid_product_has_no_speed_at_all():
+    wrong = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1", error=1.0)
+    (_, row) = report_of(timing("bf16", 1e-3), wrong).rows
+    assert (row.status, row.tflops, row.speedup_vs_bf16, row.verdict) == ("invalid", None, None, None)
+
+
+def test_fp8_pays_from_the_smallest_size_that_is_faster_as_every_larger_one_is():
+    report = gemm_report(sweep_record(), CATALOG)
+    found = {(one.precision, one.casts): one.size for one in report.break_even}
+    assert found["fp8-tensorwise", "none"] == 512
+    assert found["fp8-rowwise", "none"] == 1536
+    assert found["fp8-tensorwise", "eager"] is None
+
+
+def square(size, bf16_s, fp8_s):
+    timings = (timing("bf16", bf16_s), timing("fp8-tensorwise", fp8_s))
+    return ProductTimings(product=Product(shape=Shape(m=size, n=size, k=size)), timings=timings)
+
+
+def test_a_lucky_small_size_is_not_where_it_begins():
+    squares = [square(64, 1e-3, 5e-4), square(128, 1e-3, 2e-3), square(256, 1e-3, 5e-4), square(512, 1e-3, 5e-4)]
+    (found,) = break_even(squares[::-1])
+    assert (found.size, found.sizes) == (256, (64, 128, 256, 512))
+
+
+def test_a_difference_within_the_noise_is_none():
+    (found,) = break_even([square(64, 1e-3, 0.999e-3), square(128, 1e-3, 0.999e-3)])
+    assert found.size is None
+
+
+def test_one_size_or_a_models_product_breaks_nothing_even():
+    assert break_even(of_sweep((512,))) == []
+    layer = Product(shape=Shape(m=64, n=64, k=64), layers=("fc",), calls_per_step=1)
+    of_model = ProductTimings(product=layer, timings=square(64, 1e-3, 5e-4).timings)
+    assert break_even([of_model, square(128, 1e-3, 5e-4)]) == []
+
+
+def test_the_report_says_what_it_is_of():
+    report = gemm_report(gemm_record(), CATALOG)
+    assert (report.device_name, report.workload, report.batch_size, report.is_sweep) == (H200, "vit-huge", 64, False)

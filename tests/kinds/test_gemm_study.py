@@ -1,0 +1,275 @@
+"""GEMMs as tables, sentences and pictures: one record, or several side by side."""
+
+import csv
+import io
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+from builders import at, environment
+from report.made_gemm import FASTER, config, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
+
+from fp8bench.kinds.gemm import KIND
+from fp8bench.kinds.gemm.figure import FASTER as BLUE
+from fp8bench.kinds.gemm.figure import SLOWER as ORANGE
+from fp8bench.kinds.gemm.report import gemm_report
+from fp8bench.kinds.gemm.study import found, steps
+from fp8bench.pricing.catalog import load
+from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
+from fp8bench.tables import chart
+from fp8bench.tables.render import render
+
+CATALOG = load()
+H100 = "NVIDIA H100 80GB HBM3"
+WRONG = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1")
+
+
+def layer(*timings, calls=100, name="fc", stays_bf16=None):
+    product = Product(shape=Shape(m=64, n=64, k=64), layers=(name,), calls_per_step=calls, stays_bf16=stays_bf16)
+    return ProductTimings(product=product, timings=timings)
+
+
+def made(instance, *timings, minutes=0, **changes):
+    """A workload with one GEMM, 64 x 64 x 64, which a step makes 100 times."""
+    values = {"products": (layer(*timings),), "bounds": (), "ceilings": ()}
+    run_id = f"products-of-{instance}-{minutes}"
+    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
+
+
+FAST = made("p5en", timing("bf16", 1e-3), timing("fp8-rowwise", 4e-4), timing("fp8-rowwise", 2e-3, casts="eager"))
+SLOW = made("p5", timing("bf16", 1.002e-3), timing("fp8-rowwise", 5e-4), device_name=H100)
+
+
+def text_in(form, *records):
+    return render(KIND.document(records, CATALOG), form)
+
+
+def tables(*records, between="|"):
+    """The cells of each row of the tables, as markdown has them, below their headings."""
+    lines = [line for line in text_in("markdown", *records).splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split(between)] for line in lines]
+
+
+def said(record):
+    return found(gemm_report(record, CATALOG))
+
+
+def step_times(record):
+    return {(line.precision, line.casts): line for line in steps(gemm_report(record, CATALOG))}
+
+
+def test_a_line_is_a_gemm_in_a_precision_and_a_way_of_casting_and_names_are_said_once():
+    heading, *rows = tables(FAST)
+    assert heading == [
+        *("GEMM", "M x N x K", "precision", "casts", "us (95 %)", "TFLOP/s", "of peak", "speed-up", "calls"),
+        "ms a step",
+    ]
+    assert [row[:6] for row in rows] == [
+        ["fc forward", "64 x 64 x 64", "bf16", "-", "1,000 (995-1,005)", "0.000524"],
+        ["", "", "fp8-rowwise", "free", "400.0 (398.0-402.0)", "0.00131"],
+        ["", "", "", "eager", "2,000 (1,990-2,010)", "0.000262"],
+    ]
+    assert [row[-3] for row in rows] == ["1.00x", "2.50x", "0.50x"]
+
+
+def test_a_workload_and_a_sweep_have_their_columns_and_title():
+    text = text_in("plain", gemm_record())
+    assert text.startswith("vit-huge, batch 64, on custom-1x-nvidia-h200 (NVIDIA H200); M x N x K:")
+    (row,) = [line for line in text.splitlines() if "fc1 forward" in line]
+    assert re.split(" {2,}", row)[:2] == ["blocks.*.mlp.fc1 forward", "12608 x 5120 x 1280"]
+    assert "669" in row
+    heading, *rows = tables(sweep_record())
+    assert heading[0] == "M x N x K"
+    assert "calls" not in heading
+    assert len(rows) == 9 * 9
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (gemm_record(), "fastest GEMMs seen: bf16 790 TFLOP/s (a cube of 8192), fp8 1,470 TFLOP/s (a cube of 8192)."),
+        (gemm_record(), "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s."),
+        (gemm_record(), "fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts)."),
+        (gemm_record(), "te-fp8:delayed (eager) gives 1.24x (110.6 ms)."),
+        (sweep_record(), "fp8-rowwise is faster than bf16 from 1536 x 1536 x 1536 on (casts free), at no size (with"),
+    ],
+)
+def test_what_was_found_is_said(record, sentence):
+    assert any(sentence in line for line in said(record))
+
+
+MODE = step_bound().modes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"modes": (MODE.model_copy(update={"speedup": 1.36}),)}, "more than its GEMMs can: the mode replaces other"),
+        ({"modes": (MODE.model_copy(update={"execution": "graphed"}),)}, "te-fp8:delayed (graphed) gives 1.24x"),
+        ({"modes": (MODE.model_copy(update={"held_back_by": "host-bound (lead 2 %)"}),)}, "and is host-bound (lead"),
+        ({"execution": "compiled+graphed"}, "(baseline-bf16, compiled+graphed, 3 rounds)"),
+        ({"step_time_s": None, "rounds": None, "modes": ()}, "no baseline-bf16 run of vit-huge at batch 64"),
+        ({"at_most": (), "reason": "the clocks differ", "modes": ()}, "no bound, since the clocks differ."),
+        ({"profiled_products_s": 0.06}, "In the step's profile all GEMMs take 60.0 ms, and timed alone"),
+        ({"left_in_bf16": 2}, "2 GEMMs have no valid fp8 time, and count as bf16 here."),
+    ],
+)
+def test_what_bounds_a_step_is_said(changes, sentence):
+    assert any(sentence in line for line in said(gemm_record(bounds=(step_bound(**changes),))))
+
+
+@pytest.mark.parametrize(
+    ("records", "word"),
+    [
+        ([FAST], "Times are medians, of this one process, from a cold cache."),
+        ([made("p5", timing("bf16", 1e-3), config=config(rounds=3))], "the medians of up to 3 rounds"),
+        ([made("p5", timing("bf16", 1e-3), flush_bytes=None)], "with warm caches"),
+        ([FAST], "Eager casts are torch operations"),
+        ([FAST, SLOW], "ratio: the time of p5en over this one's, so above 1 this one is faster."),
+        ([FAST, SLOW], "A step's interval goes from"),
+        ([made("cpu-a", timing("fp8-rowwise", 1e-3, emulated=True))], "fp8 is emulated on cpu-a"),
+    ],
+)
+def test_how_to_read_it_is_said_where_it_applies(records, word):
+    assert word in text_in("plain", *records)
+    assert word not in text_in("plain", made("p4d", timing("bf16", 1e-3), config=config(rounds=2)))
+
+
+def test_an_undecided_speed_up_has_a_question_mark_and_an_emulated_one_none():
+    assert tables(made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3)))[2][-3] == "1.00x?"
+    assert tables(made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)))[2][-3] == "-"
+
+
+def test_what_was_not_timed_says_why_below_the_table_in_text_that_does_nothing():
+    evil = Timing(precision="fp8-rowwise", casts="eager", status="unsupported", reason="out of \x1b[2J memory | 3")
+    text = text_in("markdown", made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), evil))
+    assert "unsupported [a]" in text
+    assert "[a] out of \\\\x1b[2J memory \\| 3" in text
+    both = text_in("plain", FAST, made("p5", timing("bf16", 1e-3), WRONG))
+    assert "invalid [a]" in both
+    assert "[a] the product is off by 1" in both
+
+
+def test_named_formats_have_their_error_and_what_the_hardware_takes():
+    product = Product(shape=Shape(m=64, n=64, k=64), formats=("e5m2", "e5m2"), bias=True, output="fp32")
+    refused = Timing(precision="fp8-rowwise", status="unsupported", reason="no kernel")
+    one = ProductTimings(product=product, timings=(timing("bf16", 1e-3), timing("fp8-tensorwise", 5e-4), refused))
+    record = gemm_record(products=(one,), bounds=(), config=config(workload=None, batch_size=None))
+    heading, bf16, *_ = tables(record)
+    assert bf16[:2] == ["e5m2 x e5m2, bias, to fp32", "64 x 64 x 64"]
+    assert bf16[heading.index("error")] == "0.17 %"
+    assert "has no GEMM of e5m2 x e5m2" in text_in("plain", record)
+
+
+def test_side_by_side_each_record_has_its_time_and_speed_and_its_ratio_to_the_first():
+    heading, *rows = tables(FAST, SLOW)
+    assert heading == [
+        *("GEMM", "M x N x K", "precision", "casts", "p5en: us (95 %)", "p5en: TFLOP/s"),
+        *("p5: us (95 %)", "p5: ratio", "p5: TFLOP/s"),
+    ]
+    assert [row[4:] for row in rows[:3]] == [
+        ["1,000 (995-1,005)", "0.000524", "1,002 (997-1,007)", "1.00x?", "0.000523"],
+        ["400.0 (398.0-402.0)", "0.00131", "500.0 (497.5-502.5)", "0.80x", "0.00105"],
+        ["2,000 (1,990-2,010)", "0.000262", "-", "-", "-"],
+    ]
+    assert rows[4:] == [
+        ["bf16", "-", "100.0 (99.5-100.5)", "0.000524", "100.2 (99.7-100.7)", "1.00x?", "0.000523"],
+        ["fp8-rowwise", "free", "40.00 (39.80-40.20)", "0.00131", "50.00 (49.75-50.25)", "0.80x", "0.00105"],
+        ["", "eager", "200.0 (199.0-201.0)", "0.000262", "-", "-", "-"],
+    ]
+    assert tables(SLOW, FAST)[2][7] == "1.25x"
+
+
+def test_an_emulated_time_has_no_ratio_on_either_side():
+    for which in (0, 1):
+        times = [timing("fp8-rowwise", 1e-3, emulated=place == which) for place in range(2)]
+        heading, *rows = tables(*(made(name, one) for name, one in zip(("p5", "p4d"), times, strict=True)))
+        assert "p4d: us (95 %)" in heading
+        assert "p4d: ratio" not in heading
+        assert not any("x" in row[-3] for row in rows)
+
+
+def test_records_are_named_and_what_differs_is_said():
+    later = made("p5en", timing("bf16", 1e-3), minutes=7, warnings=("the GPU was busy",))
+    text = text_in("plain", FAST, later)
+    assert "on p5en 2026-05-01 10:00 (NVIDIA H200), p5en 2026-05-01 10:07 (NVIDIA H200);" in text
+    assert text.splitlines()[-1] == "warning: p5en 2026-05-01 10:07: the GPU was busy"
+    other = made("p5", timing("bf16", 1e-3), environment=environment(H100, versions={"cuda": "12.8"}, driver="570.1"))
+    assert f"p5: {H100}, torch -, cuda 12.8, driver 570.1." in text_in("plain", FAST, other)
+    lower = Ceiling(arithmetic="bf16", tflops=700.0, precision="bf16", size=8192)
+    both = text_in("plain", gemm_record(instance="p5en"), gemm_record(instance="p5", run_id="b", ceilings=(lower,)))
+    assert "p5: Measured ceilings, the fastest GEMMs seen: bf16 700 TFLOP/s" in both
+    assert both.count("A step takes 137.5 ms") == 1
+
+
+def test_other_works_stand_one_after_the_other_and_data_has_every_record():
+    other = sweep_record(instance="p5", run_id="sweep", fingerprint={"sweep": True})
+    assert text_in("plain", FAST, other, SLOW) == f"{text_in('plain', FAST, SLOW)}\n\n{text_in('plain', other)}"
+    assert [one["run_id"] for one in json.loads(text_in("json", FAST, other, SLOW))] == [
+        *(FAST.run_id, "sweep", SLOW.run_id)
+    ]
+    first, second = ([*csv.DictReader(io.StringIO(text_in("csv", one)))] for one in (FAST, SLOW))
+    assert [*csv.DictReader(io.StringIO(text_in("csv", FAST, SLOW)))] == [*first, *second]
+    assert float(first[1]["eager_casts_time_s"]) == 2e-3
+    assert second[1]["eager_casts_time_s"] == ""
+
+
+def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
+    of = step_times(gemm_record())
+    bf16_s = sum(32 * one.find("bf16").time_s for one in of_layers()[:-1])
+    assert of["bf16", "none"].time_s == pytest.approx(bf16_s + 8e-6)
+    fp8 = of["fp8-rowwise", "none"]
+    assert fp8.time_s == pytest.approx(bf16_s / FASTER["fp8-rowwise"] + 8e-6)
+    assert fp8.time_ci_s == pytest.approx((fp8.time_s * 0.995, fp8.time_s * 1.005))
+    flops = sum(one.product.shape.flops * one.product.calls_per_step for one in of_layers())
+    assert fp8.tflops == pytest.approx(flops / fp8.time_s / 1e12)
+
+
+def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_leaves_none():
+    good = layer(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4))
+    bad = layer(timing("bf16", 1e-3, time_ci_s=None), WRONG, name="other")
+    of = step_times(gemm_record(products=(good, bad)))
+    assert list(of) == [("bf16", "none")]
+    assert (of["bf16", "none"].time_s, of["bf16", "none"].time_ci_s) == (pytest.approx(0.2), None)
+    assert step_times(sweep_record(products=of_sweep((512, 1024)))) == {}
+
+
+def texts(record, path):
+    """What the record's picture says, in order."""
+    KIND.document([record], CATALOG).figure("products").draw(path)
+    return [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.slow
+class TestPicture:
+    def test_a_heat_map_has_each_gemm_and_precision_with_speed_and_speed_up(self, tmp_path):
+        drawn = set(texts(gemm_record(), tmp_path / "map.svg"))
+        assert "TFLOP/s of GEMMs, and fp8's speed-up over bf16: vit-huge, batch 64, NVIDIA H200" in drawn
+        assert {"blocks.*.mlp.fc1 forward", "12608 x 5120 x 1280", "head forward", "rowwise-fast"} <= drawn
+        assert {"669", "1,137  1.70x", "0.94x"} <= drawn
+
+    @pytest.mark.parametrize(("bf16", "fp8", "colours"), [(4e-3, 1e-3, (2, 1)), (1e-3, 4e-3, (1, 2))])
+    def test_faster_and_slower_have_colours_of_their_own_next_to_the_legends(self, bf16, fp8, colours, tmp_path):
+        path = tmp_path / "map.svg"
+        texts(made("p5", timing("bf16", bf16), timing("fp8-rowwise", fp8)), path)
+        assert tuple(path.read_text().count(f"fill: {colour}") for colour in (BLUE, ORANGE)) == colours
+
+    def test_what_did_not_run_or_was_emulated_says_so(self, tmp_path):
+        emulated = timing("fp8-tensorwise", 1e-3, emulated=True)
+        drawn = texts(made("p5", timing("bf16", 1e-3), emulated, WRONG), tmp_path / "map.svg")
+        assert {"invalid", "0.000524 (emulated)"} <= set(drawn)
+
+    def test_a_sweep_is_lines_over_the_size_also_where_every_gemm_failed(self, tmp_path):
+        drawn = texts(sweep_record(), tmp_path / "lines.svg")
+        assert {"512", "8192", "TFLOP/s", "fp8-tensorwise", "fp8-rowwise, eager casts", "M = N = K"} <= set(drawn)
+        failed = Timing(precision="bf16", status="unsupported", reason="for a reason")
+        product = ProductTimings(product=Product(shape=Shape(m=64, n=64, k=64)), timings=(failed,))
+        assert texts(sweep_record(products=(product,)), tmp_path / "none.svg")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("colour", [BLUE, ORANGE])
+def test_text_can_be_read_on_the_colour_of_its_cell(share, colour):
+    fill = chart.blend("#ffffff", colour, share)
+    assert chart.contrast(fill, {"black": "#000000", "white": "#ffffff"}[chart.on(fill)]) >= 4.5

@@ -1,0 +1,168 @@
+"""How a document is written: headings, names that are not repeated, folding, what a terminal gets, and every format."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fp8bench.tables.document import Cells, CsvLines, Document, Letters, Note, Sentence, Table, Warned, blocks, notes
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, drawn_of, fitted, print_table, render
+
+ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
+MODE = Cells("mode", ("torchao-float8:rowwise", "te-fp8, eager"), "word")
+STEP = Cells("step, ms (95 %)", ("349 (347-350)", "-"), "interval", spare=True)
+NOTES = Cells("notes", ("published Pareto [a b]", ""), "note")
+TABLE = Table((MODE, STEP, NOTES), whole=True)
+
+
+def columns_of(rows):
+    layers, precisions, times = zip(*rows, strict=True)
+    return (
+        Cells("layer", layers, "word", once=True),
+        Cells("precision", precisions, "word"),
+        Cells("time", times, of="p5 2026-05-01 10:00"),
+    )
+
+
+def text_of(table, form=PIPE):
+    return render(Document(((table,),)), form)
+
+
+def words_of(text):
+    return [line.split() for line in text.splitlines()]
+
+
+def printed(capsys, table, width):
+    print_table(table, Console(width=width))
+    return [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+
+
+def width_of(cells):
+    return max(len(line) for text in (cells.heading, *cells.texts) for line in text.split("\n"))
+
+
+def test_a_record_stands_over_its_quantity_in_short_lines_and_in_markdown_before_it():
+    assert words_of(text_of(Table(columns_of(ROWS))))[:4] == [
+        *(["p5"], ["2026-05-01"], ["10:00"], ["layer", "precision", "time"])
+    ]
+    heading, rule, *_ = text_of(Table(columns_of(ROWS)), "markdown").splitlines()
+    assert [cell.strip() for cell in heading.strip("|").split("|")] == [
+        *("layer", "precision", "p5 2026-05-01 10:00: time")
+    ]
+    assert set(rule) == {"|", "-"}
+
+
+def test_a_name_is_not_repeated_unless_one_before_it_differs():
+    assert words_of(text_of(Table(columns_of(ROWS))))[5:] == [
+        ["fc1", "bf16", "1.0"],
+        ["fp8", "0.5"],
+        ["fc2", "fp8", "0.7"],
+    ]
+    layer, precision, time = columns_of([("fc1", "fp8", "1"), ("fc2", "fp8", "2")])
+    both = Table((layer, precision._replace(once=True), time))
+    assert words_of(text_of(both))[5:] == [["fc1", "fp8", "1"], ["fc2", "fp8", "2"]]
+
+
+def test_numbers_stand_digit_under_digit():
+    lines = text_of(Table((MODE, Cells("n", ("1", "12"))))).splitlines()
+    assert [line.rstrip()[-2:] for line in lines] == [" n", "--", " 1", "12"]
+
+
+def test_what_fits_is_left_as_it_is():
+    assert fitted(TABLE, width_of(MODE) + width_of(STEP) + width_of(NOTES) + 4) == (TABLE, ())
+
+
+@given(st.integers(30, 70))
+def test_what_does_not_is_folded_into_the_width_and_loses_nothing(width):
+    folded, omitted = fitted(TABLE, width)
+    assert sum(map(width_of, folded.columns)) + 2 * (len(folded.columns) - 1) <= width
+    kept = [one for one in TABLE.columns if one.heading not in omitted]
+    for before, after in zip(kept, folded.columns, strict=True):
+        squeezed = [text.replace("\n", "").replace(" ", "") for text in after.texts]
+        assert squeezed == [text.replace(" ", "") for text in before.texts]
+
+
+def test_names_are_folded_after_a_colon_and_numbers_last():
+    narrow, omitted = fitted(TABLE, 42)
+    assert [one.texts[0] for one in narrow.columns] == [
+        "torchao-float8:\nrowwise", "349 (347-350)", "published\nPareto\n[a b]",
+    ]  # fmt: skip
+    assert omitted == ()
+
+
+def test_a_spare_column_goes_where_there_is_no_room_and_is_named():
+    narrow = fitted(TABLE, 30)
+    assert [one.heading for one in narrow.table.columns] == ["mode", "notes"]
+    assert narrow.omitted == ("step, ms (95 %)",)
+    assert len(fitted(TABLE, 5).table.columns) == 2
+
+
+def test_a_pipe_folds_a_table_that_is_never_divided_and_says_what_it_omitted():
+    long = [Cells(f"a heading of words {place}", ("word " * 9, "y"), "word", spare=place > 5) for place in range(12)]
+    lines = text_of(Table((MODE, *long), whole=True)).splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[-1].startswith("No room for: a heading of words")
+
+
+def test_a_narrow_terminal_folds_then_divides_the_columns(capsys):
+    columns = (*columns_of(ROWS[:1]), *(Cells(name, ("x" * 20,)) for name in ("one", "two")))
+    assert sum("precision" in line for line in printed(capsys, Table(columns, naming=2), 80)) == 1
+    lines = printed(capsys, Table(columns, naming=2, numbered=True), 60)
+    assert sum("precision" in line and line.startswith("#") for line in lines) == 2
+    assert all(any(name in line for line in lines) for name in ("time", "one", "two"))
+    assert max(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_colour_is_a_cells_own_and_only_where_colours_are_wanted(capsys, monkeypatch, variables, coloured):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    columns = (*columns_of(ROWS), Cells("ratio", ("2.00x",) * 3, tones=("", "", "good")))
+    print_table(Table(columns, naming=2), Console(width=80, force_terminal=True, color_system="standard"))
+    lines = capsys.readouterr().out.splitlines()
+    assert ["\x1b[32m" in line for line in lines if "2.00x" in line] == [False, False, coloured]
+
+
+@pytest.mark.parametrize("form", [TERMINAL, PIPE, *(form for form in FORMATS if form != "csv")])
+def test_every_format_renders_a_document_without_a_table(form):
+    text = render(Document(((Sentence("One."), Note("two")),), data=["One."]), form)
+    assert "One." in text
+    assert not text.endswith("\n")
+
+
+def test_csv_and_json_have_the_data_and_not_the_table():
+    document = Document(((TABLE,),), data={"step": 1 / 3}, lines=CsvLines(("step", "of"), ((1 / 3, None),)))
+    assert json.loads(render(document, "json")) == {"step": 1 / 3}
+    assert [*csv.reader(io.StringIO(render(document, "csv")))] == [["step", "of"], [repr(1 / 3), ""]]
+
+
+def test_a_warning_stands_in_text_and_is_left_to_standard_error_by_a_terminal():
+    document = Document(((Sentence("One."), Warned("old")),))
+    assert document.warnings == ("old",)
+    assert render(document, PIPE) == "One.\nwarning: old"
+    assert render(document, TERMINAL) == "One."
+
+
+def test_a_block_of_nothing_is_no_block_and_a_note_stands_where_its_condition_holds():
+    assert blocks([Sentence("One.")], [], [Note("two")]) == ((Sentence("One."),), (Note("two"),))
+    assert notes((True, "one"), ([], "two"), ("x", "three")) == [Note("one"), Note("three")]
+
+
+def test_equal_texts_share_a_letter_and_after_z_comes_aa():
+    letters = Letters(["why", "why", *map(str, range(26))])
+    assert letters.refer("invalid", "why") == "invalid [a]"
+    assert letters.of("25") == "aa"
+    assert letters.lines()[:2] == ["[a] why", "[b] 0"]
+
+
+@given(st.text(max_size=30))
+def test_what_comes_from_a_record_is_inert_in_every_form(text):
+    table = Table((Cells(text, (text,), "word", of=text),), whole=True)
+    for form in (PIPE, TERMINAL, "markdown"):
+        assert not set("\x1b\x07\u202e") & set(text_of(table, form))
+    assert drawn_of(table).height == 1
