@@ -85,9 +85,8 @@ class Links(NamedTuple):
 
 def ring_s(node: OneNode, links: Links, nodes: int) -> float:
     """Return the seconds of all communication of a step; 0 for one GPU."""
-    gpus = nodes * node.gpus
     used = [*([links.within] if node.gpus > 1 else []), *([links.between] if nodes > 1 else [])]
-    return ring_share(gpus) * node.gradient_bytes / (min(used) * GIGA) if used else 0.0
+    return ring_share(nodes * node.gpus) * node.gradient_bytes / (min(used) * GIGA) if used else 0.0
 
 
 def project(node: OneNode, links: Links, nodes: int) -> tuple[float, float, float]:
@@ -140,7 +139,6 @@ def projections(
 
 
 def _one_node(found: Found) -> OneNode:
-    """Return the node with its last profiled round. Raises UsageError if something is missing."""
     point = found.point
     if found.measurement is None or point.source != "measured":
         raise UsageError(f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node")
@@ -152,9 +150,6 @@ def _one_node(found: Found) -> OneNode:
 
 
 def _gradient_bytes(record: Record) -> float:
-    """Return the bytes of all weights' float32 gradients, from the operations of a step: 6 for each weight and token.
-    Raises UsageError if the record does not say how many tokens a step has.
-    """
     summary = record.summary
     a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
     if summary is None or not summary.flops_per_step or not a_unit:
