@@ -30,7 +30,7 @@ POLL_S = 0.25
 
 @dataclass(frozen=True)
 class BusyGpu:
-    """A GPU in use. index: as in nvidia-smi. processes: the visible ones. memory_bytes: that is in use."""
+    """index: as in nvidia-smi. processes: the visible ones. memory_bytes: that is in use."""
 
     index: int
     processes: int
@@ -59,7 +59,7 @@ def is_held(processes: int | None, used_bytes: int | None) -> bool:
 
 
 def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
-    """Return those GPUs that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
+    """Return those that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
     if not gpus:
         return []
     with nvml.opened():

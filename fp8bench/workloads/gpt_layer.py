@@ -6,12 +6,10 @@
 Hidden width 4096, MLP 16384, 32 heads, 2048 tokens, batch 4: 201,379,840 parameters. As in the tutorial, weights and
 activations have the same 16-bit dtype, without autocast (`--weight-dtype`; the tutorial uses float16, and the default
 here is bfloat16, after which the modes are named). With float32 weights, the loop's autocast applies. As in the
-tutorial, the inputs and the gradient at the output are uniform in [0, 1). Because that gradient is given, it is the
-target of a batch, and the loss is the function with that gradient: the sum over tokens and width of output times
-target, as a mean over samples. Computing the loss is one pass over the output, which the tutorial's timing omits.
-
-There is one difference from the tutorial, because two models with dropout cannot be proved equal: dropout is 0, not
-0.1.
+tutorial, the inputs and the gradient at the output are uniform in [0, 1). That gradient is the target of a batch, and
+the loss has that gradient: the sum over tokens and width of output times target, as a mean over samples. Computing it
+is one pass over the output, which the tutorial's timing omits. Dropout is 0, and 0.1 in the tutorial, because two
+models with dropout cannot be proved equal.
 
 Weights are normal, with a deviation of 0.023 at this width as in Transformer Engine, and a larger one in a narrower
 layer, so that attention is as sharp in a small layer. Without sharp attention, the gate would not notice its faults.

@@ -64,7 +64,6 @@ class TimmModel(ImageClassifier):
 
     @classmethod
     def of(cls, member: str) -> "type[TimmModel]":
-        """Return the workload class of a model."""
         return type(cls.__name__, (cls,), {"name": f"timm:{member}", "model": member})
 
     @cached_property
@@ -229,7 +228,7 @@ def _unhide(model: nn.Module) -> None:
 
 
 def _heads(model: Any) -> tuple[nn.Module, ...]:
-    """Return the modules that compute the logits; there are several in a distilled model."""
+    """There are several in a distilled model."""
     found = model.get_classifier() if hasattr(model, "get_classifier") else ()
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
@@ -270,7 +269,6 @@ def _meta(made: Made) -> nn.Module:
 
 
 def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
-    """Return the output. Raises ModeUnavailable if timm refuses the size, or would ignore pixels at the edge."""
     for layer in model.modules() if made.resized else ():
         # Convolutions that cut images into patches neither overlap nor are padded.
         if isinstance(layer, nn.Conv2d) and layer.in_channels == CHANNELS and layer.padding in ((0, 0), "valid"):
