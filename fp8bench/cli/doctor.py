@@ -6,8 +6,8 @@ import typer
 
 from fp8bench.cli.options import Form
 from fp8bench.cli.output import show
+from fp8bench.doctor.document import document
 from fp8bench.doctor.examine import examine
-from fp8bench.report.doctor import document
 
 
 def doctor(

@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fp8bench.cli.model import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
 from fp8bench.launch.variants import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
-from fp8bench.report.model import summary_of
 from fp8bench.schema.batch import AUTO
 from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
 from fp8bench.tables.written import counted

@@ -10,7 +10,7 @@ from fp8bench.cli.options import Form
 from fp8bench.cli.output import show
 from fp8bench.numerics.block_formats import BLOCK_FORMATS, in_blocks
 from fp8bench.numerics.definitions import DEFINITIONS, bits
-from fp8bench.report.formats import document
+from fp8bench.numerics.formats_document import document
 from fp8bench.schema.errors import UsageError, require_known
 
 HELP = "fp8bench numerics formats --help"

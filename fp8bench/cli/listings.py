@@ -99,9 +99,9 @@ def _list_members(family: FamilyEntry, pattern: str, as_json: bool) -> None:
 
 
 def _show(name: str, given: dict[str, str | None], form: str) -> None:
+    from fp8bench.cli.model import document
     from fp8bench.config.request import OBEYED_BY_WORKERS
     from fp8bench.config.words import whole
-    from fp8bench.report.model import document
     from fp8bench.schema.option import flag_of
 
     entry = registry.find_workload(name)

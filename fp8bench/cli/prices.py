@@ -14,10 +14,10 @@ from fp8bench.config.words import above_zero
 from fp8bench.pricing import offers, snapshot
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region
+from fp8bench.pricing.document import document_of_changes, document_of_known
 from fp8bench.pricing.known import known
 from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
-from fp8bench.report.prices import document_of_changes, document_of_known
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
 from fp8bench.schema.option import USD_PER_HOUR

@@ -11,8 +11,8 @@ from fp8bench.cli.command import with_options
 from fp8bench.cli.options import Form, ResultsDir, option
 from fp8bench.cli.output import load_catalog, show, warn
 from fp8bench.records import audit, results
+from fp8bench.records.document import pushed, verified
 from fp8bench.remote.mirror import Mirror, names_in, send
-from fp8bench.report.kept import pushed, verified
 from fp8bench.schema.address import address_of, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.throughput import ThroughputRecord

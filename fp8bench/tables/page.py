@@ -13,8 +13,8 @@ from typing import Any
 from markupsafe import Markup
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.chart import Chart
 from fp8bench.tables.document import Cells, Emphasis, Note, Table, Tone
+from fp8bench.tables.row_chart import Chart
 
 HERE = Path(__file__).parent
 

@@ -22,9 +22,9 @@ from report.comparing import NEW, catalog, compared, instance, price
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
 from fp8bench.kinds.run.sentences import sentences
-from fp8bench.tables.chart import Bars, Scatter
 from fp8bench.tables.document import Table
 from fp8bench.tables.page import render
+from fp8bench.tables.row_chart import Bars, Scatter
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)

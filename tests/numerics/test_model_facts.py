@@ -4,8 +4,8 @@ import pytest
 from builders import config
 
 from fp8bench import registry
+from fp8bench.cli.model import document
 from fp8bench.numerics.model_facts import answer, facts_of
-from fp8bench.report.model import document
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import Asked
 from fp8bench.tables import render

@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from fp8bench.tables import chart as charts
-from fp8bench.tables.chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables import row_chart
+from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks, Strip, Strips
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,7 @@ def test_every_text_lies_within_the_chart(chart):
 
 
 def test_bars_are_as_long_as_their_values_and_begin_at_zero():
-    first, second, third = filled(BARS, charts.BAR)
+    first, second, third = filled(BARS, row_chart.BAR)
 
     assert first.get_width() / second.get_width() == pytest.approx(1.2)
     assert third.get_width() / second.get_width() == pytest.approx(0.6)
@@ -89,12 +90,12 @@ def test_bars_are_as_long_as_their_values_and_begin_at_zero():
 def test_an_interval_beyond_all_bars_leaves_them_their_length():
     wild = Bars("v", "", "", (Bar(Item(1, "a", "10"), 10.0, (0.1, 1000.0)), Bar(Item(2, "b", "8"), 8.0)))
 
-    assert filled(wild, charts.BAR)[0].get_width() > WIDTH / 2
+    assert filled(wild, row_chart.BAR)[0].get_width() > WIDTH / 2
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
 def test_any_value_has_a_bar(value):
-    (bar,) = filled(Bars("v", "", "", (Bar(Item(1, "a", "x"), value),)), charts.BAR)
+    (bar,) = filled(Bars("v", "", "", (Bar(Item(1, "a", "x"), value),)), row_chart.BAR)
     assert 0 <= bar.get_width() <= WIDTH
 
 
@@ -128,7 +129,7 @@ def test_steps_that_are_all_alike_are_drawn_at_the_median():
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
-    bars = filled(STACKS, charts.BAR + 2)
+    bars = filled(STACKS, row_chart.BAR + 2)
     texts = [text.get_text() for text in painted(STACKS).axes[0].texts]
 
     assert [round(bar.get_width() / bars[0].get_width(), 2) for bar in bars] == [1.0, 0.67, 0.83]
@@ -153,7 +154,7 @@ def test_an_svg_of_a_page_has_no_style_address_or_name_of_another_chart(chart):
     root = ElementTree.fromstring(text)
     names = {node.get("id") for node in root.iter() if node.get("id")}
 
-    assert {node.tag for node in root.iter()} <= chart.MARKS
+    assert {node.tag for node in root.iter()} <= charts.MARKS
     assert not [node for node in root.iter() if node.get("style")]
     assert all(value[1:] in names for node in root.iter() for name, value in node.attrib.items() if name == "href")
     assert set(re.findall(r"url\(#([^)]*)\)", text)) <= names

@@ -35,10 +35,10 @@ EDGE, UPPER = 0.46, 0.58
 
 LINES: dict[Precision, str] = {
     "bf16": "#1f2328",
-    "fp8-tensorwise": "#0072B2",
-    "fp8-tensorwise-fast": "#56B4E9",
-    "fp8-rowwise": "#D55E00",
-    "fp8-rowwise-fast": "#E69F00",
+    "fp8-tensorwise": "#004b7a",
+    "fp8-tensorwise-fast": "#4a98cc",
+    "fp8-rowwise": "#a34700",
+    "fp8-rowwise-fast": "#c98500",
 }
 
 

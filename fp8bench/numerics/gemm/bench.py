@@ -15,7 +15,7 @@ So each precision is timed in several rounds, with all precisions in turn, in al
 a round like a process; nevertheless the interval is of one process, and does not cover another. One round has none.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -42,7 +42,7 @@ from fp8bench.numerics.gemm.multiply import (
     quantize,
     refusal,
 )
-from fp8bench.numerics.gemm.timing import Call, Timer, timer_for
+from fp8bench.numerics.gemm.timing import Timer, timer_for
 from fp8bench.numerics.memory import BF16_BYTES, free_bytes, operand_sets, require_memory
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
@@ -90,8 +90,9 @@ class Bench:
         require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
-        """Measure each precision alone and with its casts, in rounds. A GEMM that stays bf16 is measured only in bf16,
-        and one with named formats without casts, because no mode uses these.
+        """Measure each precision alone and with its casts, in rounds: as A B C, C B A, and so on. A GEMM that stays
+        bf16 is measured only in bf16, and one with named formats without casts, because no mode uses these. What was
+        not `ok` is not tried again, nor with casts if not without.
 
         Raises RunFailed if the device runs out of memory or fails.
         """
@@ -102,7 +103,21 @@ class Bench:
             for precision in wanted
             for casts in (ways if precision != "bf16" and product.formats is None else ways[:1])
         ]
-        return ProductTimings(product=product, timings=tuple(self._in_rounds(product, tried)))
+        sources = self._sources(product)
+        rounds: dict[tuple[Precision, Casts], list[Timing]] = {one: [] for one in tried}
+        for number in range(self.rounds):
+            for precision, casts in tried if number % 2 == 0 else reversed(tried):
+                mine = rounds[precision, casts]
+                if all(timing.status == "ok" for timing in (*rounds[precision, "none"], *mine)):
+                    mine.append(self._attempt(product, precision, casts, sources))
+        return ProductTimings(
+            product=product,
+            timings=tuple(
+                pooled(timings)
+                for (precision, casts), timings in rounds.items()
+                if casts == "none" or all(timing.status == "ok" for timing in rounds[precision, "none"])
+            ),
+        )
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
         """Return the best of a few large square GEMMs in bf16 and, if the device has units for it, in fp8: the most
@@ -117,7 +132,7 @@ class Bench:
             product = Product(shape=shape)
             sources = burst._sources(product)
             for precision in CEILING_PRECISIONS if of_fp8 else CEILING_PRECISIONS[:1]:
-                timing = burst._alone(product, precision, sources)
+                timing = burst._attempt(product, precision, "none", sources)
                 if timing.time_s is None or timing.emulated:
                     continue
                 arithmetic, tflops = arithmetic_of(precision), shape.tflops(timing.time_s)
@@ -130,66 +145,40 @@ class Bench:
         sets = operand_sets(product.shape, self.timer.flush_bytes)
         return [operands(product, self.device, generator) for _ in range(sets)]
 
-    def _epilogue(self, product: Product) -> Epilogue:
-        return epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
-
-    def _in_rounds(self, product: Product, tried: Sequence[tuple[Precision, Casts]]) -> Iterator[Timing]:
-        """Measure as A B C, C B A, and so on. What was not `ok` is not tried again, nor with casts if not without."""
-        sources = self._sources(product)
-        rounds: dict[tuple[Precision, Casts], list[Timing]] = {one: [] for one in tried}
-        for number in range(self.rounds):
-            for precision, casts in tried if number % 2 == 0 else reversed(tried):
-                mine = rounds[precision, casts]
-                if all(timing.status == "ok" for timing in (*rounds[precision, "none"], *mine)):
-                    if casts == "none":
-                        mine.append(self._alone(product, precision, sources))
-                    else:
-                        mine.append(self._with_casts(product, precision, sources, casts))
-        for (precision, casts), timings in rounds.items():
-            if casts == "none" or all(timing.status == "ok" for timing in rounds[precision, "none"]):
-                yield pooled(timings)
-
-    def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
-        """Measure the GEMM from operands that are already in its format."""
-        fast, then = is_fast(precision), self._epilogue(product)
-
-        def measured() -> Timing:
-            pairs: Sequence[tuple[Any, Any]] = sources
-            multiply: Callable[[Any, Any, bool, Epilogue], Tensor] = bf16_mm
-            if precision != "bf16":
-                pairs = [_quantized(pair, product, precision, quantize) for pair in sources]
-                multiply = self.kernel.multiply
-
-            def work(number: int) -> Tensor:
-                return multiply(*pairs[number % len(pairs)], fast, then)
-
-            error = gemm_error(work(0), *pairs[0], product.shape, then.bias)
-            wrong = complaint(error, limit(precision, product.shape.k, product.output), "the GEMM")
-            return self._timed(work, precision, "none", error, wrong)
-
+    def _attempt(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
+        """Check and time; what the device cannot do is a finding. Raises RunFailed if it fails, or is out of memory."""
         refused = refusal(product, self.kernel) if precision != "bf16" else None
-        if refused is not None:
-            return Timing(precision=precision, status="unsupported", reason=refused)
-        return _attempt(product, precision, "none", measured)
+        try:
+            if refused is None:
+                return self._timed(product, precision, casts, sources)
+        except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
+            raise RunFailed(
+                f"{product.label} in {precision} broke the run: {first_line(error)}",
+                "Give a smaller --shape or --batch-size, or end what else uses the GPU",
+            ) from error
+        except (RuntimeError, ValueError) as error:
+            refused = first_line(error)
+        return Timing(precision=precision, casts=casts, status="unsupported", reason=refused)
 
-    def _with_casts(self, product: Product, precision: Precision, sources: list[Pair], way: Casts) -> Timing:
-        """Measure both casts followed by the GEMM."""
-        fast, then = is_fast(precision), self._epilogue(product)
+    def _timed(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
+        """Time the GEMM from operands that are already in its format, or with both casts before it, if it is right."""
+        fast = is_fast(precision)
+        then = epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
+        cast: Quantize = _compiled_quantize() if casts == "compiled" else quantize
+        ready: Sequence[tuple[Any, Any]] = sources
+        if precision != "bf16" and casts == "none":
+            ready = [_quantized(pair, product, precision, cast) for pair in sources]
+        multiply: Callable[[Any, Any, bool, Epilogue], Tensor] = (
+            bf16_mm if precision == "bf16" else self.kernel.multiply
+        )
 
-        def measured() -> Timing:
-            function = _compiled_quantize() if way == "compiled" else quantize
+        def work(number: int) -> tuple[Any, Any, Tensor]:
+            left, right = ready[number % len(ready)]
+            if casts != "none":
+                left, right = _quantized((left, right), product, precision, cast)
+            return left, right, multiply(left, right, fast, then)
 
-            def work(number: int) -> tuple[Quantized, Quantized, Tensor]:
-                left, right = _quantized(sources[number % len(sources)], product, precision, function)
-                return left, right, self.kernel.multiply(left, right, fast, then)
-
-            error, wrong = _checked(work(0), sources[0], product, precision, then)
-            return self._timed(work, precision, way, error, wrong)
-
-        return _attempt(product, precision, way, measured)
-
-    def _timed(self, work: Call, precision: Precision, casts: Casts, error: float | None, wrong: str | None) -> Timing:
-        """Time the work. wrong: why the result is not correct, in which case it is not timed; None otherwise."""
+        error, wrong = _checked(work(0), sources[0] if casts != "none" else None, product, precision, then)
         if wrong is not None:
             return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
         samples = self.timer.samples(work, self.seconds / self.rounds, self.settled)
@@ -240,19 +229,6 @@ def ceiling_shapes(device: torch.device) -> list[Shape]:
     return [Shape(m=size, n=size, k=size) for size in CEILING_SIZES[device.type]]
 
 
-def _attempt(product: Product, precision: Precision, casts: Casts, measured: Callable[[], Timing]) -> Timing:
-    """Measure; what the device cannot do is a finding. Raises RunFailed if the device fails, or its memory is full."""
-    try:
-        return measured()
-    except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
-        raise RunFailed(
-            f"{product.label} in {precision} broke the run: {first_line(error)}",
-            "Give a smaller --shape or --batch-size, or end what else uses the GPU",
-        ) from error
-    except (RuntimeError, ValueError) as error:
-        return Timing(precision=precision, casts=casts, status="unsupported", reason=first_line(error))
-
-
 def _quantized(pair: Pair, product: Product, precision: Precision, function: Quantize) -> tuple[Quantized, Quantized]:
     left_format, right_format = formats(product, precision)
     rowwise = is_rowwise(precision)
@@ -261,14 +237,14 @@ def _quantized(pair: Pair, product: Product, precision: Precision, function: Qua
 
 
 def _checked(
-    made: tuple[Quantized, Quantized, Tensor], source: Pair, product: Product, precision: Precision, then: Epilogue
+    made: tuple[Any, Any, Tensor], source: Pair | None, product: Product, precision: Precision, then: Epilogue
 ) -> tuple[float | None, str | None]:
-    """Return the GEMM's error, and why it or a cast is not correct; None if both are."""
+    """Return the GEMM's error, and why it or a cast is not correct; None if both are. source: what was cast."""
     left, right, output = made
     shape = product.shape
     error = gemm_error(output, left, right, shape, then.bias)
     wrong = complaint(error, limit(precision, shape.k, product.output), "the GEMM")
-    for matrix, cast in zip(source, (left, right), strict=True):
+    for matrix, cast in zip(source or (), (left, right), strict=source is not None):
         wrong = wrong or complaint(cast_error(matrix, cast, shape), CAST_LIMIT, "a cast")
     return error, wrong
 

@@ -39,64 +39,48 @@ def bound(
     None if no fp8 GEMM was timed without emulation, or if a GEMM has no bf16 time.
     """
     converted = [one for one in products if one.product.stays_bf16 is None]
-    if not any(_fastest(one, "none") for one in converted) or not all(one.find("bf16") for one in products):
+    fp8_s = {way: [_fastest_s(one, way) for one in converted] for way in WAYS}
+    bf16 = [_bf16_s(one) for one in products]
+    if not any(fp8_s["none"]) or None in bf16:
         return None
-    bf16_s = sum(_bf16_s(one) for one in converted)
+    bf16_s = sum(_bf16_s(one) or 0.0 for one in converted)
     step_s = _step_time_s(baseline) if baseline else None
-    rest_s = None if step_s is None else step_s - bf16_s
+    rest_s = 0.0 if step_s is None else step_s - bf16_s
     # If the GEMMs alone take longer than the step, the clocks were not the same.
-    fits = rest_s is None or rest_s > 0
+    fits = step_s is None or rest_s > 0
+    gains = []
+    for way, times in fp8_s.items():
+        if fits and any(times):
+            ours = sum(time or _bf16_s(one) or 0.0 for one, time in zip(converted, times, strict=True))
+            gains.append(Gain(casts=way, products_s=ours, speedup=(rest_s + bf16_s) / (rest_s + ours)))
+    last = baseline[-1] if baseline else None
     return StepBound(
-        baseline_run_id=baseline[-1].run_id if baseline else None,
-        compiled=baseline[-1].compiled if baseline else None,
-        execution=baseline[-1].execution if baseline else None,
+        baseline_run_id=last.run_id if last else None,
+        compiled=last.compiled if last else None,
+        execution=last.execution if last else None,
         rounds=len(baseline) or None,
         step_time_s=step_s,
-        profiled_products_s=_profiled_s(baseline[-1]) if baseline else None,
+        profiled_products_s=last.profile.seconds(*GEMMS) if last and last.profile else None,
         bf16_products_s=bf16_s,
-        other_products_s=sum(_bf16_s(one) for one in products if one.product.stays_bf16 is not None),
-        left_in_bf16=sum(_fastest(one, "none") is None for one in converted),
-        at_most=tuple(_gains(converted, bf16_s, rest_s or 0.0)) if fits else (),
+        other_products_s=sum(_bf16_s(one) or 0.0 for one in products if one.product.stays_bf16 is not None),
+        left_in_bf16=fp8_s["none"].count(None),
+        at_most=tuple(gains),
         modes=tuple(_mode_gain(rounds, step_s) for rounds in modes) if step_s is not None else (),
         reason=None if fits else "the GEMMs alone take longer here than the whole step did",
     )
 
 
-def _gains(converted: Sequence[ProductTimings], bf16_s: float, rest_s: float) -> Iterable[Gain]:
-    for way in WAYS:
-        times = [_fastest(one, way) for one in converted]
-        if any(time is not None for time in times):
-            fp8_s = sum(
-                _calls(one) * time if time is not None else _bf16_s(one)
-                for one, time in zip(converted, times, strict=True)
-            )
-            yield Gain(casts=way, products_s=fp8_s, speedup=(rest_s + bf16_s) / (rest_s + fp8_s))
-
-
-def _fastest(one: ProductTimings, way: Casts) -> float | None:
-    """Return the seconds per GEMM; None without a correct fp8 time."""
-    times = [
-        timing.time_s
-        for timing in one.timings
-        if timing.precision != "bf16" and timing.casts == way and timing.time_s is not None and not timing.emulated
-    ]
+def _fastest_s(one: ProductTimings, way: Casts) -> float | None:
+    """Return the seconds per step; None without a correct fp8 time."""
+    found = (t for t in one.timings if t.precision != "bf16" and t.casts == way and not t.emulated)
+    times = [timing.time_s * (one.product.calls_per_step or 1) for timing in found if timing.time_s is not None]
     return min(times, default=None)
 
 
-def _bf16_s(one: ProductTimings) -> float:
+def _bf16_s(one: ProductTimings) -> float | None:
     """Return the seconds per step."""
     timing = one.find("bf16")
-    assert timing is not None
-    assert timing.time_s is not None
-    return _calls(one) * timing.time_s
-
-
-def _calls(one: ProductTimings) -> int:
-    return one.product.calls_per_step or 1
-
-
-def _profiled_s(record: Record) -> float | None:
-    return None if record.profile is None else record.profile.seconds(*GEMMS)
+    return None if timing is None or timing.time_s is None else timing.time_s * (one.product.calls_per_step or 1)
 
 
 def _step_time_s(rounds: Sequence[Record]) -> float:
@@ -104,18 +88,16 @@ def _step_time_s(rounds: Sequence[Record]) -> float:
 
 
 def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
-    config = rounds[-1].config
-    assert config is not None
-    time_s = _step_time_s(rounds)
-    waits = [bottleneck_of(record) for record in rounds]
+    last, time_s = rounds[-1], _step_time_s(rounds)
+    assert last.config is not None
     return ModeGain(
-        label=config.mode_label,
-        compiled=bool(rounds[-1].compiled),
-        execution=rounds[-1].execution,
+        label=last.config.mode_label,
+        compiled=bool(last.compiled),
+        execution=last.execution,
         step_time_s=time_s,
         rounds=len(rounds),
         speedup=step_s / time_s,
-        held_back_by=next((str(one) for one in reversed(waits) if one), None),
+        held_back_by=next((str(one) for one in map(bottleneck_of, reversed(rounds)) if one), None),
     )
 
 
@@ -130,7 +112,11 @@ def latest_measurements(
     wanted = Filter(
         status="ok", source="measured", workload=workload, batch_size=batch_size, world_size=1, device="cuda"
     )
-    fitting = [record for record in wanted.of(records) if record.summary and _is_baseline_or_fp8(record)]
+    fitting = [
+        record
+        for record in wanted.of(records)
+        if record.summary and (record.what.mode == BASELINE or (record.evidence and record.evidence.fp8))
+    ]
     found: dict[Variant, dict[str, list[Record]]] = {}
     for (variant, label), of_mode in grouped(fitting, _variant_and_mode).items():
         found.setdefault(variant, {})[label] = latest_first(of_mode)[0]
@@ -140,10 +126,6 @@ def latest_measurements(
 def _variant_and_mode(record: Record) -> tuple[Variant, str]:
     assert record.config is not None
     return record.execution or "eager", record.config.mode_label
-
-
-def _is_baseline_or_fp8(record: Record) -> bool:
-    return record.what.mode == BASELINE or (record.evidence is not None and record.evidence.fp8)
 
 
 def bounds(
@@ -157,16 +139,10 @@ def bounds(
     ways, such as those of Transformer Engine with a compiled baseline, because that is the choice that a user has.
     """
     found = []
-    for variant in VARIANTS:
-        modes = measured.get(variant, {})
-        if BASELINE in modes:
-            shown = {label: rounds for fewer in _within(variant) for label, rounds in measured.get(fewer, {}).items()}
-            others = [rounds for label, rounds in shown.items() if label != BASELINE]
-            found.append(bound(products, modes[BASELINE], others))
+    for variant in (one for one in VARIANTS if BASELINE in measured.get(one, {})):
+        parts = set(variant.split("+"))
+        within = dict.fromkeys(["eager", *(one for one in VARIANTS if set(one.split("+")) <= parts)])
+        shown = {label: rounds for fewer in within for label, rounds in measured.get(fewer, {}).items()}
+        others = [rounds for label, rounds in shown.items() if label != BASELINE]
+        found.append(bound(products, measured[variant][BASELINE], others))
     return tuple(one for one in found or [bound(products)] if one is not None)
-
-
-def _within(variant: Variant) -> list[Variant]:
-    """Return the variants made of parts of this one, in order of the number of parts, with this one last."""
-    parts = set(variant.split("+"))
-    return [*dict.fromkeys(["eager", *(one for one in VARIANTS if set(one.split("+")) <= parts)])]

@@ -26,7 +26,6 @@ A CPU is timed by the host's clock with warm caches. Its figures only show that 
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
@@ -51,15 +50,6 @@ MOST_LATE = 0.1
 """The largest share of late repetitions."""
 
 
-class Timer(Protocol):
-    """The interface of a timer. flush_bytes: the bytes written before each repetition; None if nothing is written."""
-
-    flush_bytes: int | None
-
-    def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """Return seconds per repetition, in order. seconds: the budget. settled: only after SETTLE_S under load."""
-
-
 def repetitions(seconds: float, each_s: float) -> int:
     """Return how many repetitions fill the budget, within FEWEST and MOST."""
     return min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
@@ -69,9 +59,10 @@ class HostTimer:
     """Times by perf_counter. On a CPU the work is done when the call returns."""
 
     flush_bytes: int | None = None
+    """The bytes written before each repetition; None if nothing is written."""
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """Return seconds per repetition (see Timer). A CPU has no settled state here."""
+        """Return seconds per repetition, in order. seconds: the budget. settled: of no meaning on a CPU."""
         warm = self._timed(call, FEWEST_WARM)
         return self._timed(call, repetitions(seconds, min(warm)))
 
@@ -88,14 +79,17 @@ class CudaTimer:
     """Times by events on the current stream, each repetition from a cold L2 cache."""
 
     def __init__(self, device: torch.device) -> None:
-        self.flush_bytes: int | None = flush_bytes(device)
+        cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+        self.flush_bytes: int | None = max(SMALLEST_FLUSH, 2 * cache)
         self._device = device
         self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
         # The quickest of several, after others: the first loads the kernel, and a single one would wait for its launch.
         self._flush_s = min(seconds for seconds, _ in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """See Timer. Waits for the device before and after. Raises RuntimeError if the host is too slow."""
+        """Return seconds per repetition, in order. seconds: the budget. settled: only after SETTLE_S under load. Waits
+        for the device before and after. Raises RuntimeError if the host is too slow.
+        """
         flushes = self._flushes(call)
         while True:
             found = self._loaded(call, seconds, settled, flushes)
@@ -159,12 +153,8 @@ class CudaTimer:
             self._buffer.zero_()
 
 
-def flush_bytes(device: torch.device) -> int:
-    """Return twice the size of the L2 cache, at least SMALLEST_FLUSH."""
-    cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
-    return max(SMALLEST_FLUSH, 2 * cache)
+Timer = HostTimer | CudaTimer
 
 
 def timer_for(device: torch.device) -> Timer:
-    """Return the timer for the device."""
     return CudaTimer(device) if device.type == "cuda" else HostTimer()

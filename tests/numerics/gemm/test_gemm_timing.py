@@ -132,17 +132,11 @@ def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch)
     assert cuda[-8:-5] == ["event", "flush", "flush"]
 
 
-def test_an_l2_cache_larger_than_usual_is_flushed_twice_over(monkeypatch):
-    class Properties:
-        L2_cache_size = 200 * MIB
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert timing.flush_bytes(torch.device("cuda")) == 400 * MIB
-
-
-def test_a_torch_that_does_not_know_the_cache_flushes_the_usual(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: object())
-    assert timing.flush_bytes(torch.device("cuda")) == FLUSH
+@pytest.mark.parametrize(("cache", "flushed"), [(200 * MIB, 400 * MIB), (60 * MIB, FLUSH), (None, FLUSH)])
+def test_twice_an_l2_cache_is_flushed_and_the_usual_where_it_is_small_or_unknown(cuda, monkeypatch, cache, flushed):
+    found = type("Properties", (), {} if cache is None else {"L2_cache_size": cache})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    assert timing.CudaTimer(torch.device("cuda")).flush_bytes == flushed
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fp8bench.kinds.run.explain.steps import IDLE, PARTS, Explained, PartTimes, StepBreakdown, lines
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import Item, Stack, Stacks
+from fp8bench.tables.row_chart import Item, Stack, Stacks
 from fp8bench.tables.written import number
 
 PICTURE = "steps"

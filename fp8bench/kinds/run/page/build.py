@@ -14,9 +14,9 @@ from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.schema.record import Record
-from fp8bench.tables.chart import Chart
 from fp8bench.tables.document import Note, Table
 from fp8bench.tables.page import Page, Part, Section
+from fp8bench.tables.row_chart import Chart
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:

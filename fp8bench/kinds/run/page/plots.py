@@ -15,7 +15,7 @@ from fp8bench.pricing.cost import front as front_of
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank
-from fp8bench.tables.chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
 from fp8bench.tables.written import change, number, rate
 
 MOST_DRAWN = 10

@@ -6,10 +6,10 @@ import json
 import pytest
 from doctor.machines import a100_host, cudnn_mix, without_gpu
 
+from fp8bench.doctor.document import document
 from fp8bench.doctor.examine import judge, machine
 from fp8bench.doctor.facts import MachineFacts
 from fp8bench.doctor.finding import Examination
-from fp8bench.report.doctor import document
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
 
 

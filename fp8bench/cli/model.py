@@ -2,28 +2,28 @@
 
 from typing import TYPE_CHECKING
 
-from fp8bench.tables.document import NOTHING, Document, Heading, Note, Part, Rows, Sentence, Table, blocks
+from fp8bench.tables.document import NOTHING, Document, Heading, Note, Part, Sentence, Table, blocks
+from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
-    from fp8bench.schema.model import ModelFacts
+    from fp8bench.schema.model import LinearLayers, ModelFacts
 
 NOT_CALLED = "their weights are used without calling them, so no mode converts them"
 
 
+COLUMNS: "tuple[Column[LinearLayers], ...]" = (
+    word("linear layers", lambda one: ", ".join(one.layers)),
+    Column("calls", lambda one: one.number, "d"),
+    Column("in", lambda one: one.in_features, ","),
+    Column("out", lambda one: one.out_features, ","),
+    word("in fp8 modes", lambda one: one.stays_bf16 or "fp8"),
+)
+
+
 def document(facts: "ModelFacts") -> Document:
     """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
-    rows = Rows(facts.groups)
-    table = Table(
-        (
-            rows.column("linear layers", lambda one: ", ".join(one.layers), "word"),
-            rows.column("calls", lambda one: f"{one.number}"),
-            rows.column("in", lambda one: f"{one.in_features:,}"),
-            rows.column("out", lambda one: f"{one.out_features:,}"),
-            rows.column("in fp8 modes", lambda one: one.stays_bf16 or "fp8", "word"),
-        ),
-        1,
-    )
+    table = Table(tuple(column.cells(facts.groups) for column in COLUMNS))
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
     sentences = [*map(Sentence, summary_of(facts))]
     unseen: list[Part] = [Note(f"{', '.join(facts.not_called)}: {NOT_CALLED}")] if facts.not_called else []

@@ -1,13 +1,12 @@
 """Documents of prices: what is known of each instance, and what a new snapshot changed."""
 
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 from fp8bench.pricing.known import KnownPrice
 from fp8bench.pricing.snapshot import Change
-from fp8bench.tables.document import NOTHING, CsvLines, Document, Letters, Note, Rows, Sentence, Table, blocks
-from fp8bench.tables.written import number
+from fp8bench.tables.document import CsvLines, Document, Letters, Note, Sentence, Table, blocks
+from fp8bench.tables.study import Column, word
 
 OLD_DAYS = 90
 """The age from which a price should be checked again: GPU prices fell by a third and more within a year."""
@@ -20,34 +19,24 @@ def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
     """Show known prices. prices: in display order. hidden: how many more are known for the same instances."""
     said = Letters()
     alone = all(one.in_force or one.usd_per_hour is None for one in prices)
-    column = Rows(prices).column
-    columns = (
-        column("instance", lambda one: one.instance, "word", once=True),
-        column("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", "word", once=True),
-        column("bought", lambda one: one.purchase, "word"),
-        column("region", lambda one: one.region or NOTHING, "word"),
-        column("USD/h", lambda one: _usd(one.usd_per_hour)),
-        column("USD/GPU-h", lambda one: _usd(one.usd_per_gpu_hour)),
-        column("as of", _day, "word"),
-        column("age, days", lambda one: number(one.age_days, "d")),
-        column("source", lambda one: f"[{said.of(one.source)}]" if one.source else NOTHING, "word"),
-        column("notes", lambda one: _notes(one, said, alone), "note"),
+    columns: tuple[Column[KnownPrice], ...] = (
+        word("instance", lambda one: one.instance, once=True),
+        word("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", once=True),
+        word("bought", lambda one: one.purchase),
+        word("region", lambda one: one.region or None),
+        Column("USD/h", lambda one: one.usd_per_hour, ",.2f"),
+        Column("USD/GPU-h", lambda one: one.usd_per_gpu_hour, ",.2f"),
+        word("as of", lambda one: None if one.usd_per_hour is None else str(one.as_of or "undated")),
+        Column("age, days", lambda one: one.age_days, "d"),
+        word("source", lambda one: f"[{said.of(one.source)}]" if one.source else None),
+        Column("notes", lambda one: _notes(one, said, alone), kind="note"),
     )
+    table = Table(tuple(column.cells(prices) for column in columns))
     return Document(
-        blocks([Table(columns)], [*map(Note, said.lines())], [*map(Sentence, _counts(prices, hidden))]),
+        blocks([table], [*map(Note, said.lines())], [*map(Sentence, _counts(prices, hidden))]),
         data=list(prices),
         lines=CsvLines.of(KnownPrice, prices),
     )
-
-
-def _usd(price: float | None) -> str:
-    return number(price, ",.2f")
-
-
-def _day(one: KnownPrice) -> str:
-    if one.usd_per_hour is None:
-        return NOTHING
-    return str(one.as_of) if one.as_of else "undated"
 
 
 def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
@@ -84,29 +73,33 @@ def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
     return lines
 
 
+CHANGED: tuple[Column[Change], ...] = (
+    word("instance", lambda one: one.place.instance, once=True),
+    word("bought", lambda one: one.place.purchase),
+    word("region", lambda one: one.place.region or None),
+    Column("was, USD/h", lambda one: one.before, ",.2f"),
+    word("as of", lambda one: "new" if one.before is None else str(one.since or "undated")),
+    Column("is, USD/h", lambda one: "gone" if one.now is None else f"{one.now:,.2f}", str),
+    Column("change", lambda one: one.share, "+z.1f", scale=100, after=" %"),
+)
+
+
 def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
     """Show what an update found. path: the new snapshot; None if nothing changed, so that none was written. versions:
     the catalogues' versions, in words. not_offered: requested instances that have no offer.
     """
-    column = Rows(changes).column
-    columns = (
-        column("instance", lambda one: one.place.instance, "word", once=True),
-        column("bought", lambda one: one.place.purchase, "word"),
-        column("region", lambda one: one.place.region or NOTHING, "word"),
-        column("was, USD/h", lambda one: _usd(one.before)),
-        column("as of", lambda one: _since(one.before, one.since), "word"),
-        column("is, USD/h", lambda one: "gone" if one.now is None else _usd(one.now)),
-        column("change", lambda one: number(one.share, "+z.1f", 100, " %")),
-    )
     said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
     if not_offered:
         shown = ", ".join(not_offered[:MOST_NAMED])
         more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
         said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
     return Document(
-        blocks([Table(columns, naming=3)] if changes else [], [*map(Sentence, said)]),
+        blocks(
+            [Table(tuple(column.cells(changes) for column in CHANGED), naming=3)] if changes else [],
+            [*map(Sentence, said)],
+        ),
         data={
             "snapshot": str(path) if path else None,
             "offers": offers,
@@ -124,12 +117,6 @@ CHANGE_FIELDS = ("instance", "purchase", "region", "usd_per_hour_before", "as_of
 def _change(one: Change) -> dict[str, object]:
     day = str(one.since) if one.since else None
     return dict(zip(CHANGE_FIELDS, (*one.place, one.before, day, one.now, one.share), strict=True))
-
-
-def _since(before: float | None, since: date | None) -> str:
-    if before is None:
-        return "new"
-    return str(since) if since else "undated"
 
 
 def _kept(changes: Sequence[Change], path: Path | None) -> str:

@@ -1,11 +1,10 @@
 """Stored files as documents: files that were sent, and records that are broken."""
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Any
 
 from fp8bench.records.audit import Audit
-from fp8bench.tables.document import CsvLines, Document, Part, Rows, Sentence, Table, Warned, blocks
+from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
 from fp8bench.tables.written import counted
 
 
@@ -32,6 +31,8 @@ def verified(where: str, audit: Audit) -> Document:
 
 
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
-    columns = [Rows(rows).column(heading, itemgetter(place), "word") for place, heading in enumerate(headings)]
-    table = [Table(tuple(columns))] if rows else []
+    texts = zip(*rows, strict=True)
+    table = (
+        [Table(tuple(Cells(heading, of, "word") for heading, of in zip(headings, texts, strict=True)))] if rows else []
+    )
     return Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows)))

@@ -1,0 +1,343 @@
+"""Charts of rows, in a page and in files of their own.
+
+Below the name and the numbers of a row lies its bar, the parts of one, or every sample; or its point lies above them.
+A chart is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page on a
+desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
+"""
+
+import math
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fp8bench.schema.errors import inert
+from fp8bench.tables.chart import FAINT, GRID, INK, contrast, figure, inlined, on, plain, sheet
+
+if TYPE_CHECKING:
+    from fp8bench.tables.chart import Axes
+
+WIDTH = 360.0
+"""In points, of which an inch has 72 and a phone's screen 358."""
+
+TEXT, SMALL = 10.5, 10.1
+"""Sizes of text: a phone shows 10 pixels at least."""
+
+LETTERS = 56
+"""Letters of a line across the whole width."""
+
+LINE, BAR, ROW = 13.0, 12.0, 48.0
+"""Heights in points: of a line of text, of a bar, and of a row with two lines, its bar and what separates it."""
+
+COLOURS = {
+    "first": "#005b8f",
+    "other": "#5b97c0",
+    "reference": "#7a6a58",
+    "reported": "#ffffff",
+}
+"""Colours of bars: the best row, the others, the reference, and figures that were not measured."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """The text of a row: its number in the table, if there is one, its name and, on the right, its value; below them
+    what distinguishes it from others of that name and, on the right, what else is known.
+    """
+
+    number: int | None
+    name: str
+    value: str
+    detail: str = ""
+    remark: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name if self.number is None else f"{self.number}  {self.name}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a chart draws of a row."""
+
+    item: Item
+
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+@dataclass(frozen=True)
+class Chart(ABC, Generic[RowT]):
+    """A chart. name: selects it. caption: how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    rows: tuple[RowT, ...]
+
+    @property
+    def height(self) -> float:
+        return ROW * len(self.rows)
+
+    @abstractmethod
+    def paint(self, axes: "Axes") -> None:
+        """Draw on axes of WIDTH x height points, whose y goes down from 0."""
+
+    def write(self, path: Path) -> None:
+        """Write the chart below its title and caption. Raises as chart.figure does."""
+        head = textwrap.wrap(inert(self.title), LETTERS - 6)
+        lines = [*head, *textwrap.wrap(inert(self.caption), LETTERS + 16)]
+        above = 10 + LINE * len(lines)
+        with figure((above + self.height) / 72, path, WIDTH / 72) as made:
+            axes = self._axes(made, above)
+            for place, line in enumerate(lines):
+                bold: Any = {"fontsize": 11.5, "weight": "bold", "color": INK}
+                looks = bold if place < len(head) else {"fontsize": 9.5, "color": FAINT}
+                axes.text(2, LINE * (place + 1) - above, line, **looks)
+            self.paint(axes)
+
+    def svg(self) -> str:
+        """Return the chart without title and caption, as an element of a page."""
+        with sheet(self.height / 72, WIDTH / 72, self.name) as figure:
+            self.paint(self._axes(figure, 0.0))
+            numbers = "; ".join(
+                " ".join(filter(None, (one.title, one.value, one.remark))) for one in (row.item for row in self.rows)
+            )
+            return inlined(figure, self.title, numbers)
+
+    def _axes(self, figure: Any, above: float) -> "Axes":
+        figure.set_layout_engine("none")
+        axes: Axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set_xlim(0, WIDTH)
+        axes.set_ylim(self.height, -above)
+        return axes
+
+
+def _shortened(text: str, letters: float) -> str:
+    """Return as much of the text as fits; the table has the complete text."""
+    text = inert(text)
+    return text if len(text) <= letters else f"{text[: max(2, int(letters)) - 1]}\u2026"
+
+
+def _head(axes: "Axes", item: Item, y: float) -> float:
+    """Write the two lines of a row whose top is at y, and return the middle of the bar below them."""
+    bold: Any = {"fontsize": TEXT, "weight": "bold", "color": INK}
+    faint: Any = {"fontsize": SMALL, "color": FAINT}
+    right: Any = {"x": WIDTH - 2, "ha": "right"}
+    value, remark = _shortened(item.value, LETTERS / 2), _shortened(item.remark, LETTERS * 0.7)
+    axes.text(2, y + 10, _shortened(item.title, LETTERS - len(value)), **bold)
+    axes.text(y=y + 10, s=value, **right, **bold)
+    axes.text(2, y + 10 + LINE, _shortened(item.detail, LETTERS + 2 - len(remark)), **faint)
+    axes.text(y=y + 10 + LINE, s=remark, **right, **faint)
+    return y + 15.5 + LINE + BAR / 2
+
+
+def _line(axes: "Axes", x: Sequence[float], y: Sequence[float], colour: str, width: float, **looks: Any) -> None:
+    axes.plot(x, y, color=colour, linewidth=width, clip_on=False, **{"solid_capstyle": "butt", **looks})
+
+
+@dataclass(frozen=True)
+class Bar(Row):
+    """A bar. value: at least 0. interval: its ends, if any. look: its colour."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+    look: str = "other"
+
+
+@dataclass(frozen=True)
+class Bars(Chart[Bar]):
+    """Bars from zero. broken_at: a value marked by a broken line across each bar."""
+
+    broken_at: float | None = None
+
+    def paint(self, axes: "Axes") -> None:
+        most = max(end for bar in self.rows for end in (bar.value, *(bar.interval or ())))
+        # A single very wide interval does not shorten all bars.
+        most = min(most, 1.5 * max(bar.value for bar in self.rows)) or 1.0
+
+        def at(value: float) -> float:
+            return 2 + min(1.0, value / most) * (WIDTH - 6)
+
+        for place, bar in enumerate(self.rows):
+            y = _head(axes, bar.item, place * ROW)
+            edge = FAINT if bar.look == "reported" else "none"
+            axes.barh(y, at(bar.value) - 2, BAR, left=2, color=COLOURS[bar.look], edgecolor=edge, clip_on=False)
+            if self.broken_at is not None:
+                x, ends = [at(self.broken_at)] * 2, (y - BAR / 2, y + BAR / 2)
+                _line(axes, x, ends, "white", 3)
+                _line(axes, x, ends, INK, 1.2, linestyle=(0, (3, 2)))
+            if bar.interval is not None:
+                low, high = map(at, bar.interval)
+                # Seen on a dark bar too: ink within white.
+                for colour, wide in (("white", 3.6), (INK, 1.4)):
+                    for x1, x2, up in ((low, high, 0.0), (low, low, 4.0), (high, high, 4.0)):
+                        _line(axes, (x1, x2), (y - up, y + up), colour, wide, solid_capstyle="projecting")
+
+
+@dataclass(frozen=True)
+class Stack(Row):
+    """A bar of parts. parts: the name and length of each."""
+
+    parts: tuple[tuple[str, float], ...]
+
+
+LEGEND_COLUMNS = 2
+PALE = 1.2
+"""The contrast with paper below which a part has an outline."""
+
+
+@dataclass(frozen=True)
+class Stacks(Chart[Stack]):
+    """Bars of parts. colours: of each part, in the order of the legend. write: formats a part's number."""
+
+    colours: tuple[tuple[str, str], ...]
+    write_part: Callable[[float], str]
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        there = {name for stack in self.rows for name, _ in stack.parts}
+        return [(name, colour) for name, colour in self.colours if name in there]
+
+    @property
+    def _legend_height(self) -> float:
+        return 16.0 * math.ceil(len(self.shown) / LEGEND_COLUMNS) + 4
+
+    @property
+    def height(self) -> float:
+        return self._legend_height + super().height
+
+    def paint(self, axes: "Axes") -> None:
+        colours = dict(self.colours)
+        for place, (name, colour) in enumerate(self.shown):
+            x, y = 2 + place % LEGEND_COLUMNS * WIDTH / LEGEND_COLUMNS, 8 + 16.0 * (place // LEGEND_COLUMNS)
+            axes.barh(y, 11, 11, left=x, color=colour, edgecolor=FAINT, linewidth=0.6)
+            axes.text(x + 17, y + 3.8, name, fontsize=SMALL, color=INK)
+        longest = max(sum(length for _, length in stack.parts) for stack in self.rows) or 1.0
+        for place, stack in enumerate(self.rows):
+            y, left = _head(axes, stack.item, self._legend_height + place * ROW) + 1, 2.0
+            for name, length in stack.parts:
+                wide = length / longest * (WIDTH - 4)
+                edge = FAINT if contrast(colours[name], "#ffffff") < PALE else "white"
+                axes.barh(y, wide, BAR + 2, left=left, color=colours[name], edgecolor=edge, linewidth=0.6)
+                text = self.write_part(length)
+                if wide >= 1 + 5.8 * len(text):
+                    ink = on(colours[name])
+                    axes.text(left + wide / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=ink)
+                left += wide
+
+
+@dataclass(frozen=True)
+class Strip(Row):
+    """A row of samples. rounds: the samples of each round, in order."""
+
+    rounds: tuple[tuple[float, ...], ...]
+
+
+EVEN = 0.01
+TICKS = (0.0, 0.01, -0.01, 0.05, -0.05, 0.2, 1.0, -0.2, -0.5, 5.0, 20.0)
+"""Shares that are marked, the most important first, if there is room."""
+
+
+def _stretched(off: float) -> float:
+    """Return an offset on a scale that is linear within EVEN, where the noise is, and logarithmic beyond it."""
+    return math.asinh(off / EVEN)
+
+
+@dataclass(frozen=True)
+class Strips(Chart[Strip]):
+    """Every sample as an upright stroke, the rounds of a row one below the other, at its distance from the row's
+    median, stretched (`_stretched`) so that a hundredth is visible next to a half. A longer stroke is a round's mean.
+    """
+
+    @property
+    def height(self) -> float:
+        return super().height + 16
+
+    def paint(self, axes: "Axes") -> None:
+        middles = [median(sample for steps in strip.rounds for sample in steps) for strip in self.rows]
+        off = [
+            [[sample / middle - 1 for sample in steps] for steps in strip.rounds]
+            for strip, middle in zip(self.rows, middles, strict=True)
+        ]
+        every = [one for rounds in off for steps in rounds for one in steps]
+        low, high = _stretched(min(*every, -0.02)), _stretched(max(*every, 0.02))
+
+        def at(share: float) -> float:
+            return 4 + (_stretched(share) - low) / (high - low) * (WIDTH - 8)
+
+        taken: list[float] = []
+        for share in TICKS:
+            x = at(share)
+            if 22 <= x <= WIDTH - 22 and all(abs(x - other) >= 46 for other in taken):
+                taken.append(x)
+                said = f"{share * 100:+z.0f} %" if share else "median"
+                axes.text(x, 10, said, ha="center", fontsize=SMALL, color=FAINT)
+                for place in range(len(self.rows)):
+                    bottom = 16 + (place + 1) * ROW - 3
+                    _line(axes, (x, x), (bottom - BAR - 5, bottom), GRID, 1)
+        for place, (strip, rounds) in enumerate(zip(self.rows, off, strict=True)):
+            y = _head(axes, strip.item, 16 + place * ROW)
+            step = (BAR + 4) / len(rounds)
+            for number, steps in enumerate(rounds):
+                middle = y + 1 + (number + 0.5) * step - (BAR + 4) / 2
+                _strokes(axes, [at(one) for one in steps], middle, 0.42 * step, COLOURS["first"], 1.0)
+                _strokes(axes, [at(fmean(steps))], middle, 0.5 * step, "#b3400f", 2.4)
+
+
+def _strokes(axes: "Axes", places: Sequence[float], y: float, half: float, colour: str, width: float) -> None:
+    """Draw upright strokes as one path: an element for each would make a page of megabytes."""
+    x = [value for place in places for value in (place, place, math.nan)]
+    _line(axes, x, [y - half, y + half, math.nan] * len(places), colour, width)
+
+
+@dataclass(frozen=True)
+class Point(Row):
+    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front."""
+
+    x: float
+    y: float
+    ends: tuple[tuple[float, float], tuple[float, float]] | None = None
+    front: bool = False
+
+
+AXES_HEIGHT = 215.0
+
+
+@dataclass(frozen=True)
+class Scatter(Chart[Point]):
+    """Points with their numbers, each named below. Those of the front are filled, and a line of steps connects them."""
+
+    x_title: str
+    y_title: str
+
+    @property
+    def height(self) -> float:
+        return AXES_HEIGHT + 10 + 2.2 * LINE * len(self.rows)
+
+    def paint(self, axes: "Axes") -> None:
+        high, whole = self.height, axes.get_ylim()[0] - axes.get_ylim()[1]
+        place = (48 / WIDTH, (high - AXES_HEIGHT + 34) / whole, 1 - 56 / WIDTH, (AXES_HEIGHT - 56) / whole)
+        plot: Axes = axes.figure.add_axes(place)
+        front = sorted((point for point in self.rows if point.front), key=lambda point: point.x)
+        plot.step([p.x for p in front], [p.y for p in front], where="post", color=COLOURS["first"], linewidth=1.5)
+        # The first rows are above the others.
+        for number, point in reversed([*enumerate(self.rows)]):
+            if point.ends is not None:
+                plot.plot(*zip(*point.ends, strict=True), color=INK, linewidth=1.5)
+            fill, edge, ink = (COLOURS["first"],) * 2 + ("white",) if point.front else ("white", INK, INK)
+            order = 3 + 0.01 * (len(self.rows) - number)
+            plot.plot(point.x, point.y, "o", markersize=16, color=fill, markeredgecolor=edge, zorder=order)
+            said: Any = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink, "zorder": order}
+            plot.text(point.x, point.y, str(point.item.number), **said)
+            _head(axes, point.item, AXES_HEIGHT + 10 + 2.2 * LINE * number)
+        plot.margins(0.09)
+        plot.ticklabel_format(useOffset=False, style="plain")
+        plot.locator_params(nbins=5)
+        plain(plot)
+        plot.tick_params(labelsize=SMALL, length=0)
+        axes.text(2, 12, self.y_title, fontsize=SMALL, color=FAINT)
+        axes.text(WIDTH - 8, AXES_HEIGHT - 2, self.x_title, ha="right", fontsize=SMALL, color=FAINT)
