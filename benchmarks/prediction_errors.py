@@ -55,7 +55,7 @@ def sources_of(records: Sequence[Record], catalog: Catalog) -> list[Source]:
         except UsageError:
             continue
         latest[work_of(found), found.record.instance] = found
-    return [one for one in latest.values() if not one.host_bound]
+    return [one for one in latest.values() if not one.work.host_bound]
 
 
 def work_of(one: Source) -> tuple[object, ...]:

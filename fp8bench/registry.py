@@ -19,24 +19,23 @@ from fp8bench.schema.errors import UsageError, unknown_name
 
 MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
-_BUILT_IN = "fp8bench."
 
 
-_LLM = Needs("transformers", extra="llm")
-_TIMM = Needs("timm")
+_VIT: dict[str, Any] = {"needs": Needs("timm"), "unit": "images", "te_switches": ("split-qkv",)}
+_LLM: dict[str, Any] = {"needs": Needs("transformers", extra="llm"), "unit": "tokens", "te_switches": ("weight-cache",)}
 _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
-_LLM_SWITCHES = ("weight-cache",)
-
+_LAYER: dict[str, Any] = {
+    "unit": "tokens",
+    "te_switches": ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv"),
+}
 _LAYER_DEFAULTS = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
-_LAYER_SWITCHES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv")
-
-_VIT_SWITCHES = ("split-qkv",)
 
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
 _TE_FP8 = Needs("transformer_engine", compute_capability=(8, 9), gpu=True)
 
 _LIKE_BASELINE: dict[str, Any] = {"compiled_by_auto": True, "heeds_te_attention": False}
+_PLAIN: dict[str, Any] = {"needs": Needs(), **_LIKE_BASELINE}
 _LIKE_TE: dict[str, Any] = {"compiled_by_auto": False, "heeds_te_attention": True}
 
 _OF_TE = {
@@ -54,16 +53,10 @@ BUILTIN_MODES = (
         "fp8bench.modes.baseline:BaselineBF16",
         "torch under bf16 autocast",
         default_on=("cuda", "cpu"),
-        needs=Needs(),
-        **_LIKE_BASELINE,
+        **_PLAIN,
     ),
     ModeEntry(
-        "te-bf16",
-        f"{_TE}:TEBF16",
-        "Transformer Engine's block, bf16",
-        default_on=("cuda",),
-        needs=_TE_BF16,
-        **_LIKE_TE,
+        "te-bf16", f"{_TE}:TEBF16", "Transformer Engine's block, bf16", default_on=("cuda",), needs=_TE_BF16, **_LIKE_TE
     ),
     ModeEntry(
         "te-fp8",
@@ -86,13 +79,7 @@ BUILTIN_MODES = (
         needs=Needs("torchao", compute_capability=(8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
         **_LIKE_BASELINE,
     ),
-    ModeEntry(
-        "baseline-fp32",
-        "fp8bench.modes.baseline:BaselineFP32",
-        "torch in float32, no tf32",
-        needs=Needs(),
-        **_LIKE_BASELINE,
-    ),
+    ModeEntry("baseline-fp32", "fp8bench.modes.baseline:BaselineFP32", "torch in float32, no tf32", **_PLAIN),
     ModeEntry(
         "baseline-tf32",
         "fp8bench.modes.baseline:BaselineTF32",
@@ -101,11 +88,7 @@ BUILTIN_MODES = (
         **_LIKE_BASELINE,
     ),
     ModeEntry(
-        "baseline-fp16",
-        "fp8bench.modes.fp16:BaselineFP16",
-        "torch under fp16 autocast, the loss scaled",
-        needs=Needs(),
-        **_LIKE_BASELINE,
+        "baseline-fp16", "fp8bench.modes.fp16:BaselineFP16", "torch under fp16 autocast, the loss scaled", **_PLAIN
     ),
     ModeEntry(
         "te-bf16-article",
@@ -131,59 +114,47 @@ BUILTIN_WORKLOADS = (
         "fp8bench.workloads.vit:ViTHuge",
         "ViT-Huge/16, 224 px, 632 M parameters",
         default_on=("cuda",),
-        needs=_TIMM,
         head_dim=80,
-        unit="images",
-        te_switches=_VIT_SWITCHES,
+        **_VIT,
     ),
     WorkloadEntry(
         "vit-huge-256",
         "fp8bench.workloads.vit:ViTHuge256",
         "ViT-Huge/16, 256 px, no class token, 1024 classes",
-        needs=_TIMM,
         head_dim=80,
-        unit="images",
-        te_switches=_VIT_SWITCHES,
+        **_VIT,
     ),
     WorkloadEntry(
         "vit-micro",
         "fp8bench.workloads.vit:ViTMicro",
         "a tiny ViT for CPUs and tests",
         default_on=("cpu",),
-        needs=_TIMM,
         head_dim=16,
-        unit="images",
-        te_switches=_VIT_SWITCHES,
+        **_VIT,
     ),
     WorkloadEntry(
         "llm-1b",
         "fp8bench.workloads.llama:LLM1B",
         "Llama, 1.23 G parameters, grouped-query attention, 2048 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 4},
-        needs=_LLM,
         head_dim=64,
-        unit="tokens",
-        te_switches=_LLM_SWITCHES,
+        **_LLM,
     ),
     WorkloadEntry(
         "llm-7b",
         "fp8bench.workloads.llama:LLM7B",
         "Llama, 6.74 G parameters (Llama 2 7B's sizes), 2048 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 1},
-        needs=_LLM,
         head_dim=128,
-        unit="tokens",
-        te_switches=_LLM_SWITCHES,
+        **_LLM,
     ),
     WorkloadEntry(
         "llm-micro",
         "fp8bench.workloads.llama:LLMMicro",
         "a tiny Llama for CPUs and tests, 64 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
-        needs=_LLM,
         head_dim=16,
-        unit="tokens",
-        te_switches=_LLM_SWITCHES,
+        **_LLM,
     ),
     WorkloadEntry(
         "gpt-layer",
@@ -191,16 +162,14 @@ BUILTIN_WORKLOADS = (
         "one layer of a GPT, 4096 wide, forward and backward alone, 2048 tokens a sample",
         defaults={**_LAYER_DEFAULTS, "batch_size": 4, "sequence_length": 2048},
         head_dim=128,
-        unit="tokens",
-        te_switches=_LAYER_SWITCHES,
+        **_LAYER,
     ),
     WorkloadEntry(
         "gpt-layer-micro",
         "fp8bench.workloads.gpt_layer:GPTLayerMicro",
         "the same, 64 wide, for CPUs and tests, 64 tokens a sample",
         defaults={**_LAYER_DEFAULTS, "batch_size": 8, "sequence_length": 64},
-        unit="tokens",
-        te_switches=_LAYER_SWITCHES,
+        **_LAYER,
     ),
 )
 
@@ -213,9 +182,7 @@ FAMILIES = {
         example="convnext_base",
         summary="any image model of timm, built without a download",
         defaults={"image_size": None, "classes": None},
-        needs=_TIMM,
-        unit="images",
-        te_switches=_VIT_SWITCHES,
+        **_VIT,
     )
 }
 """Families of workloads by their prefix."""
@@ -266,7 +233,7 @@ def workloads() -> dict[str, WorkloadEntry]:
 
 def is_built_in(place: str) -> bool:
     """Return whether a mode, workload or kind is one of this package. place: its module, or its entry's target."""
-    return place.startswith(_BUILT_IN)
+    return place.startswith("fp8bench.")
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
@@ -368,7 +335,7 @@ def _entry_points(group: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _installed(_path: tuple[str, ...]) -> Any:
-    """Return all entry points of the packages on this path. Reading them takes 0.1 s if many packages are installed."""
+    # Reading all entry points of the packages on a path takes 0.1 s if there are many.
     from importlib.metadata import entry_points
 
     return entry_points()

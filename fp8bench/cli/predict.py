@@ -63,16 +63,16 @@ def predict(
     query = PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
     called = find(catalog, instance)
     require_region(region, catalog, [called.key])
-    there = target(called, catalog, _whole("--gpus", gpus), query)
-    found = _sources(source, workload, _whole("--batch-size", batch_size), catalog, results_dir)
+    used, size = (
+        None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
+        for flag, words in (("--gpus", gpus), ("--batch-size", batch_size))
+    )
+    there = target(called, catalog, used, query)
+    found = _sources(source, workload, size, catalog, results_dir)
     predicted = predictions(found, there, known(), catalog, query)
     show(document(predicted), form)
     if all(row.status == "unsupported" for row in predicted.rows):
         raise typer.Exit(ModeUnavailable.exit_code)
-
-
-def _whole(flag: str, words: str | None) -> int | None:
-    return None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
 
 
 def _sources(name: str, workload: str | None, batch_size: int | None, catalog: Catalog, results_dir: Path) -> Sources:

@@ -4,13 +4,13 @@ The order matters. The GPUs and the load are examined before the probes use them
 no probe runs.
 """
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 
+from fp8bench.doctor import check_gpus, check_host, check_software
+from fp8bench.doctor.check import findings
 from fp8bench.doctor.facts import RESULTS, MachineFacts, Probed
 from fp8bench.doctor.finding import Examination, Finding, GpuCount, MachineSummary
-from fp8bench.doctor.judge import gpus, host, software
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.doctor.run_probes import Probe, run_probes
 from fp8bench.machine import driver as driver_facts
@@ -23,10 +23,6 @@ LIMIT_S = 50.0
 WITHOUT_GPU_LIMIT_S = 25.0
 MOST_AT_ONCE = 8
 
-ANYWHERE = ("torch", "timm", "torchao")
-ON_A_GPU = ("precision", "compile")
-WITH_TRANSFORMER_ENGINE = ("attention", "libraries", "transformer-engine")
-
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine."""
@@ -37,7 +33,7 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
 def look(environ: Mapping[str, str], quick: bool) -> MachineFacts:
     driver, around = driver_facts.look(environ), host_facts.look()
     speed = host_facts.measure_speed()
-    installed = {name: installed_version(name) for name in software.SUPPORTED}
+    installed = {name: installed_version(name) for name in check_software.SUPPORTED}
     probed = Probed() if quick else probe(environ, driver, around.cores, installed)
     return MachineFacts(
         driver=driver, host=around, speed=speed, environ=environ, installed=installed, quick=quick, probed=probed
@@ -46,14 +42,13 @@ def look(environ: Mapping[str, str], quick: bool) -> MachineFacts:
 
 def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...]:
     """Return the probes that can find something here, the slowest first."""
-    if not has_gpu:
-        return ANYWHERE
-    return (*(WITH_TRANSFORMER_ENGINE if installed["transformer-engine"] else ()), *ON_A_GPU, *ANYWHERE)
+    te = ("attention", "libraries", "transformer-engine") if installed["transformer-engine"] else ()
+    return (*te, "precision", "compile", "torch", "timm", "torchao") if has_gpu else ("torch", "timm", "torchao")
 
 
 def probe(environ: Mapping[str, str], driver: DriverFacts, cores: float, installed: Mapping[str, str | None]) -> Probed:
     """Run the probes, in parallel if there are enough cores and no GPU is restricted to one process."""
-    alone = gpus.one_process_a_gpu(driver.gpus)
+    alone = check_gpus.one_process_a_gpu(driver.gpus)
     at_once = 1 if alone else max(2, min(MOST_AT_ONCE, int(cores)))
     limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
     with temporary.folder(temporary.DOCTOR) as folder:
@@ -68,8 +63,8 @@ def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, s
     extra = {
         "attention": {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"},
         "compile": {
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
-            "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            "TRITON_CACHE_DIR": f"{folder}/triton",
             # One small function: a pool of compilers takes longer to start than to use.
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         },
@@ -78,8 +73,8 @@ def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, s
 
 
 def judge(facts: MachineFacts) -> tuple[Finding, ...]:
-    """Return every finding, in the order of the judges."""
-    return tuple(finding for judging in (gpus, software, host) for finding in judging.findings(facts))
+    """Return every finding, in the order of the tables."""
+    return findings((*check_gpus.CHECKS, *check_software.CHECKS, *check_host.CHECKS), facts)
 
 
 def machine(facts: MachineFacts) -> MachineSummary:

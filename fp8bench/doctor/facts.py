@@ -5,10 +5,9 @@ What this process reads itself (driver, host, variables, versions) are facts; wh
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 from fp8bench.doctor.mapped import Copy
-from fp8bench.doctor.run_probes import Failure
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
 from fp8bench.schema.files import Frozen
@@ -16,6 +15,13 @@ from fp8bench.schema.files import Frozen
 SKIPPED = "skipped by --quick"
 FP8_UNITS = (8, 9)
 """The lowest compute capability of a GPU with fp8 units."""
+
+
+class Failure(Frozen):
+    """Why a probe has no result. message: a few words; for an error, its last line."""
+
+    kind: Literal["timeout", "killed", "error", "garbage"]
+    message: str
 
 
 class TorchResult(Frozen):

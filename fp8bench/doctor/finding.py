@@ -1,7 +1,6 @@
 """What the doctor found: the result of one check, and of all checks."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -37,31 +36,6 @@ class Finding(Frozen):
         return self
 
 
-@dataclass(frozen=True)
-class Check:
-    """What is examined, with a method for each status that a finding can have."""
-
-    name: str
-    subject: Subject
-    title: str
-
-    def ok(self, found: str) -> Finding:
-        return self._finding("ok", found)
-
-    def unknown(self, found: str) -> Finding:
-        """Return an unknown finding. found: why it is unknown."""
-        return self._finding("unknown", found)
-
-    def warning(self, found: str, remedy: str) -> Finding:
-        return self._finding("warning", found, remedy)
-
-    def problem(self, found: str, remedy: str) -> Finding:
-        return self._finding("problem", found, remedy)
-
-    def _finding(self, status: Status, found: str, remedy: str | None = None) -> Finding:
-        return Finding(**asdict(self), status=status, found=" ".join(found.split()), remedy=remedy)
-
-
 class GpuCount(Frozen):
     """The number of GPUs of one product."""
 
@@ -86,28 +60,22 @@ class Examination(Frozen):
     @property
     def exit_code(self) -> int:
         """3 if there is a problem; warnings and unknowns do not fail."""
-        return ModeUnavailable.exit_code if any(one.status == "problem" for one in self.findings) else 0
+        return ModeUnavailable.exit_code if any(finding.status == "problem" for finding in self.findings) else 0
 
     @property
     def summary(self) -> str:
         """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`."""
         counts = Counter(finding.status for finding in self.findings)
+        worst_first: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
         words = [
-            _plural(counts["problem"], "problem"),
-            _plural(counts["warning"], "warning"),
-            f"{counts['ok']} ok" if counts["ok"] else "",
-            f"{counts['unknown']} unknown{self._why_unknown()}" if counts["unknown"] else "",
+            f"{count} {status}{'s' if count > 1 and status in ('problem', 'warning') else ''}"
+            for status in worst_first
+            if (count := counts[status])
         ]
-        return ", ".join(word for word in words if word) or "nothing was examined"
-
-    def _why_unknown(self) -> str:
-        """Return the most common reason, with its count if there are others."""
         reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
-        reason, count = reasons.most_common(1)[0]
-        if len(reasons) == 1:
-            return f" ({reason})"
-        return f" ({reason}: {count})" if count > 1 else ""
-
-
-def _plural(count: int, word: str) -> str:
-    return "" if count == 0 else f"{count} {word}{'' if count == 1 else 's'}"
+        for reason, count in reasons.most_common(1):
+            if len(reasons) == 1:
+                words[-1] += f" ({reason})"
+            elif count > 1:
+                words[-1] += f" ({reason}: {count})"
+        return ", ".join(words) or "nothing was examined"

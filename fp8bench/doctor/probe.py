@@ -38,8 +38,6 @@ from fp8bench.schema.files import Frozen
 if TYPE_CHECKING:
     import torch
 
-PARENT_AT = 2
-
 SIDE = 256
 """The size of every matrix that is multiplied here."""
 
@@ -48,27 +46,23 @@ TOLERANCE = 0.02
 the rounding of the output to bf16, 2 ** -9, and the order of the sums.
 """
 
-REFUSAL = "Disabling "
-"""The beginning of a line of Transformer Engine's log with the reason why a kernel was refused."""
-
 
 def main() -> None:
     """Run a probe. What libraries print on stdout is sent to stderr, so that stdout has only the result."""
-    if len(sys.argv) > PARENT_AT:
-        leave_with(int(sys.argv[PARENT_AT]))
+    name, *parent = sys.argv[1:]
+    if parent:
+        leave_with(int(parent[0]))
     result_to = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    os.write(result_to, PROBES[sys.argv[1]]().model_dump_json().encode())
+    os.write(result_to, PROBES[name]().model_dump_json().encode())
     # The result is written. Tearing down CUDA, compilers and their threads takes seconds and can only fail.
     os._exit(0)
 
 
 def torch_and_cuda() -> TorchResult:
-    """Return torch's version, what it was built for, and the GPUs that it sees. CUDA is started, because only that
-    reveals a driver that is too old.
-    """
     import torch
 
+    # Only a start of CUDA reveals a driver that is too old.
     error = None
     try:
         torch.cuda.init()
@@ -76,33 +70,26 @@ def torch_and_cuda() -> TorchResult:
     except (RuntimeError, AssertionError) as failure:
         # torch without CUDA asserts; a driver that is too old, or no GPU, raises RuntimeError.
         error = _first_line(failure)
+    nccl = None
+    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
+        found = torch.cuda.nccl.version()
+        nccl = ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
     return TorchResult(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
         cuda_error=error,
         gpus=torch.cuda.device_count(),
-        nccl=_nccl(),
+        nccl=nccl,
         copies=own_copies(),
     )
 
 
-def _nccl() -> str | None:
-    import torch
-
-    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
-        return None
-    found = torch.cuda.nccl.version()
-    return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
-
-
 def imported(package: str, part: str) -> ImportResult:
-    """Import the package, with the part of it that is used here."""
     import_module(f"{package}.{part}")
     return ImportResult(version=import_module(package).__version__)
 
 
 def precision() -> PrecisionResult:
-    """Test whether bf16 and fp8 GEMMs run and are right on the GPU that rank 0 would use."""
     import torch
 
     device = torch.device("cuda", 0)
@@ -158,9 +145,13 @@ def torch_compile() -> CompileResult:
 
 
 def transformer_engine() -> TransformerEngineResult:
-    """Test whether it imports, which recipes (named as in te-fp8) it supports, and whether a linear layer runs fp8."""
     import torch
     import transformer_engine.pytorch as te
+    from transformer_engine.common.recipe import DelayedScaling
+
+    def linear_in_fp8() -> None:
+        x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
+        _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
 
     supports = {
         "delayed": te.is_fp8_available,
@@ -176,17 +167,8 @@ def transformer_engine() -> TransformerEngineResult:
     return TransformerEngineResult(
         version=version("transformer-engine"),
         recipes=tuple(recipes),
-        linear_error=_error_of(_linear_in_fp8) if delayed else None,
+        linear_error=_error_of(linear_in_fp8) if delayed else None,
     )
-
-
-def _linear_in_fp8() -> None:
-    import torch
-    import transformer_engine.pytorch as te
-    from transformer_engine.common.recipe import DelayedScaling
-
-    x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
-    _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
 
 
 def libraries() -> LibrariesResult:
@@ -198,16 +180,12 @@ def libraries() -> LibrariesResult:
     import torch
     import transformer_engine.pytorch  # noqa: F401
 
-    error = _error_of(_embed_patches) if torch.cuda.is_available() else None
+    def embed_patches() -> None:
+        embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
+        _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
+
+    error = _error_of(embed_patches) if torch.cuda.is_available() else None
     return LibrariesResult(copies=own_copies(), use_error=error)
-
-
-def _embed_patches() -> None:
-    """Run ViT-Huge's patch embedding on two images."""
-    import torch
-
-    embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
-    _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
 
 
 def attention() -> AttentionResult:
@@ -241,14 +219,12 @@ class Refusals(logging.Handler):
         self.lines: dict[str, None] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Store a line of the log if it has a reason."""
         text = record.getMessage()
-        if text.startswith(REFUSAL):
+        if text.startswith("Disabling "):
             self.lines[" ".join(text.split())] = None
 
 
 def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
-    """Run forward, under bf16 autocast and the context, and backward."""
     import torch
 
     with torch.autocast("cuda", torch.bfloat16), context or nullcontext():
@@ -258,7 +234,6 @@ def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContex
 
 
 def _error_of(work: Callable[[], None]) -> str | None:
-    """Return how the work failed; None if it did not."""
     try:
         work()
     except RuntimeError as error:

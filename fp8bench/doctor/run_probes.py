@@ -10,33 +10,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Literal
+from typing import IO
 
 from pydantic import ValidationError
 
-from fp8bench.doctor.finding import Check, Finding
+from fp8bench.doctor.facts import Failure
 from fp8bench.schema.files import Frozen
 
 PROBE = (sys.executable, "-m", "fp8bench.doctor.probe")
 POLL_S = 0.02
 LONGEST_QUOTE = 160
 _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrupt|Unavailable|Invalid)\b.*")
-
-
-class Failure(Frozen):
-    """Why a probe has no result. message: a few words; for an error, its last line."""
-
-    kind: Literal["timeout", "killed", "error", "garbage"]
-    message: str
-
-    def finding(self, check: Check, remedy: str, form: str = "{}") -> Finding:
-        """Return the finding. A probe that timed out proves nothing; one that failed proves that what it tried does not
-        work.
-
-        form: the text of the finding, with a placeholder for the message.
-        """
-        found = form.format(self.message)
-        return check.unknown(found) if self.kind == "timeout" else check.problem(found, remedy)
 
 
 @dataclass(frozen=True)
@@ -104,7 +88,10 @@ class _Running:
         stdout, stderr = _all_of(self._stdout), _all_of(self._stderr)
         code = self.process.returncode
         if code < 0:
-            return Failure(kind="killed", message=f"the probe died of {_signal_name(-code)}")
+            # Real-time signals have no names.
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            memory = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
+            return Failure(kind="killed", message=f"the probe died of {name}{memory}")
         if code > 0:
             return Failure(kind="error", message=error_line(stderr) or f"exit code {code} without a message")
         try:
@@ -117,13 +104,6 @@ def _all_of(file: IO[bytes]) -> str:
     with file:
         file.seek(0)
         return file.read().decode(errors="replace")
-
-
-def _signal_name(number: int) -> str:
-    if number == signal.SIGKILL:
-        return "SIGKILL, perhaps for lack of memory"
-    # Real-time signals have no names.
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def error_line(stderr: str) -> str:

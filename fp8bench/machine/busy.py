@@ -30,7 +30,7 @@ POLL_S = 0.25
 
 @dataclass(frozen=True)
 class BusyGpu:
-    """A GPU in use. index: as in nvidia-smi. processes: the visible ones. memory_bytes: that is in use."""
+    """index: as in nvidia-smi. processes: the visible ones. memory_bytes: that is in use."""
 
     index: int
     processes: int
@@ -39,21 +39,18 @@ class BusyGpu:
     @property
     def reason(self) -> str:
         if self.processes == 0:
-            return f"{self._gib} are in use by processes that cannot be seen from here"
-        return f"{self._others} {'holds' if self.processes == 1 else 'hold'} {self._gib}"
+            return f"{gib(self.memory_bytes)} are in use by processes that cannot be seen from here"
+        return f"{self._others} {'holds' if self.processes == 1 else 'hold'} {gib(self.memory_bytes)}"
 
     @property
     def mark(self) -> str:
         """The flag in a record."""
-        return "busy GPU: " + (f"{self._others}, {self._gib}" if self.processes else f"{self._gib} of processes unseen")
+        used = gib(self.memory_bytes)
+        return "busy GPU: " + (f"{self._others}, {used}" if self.processes else f"{used} of processes unseen")
 
     @property
     def _others(self) -> str:
         return "1 other process" if self.processes == 1 else f"{self.processes} other processes"
-
-    @property
-    def _gib(self) -> str:
-        return gib(self.memory_bytes)
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
@@ -62,7 +59,7 @@ def is_held(processes: int | None, used_bytes: int | None) -> bool:
 
 
 def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
-    """Return those GPUs that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
+    """Return those that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
     if not gpus:
         return []
     with nvml.opened():

@@ -17,7 +17,6 @@ Version = tuple[int, ...]
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
-MILLI = 1e-3
 
 
 class GpuFacts(Frozen):
@@ -78,10 +77,11 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
     try:
         with nvml.opened():
             gpus = listed()
-            seen = visible(gpus, environ)
+            seen, cuda = visible(gpus, environ), query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
             return DriverFacts(
                 version=query(pynvml.nvmlSystemGetDriverVersion),
-                cuda=_cuda(query(pynvml.nvmlSystemGetCudaDriverVersion_v2)),
+                # NVML encodes 12.4 as 12040.
+                cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
                 gpus=tuple(map(_facts, seen)),
                 hidden=len(gpus) - len(seen),
                 on_the_bus=on_the_bus,
@@ -114,6 +114,8 @@ def _facts(gpu: Gpu) -> GpuFacts:
     ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
     _, _, remap_pending, remap_failed = of(pynvml.nvmlDeviceGetRemappedRows) or (None, None, None, None)
     _, power_max = of(pynvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
+    states = [of(pynvml.nvmlDeviceGetNvLinkState, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+    links = [state for state in states if state is not None]
     uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     return GpuFacts(
@@ -139,7 +141,7 @@ def _facts(gpu: Gpu) -> GpuFacts:
         default_application_clock_mhz=of(pynvml.nvmlDeviceGetDefaultApplicationsClock, pynvml.NVML_CLOCK_SM),
         max_clock_mhz=of(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
         mig=gpu.mig,
-        nvlinks=_nvlinks(handle),
+        nvlinks=sum(map(bool, links)) if links else None,
         compute_mode=of(pynvml.nvmlDeviceGetComputeMode),
     )
 
@@ -149,16 +151,4 @@ def _flag(value: int | None) -> bool | None:
 
 
 def _watts(milliwatts: int | None) -> float | None:
-    return None if milliwatts is None else milliwatts * MILLI
-
-
-def _cuda(encoded: int | None) -> Version | None:
-    """Return the version; NVML encodes 12.4 as 12040."""
-    return None if encoded is None else (encoded // 1000, encoded % 1000 // 10)
-
-
-def _nvlinks(handle: Any) -> int | None:
-    """Return the number of active links; None if the GPU has no links."""
-    states = [query(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
-    answered = [state for state in states if state is not None]
-    return sum(map(bool, answered)) if answered else None
+    return None if milliwatts is None else milliwatts * 1e-3

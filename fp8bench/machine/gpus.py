@@ -135,7 +135,13 @@ def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
     entries = [entry.strip() for entry in setting.split(",")]
     if entries[0].startswith(SLICE):
         # A process sees one slice, whatever else is named.
-        return _of_slice(entries[0], uuids)
+        # Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones
+        # by a UUID of its own, which does not identify the GPU.
+        name = entries[0].removeprefix(SLICE)
+        of_gpu = _named(name.partition("/")[0], uuids) if name.startswith(GPU) else None
+        if of_gpu is not None:
+            return (of_gpu,)
+        return () if name.startswith(GPU) else tuple(range(len(uuids)))
     by_uuid = entries[0].startswith(GPU)
     chosen: list[int] = []
     for entry in entries:
@@ -164,14 +170,3 @@ def _named(entry: str, uuids: Sequence[str]) -> int | None:
         if entry == str(index) or (entry.startswith(GPU) and uuid.startswith(entry))
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _of_slice(entry: str, uuids: Sequence[str]) -> tuple[int, ...]:
-    """Return the slice's GPU. Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute
-    instance>`), later ones by a UUID of its own, which does not identify the GPU.
-    """
-    name = entry.removeprefix(SLICE)
-    if not name.startswith(GPU):
-        return tuple(range(len(uuids)))
-    found = _named(name.partition("/")[0], uuids)
-    return () if found is None else (found,)

@@ -85,11 +85,15 @@ def look(root: Path = Path("/")) -> HostFacts:
     shm, shm_free = None, None
     with suppress(OSError):
         shm, _, shm_free = shutil.disk_usage(root / "dev/shm")
+    load = text_if_any(root / "proc/loadavg").split()
+    cpus = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    governors = {text_if_any(path).strip() for path in cpus}
     return HostFacts(
         cpu=cpu_model(root),
         cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
-        load=_first_number(root / "proc/loadavg"),
-        governors=_governors(root / "sys/devices/system/cpu"),
+        load=float(load[0]) if load else None,
+        # None in most virtual machines, where the host below has the clocks.
+        governors=tuple(sorted(governors - {""})) or None,
         open_files=None if soft == resource.RLIM_INFINITY else soft,
         shm_bytes=shm,
         shm_free_bytes=shm_free,
@@ -104,18 +108,9 @@ def cpu_model(root: Path = Path("/")) -> str | None:
 
 def free_host_bytes(root: Path = Path("/")) -> int | None:
     """Return the memory that may be taken without swapping."""
-    return min([*_available(root / "proc/meminfo"), *_room(root / CGROUP)], default=None)
-
-
-def _first_number(path: Path) -> float | None:
-    words = text_if_any(path).split()
-    return float(words[0]) if words else None
-
-
-def _governors(cpus: Path) -> tuple[str, ...] | None:
-    """Return every governor in use; None in most virtual machines, where the host below has the clocks."""
-    found = {text_if_any(path).strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
-    return tuple(sorted(found - {""})) or None
+    lines = text_if_any(root / "proc/meminfo").splitlines()
+    available = [int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")]
+    return min([*available, *_room(root / CGROUP)], default=None)
 
 
 def _quota(cgroup: Path) -> Iterable[float]:
@@ -126,23 +121,17 @@ def _quota(cgroup: Path) -> Iterable[float]:
     return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []
 
 
-def _available(meminfo: Path) -> Iterable[int]:
-    lines = text_if_any(meminfo).splitlines()
-    return [int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")]
-
-
 def _room(cgroup: Path) -> Iterable[int]:
-    """Return the memory that the control group may still take. What is used includes cached files, which make room."""
+    """Return the memory that the control group may still take. What is used includes cached files, which make room, and
+    those of shared memory, which make none.
+    """
     for limit_file, used_file, stat_file, prefix in LIMITS:
         limit, used = (text_if_any(cgroup / name).strip() for name in (limit_file, used_file))
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
-            cached = _cached(cgroup / stat_file, prefix)
+            cached = 0
+            for line in text_if_any(cgroup / stat_file).splitlines():
+                name, _, count = line.partition(" ")
+                if name in (f"{prefix}active_file", f"{prefix}inactive_file") and count.isdigit():
+                    cached += int(count)
             return [max(0, int(limit) - max(0, int(used) - cached))]
     return []
-
-
-def _cached(stat: Path, prefix: str) -> int:
-    """Return the bytes of cached files, without those of shared memory, which make no room."""
-    names = {f"{prefix}active_file", f"{prefix}inactive_file"}
-    lines = [line.split() for line in text_if_any(stat).splitlines()]
-    return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] in names and words[1].isdigit())

@@ -41,8 +41,6 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
 """The constant that makes the digest fp8bench's own; changing it makes every machine another one."""
 
-HEX_DIGITS = 16
-
 
 @dataclass(frozen=True)
 class Here:
@@ -80,8 +78,13 @@ def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
     """Return an identity from all GPUs that the driver knows, including hidden ones, else from /etc/machine-id, else
     from the kernel's boot id; None without any of them.
     """
+    try:
+        uuids = [gpu.uuid for gpu in gpus_here()]
+    except pynvml.NVMLError:
+        uuids = []
     sources: tuple[tuple[MachineBasis, str], ...] = (
-        ("gpu-uuids", "\n".join(sorted(_gpu_uuids()))),
+        # A driver without UUIDs identifies no machine.
+        ("gpu-uuids", "\n".join(sorted(uuids)) if all(uuids) else ""),
         ("machine-id", _id_in(MACHINE_ID)),
         ("boot-id", _id_in(BOOT_ID)),
     )
@@ -90,22 +93,18 @@ def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
 
 def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | None:
     """Return one identity for all machines of a group, in any order, each counted once; None if any is unknown."""
-    found: dict[str, MachineIdentity] = {}
-    for one in machines:
-        if one is None:
-            return None
-        found[one.id] = one
-    if len(found) <= 1:
-        return next(iter(found.values()), None)
+    every = list(machines)
+    found = {one.id: one for one in every if one is not None}
+    if None in every or len(found) <= 1:
+        return None if None in every else next(iter(found.values()), None)
     labels = {one.label for one in found.values()}
-    return MachineIdentity(
-        id=digest("\n".join(sorted(found))), basis="nodes", label=labels.pop() if len(labels) == 1 else None
-    )
+    label = labels.pop() if len(labels) == 1 else None
+    return MachineIdentity(id=digest("\n".join(sorted(found))), basis="nodes", label=label)
 
 
 def digest(text: str) -> str:
     """Return the machine's part of an identity: 64 bits, in hexadecimal digits."""
-    return hmac.new(text.encode(), OURS, hashlib.sha256).hexdigest()[:HEX_DIGITS]
+    return hmac.new(text.encode(), OURS, hashlib.sha256).hexdigest()[:16]
 
 
 def software_here(on_gpu: bool) -> Software:
@@ -128,15 +127,6 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _gpu_uuids() -> list[str]:
-    try:
-        uuids = [gpu.uuid for gpu in gpus_here()]
-    except pynvml.NVMLError:
-        return []
-    # A driver without UUIDs identifies no machine.
-    return uuids if all(uuids) else []
 
 
 def _id_in(path: Path) -> str:

@@ -45,19 +45,19 @@ def document(found: Predictions) -> doc.Document:
         f"Predicted for {_gpus(rows[0])} of {rows[0].instance} from what was measured on {' and '.join(origins)}. "
         f"None of this ran on {rows[0].instance}."
     )
-    errors = dict.fromkeys(row.model_error for row in ran if row.model_error)
-    shown = doc.blocks(
-        [doc.Sentence(lead)],
-        [table, *map(doc.Note, letters.lines())],
-        [*map(doc.Sentence, _answers(ran[0]))] if ran else [],
-        [doc.Heading(f"A step of {ran[0].variant_label}, batch {ran[0].batch_size} a GPU"), _parts(ran[0])]
-        if ran
-        else [],
-        [doc.Heading("Assumed"), *map(doc.Note, (*common, SOFTWARE))] if ran else [],
-        [*map(doc.Note, (*map(_about_range, errors), *found.omitted)), *map(doc.Warned, found.warnings)],
-    )
+    blocks: list[list[doc.Part]] = [[doc.Sentence(lead)], [table, *map(doc.Note, letters.lines())]]
+    aside = found.omitted
+    if ran:
+        best, errors = ran[0], dict.fromkeys(row.model_error for row in ran if row.model_error)
+        blocks += [
+            [*map(doc.Sentence, _answers(best))],
+            [doc.Heading(f"A step of {best.variant_label}, batch {best.batch_size} a GPU"), _parts(best)],
+            [doc.Heading("Assumed"), *map(doc.Note, (*common, SOFTWARE))],
+        ]
+        aside = (*map(_about_range, errors), *aside)
+    blocks.append([*map(doc.Note, aside), *map(doc.Warned, found.warnings)])
     warned = [row.model_copy(update={"warnings": (*row.warnings, *found.warnings)}) for row in rows]
-    return doc.Document(shown, data=warned, lines=doc.CsvLines.of(Prediction, warned))
+    return doc.Document(doc.blocks(*blocks), data=warned, lines=doc.CsvLines.of(Prediction, warned))
 
 
 def _in_ms(row: Prediction) -> str:

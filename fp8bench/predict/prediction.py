@@ -7,7 +7,7 @@ assumes that all communication may be hidden.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from typing import Any, Literal, NamedTuple
@@ -16,13 +16,13 @@ from fp8bench.kinds.kind import Labelled
 from fp8bench.launch.forecast import too_old
 from fp8bench.predict.error import Known, ModelError, model_error
 from fp8bench.predict.source import Source, Sources
-from fp8bench.predict.step import Machine, Part, Step, predict
+from fp8bench.predict.step import Machine, Part, predict
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen, made_of
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
 
@@ -53,8 +53,7 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
     """Return the target. gpus: how many of the instance's GPUs train; None means all. Raises UsageError if the
     instance's GPU is unknown, or if it has fewer GPUs than requested.
     """
-    key = instance.key
-    gpu = catalog.gpus.get(instance.gpu or "")
+    key, gpu = instance.key, catalog.gpus.get(instance.gpu or "")
     if gpu is None or instance.gpu_count < 1:
         what = f"{key} has {instance.gpu!r}, of which" if instance.gpu else f"{key} has no known GPU, so"
         raise UsageError(
@@ -159,49 +158,74 @@ def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog
     )
     sizes = sorted({row.measured.world_size for row in rows if row.status == "predicted"})
     fewer = " and ".join(str(size) for size in sizes if size < gpus)
-    said = []
+    said = [target.about_price] if target.about_price else []
     if fewer and gpus > known.most_gpus:
-        said.append(f"{gpus} GPUs are predicted from {fewer}: the model was tested on up to {known.most_gpus}")
-    if target.about_price:
-        said.append(target.about_price)
+        said.insert(0, f"{gpus} GPUs are predicted from {fewer}: the model was tested on up to {known.most_gpus}")
     return Predictions(tuple(rows), sources.omitted, tuple(said))
 
 
 def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Prediction:
     record, machine, paid = source.record, target.machine, target.paid
+    measured, usd = _measured(source, catalog, query), paid.usd_per_hour if paid else None
     shared = paid is not None and (paid.share < 1 or paid.instance != target.instance.key)
-    row = made_of(
-        Prediction,
-        record.what,
-        status="predicted",
-        instance=target.instance.key,
-        gpu=machine.gpu.name,
-        world_size=machine.gpus,
-        execution=record.execution,
-        attention=record.attention,
-        unit=source.summary.unit,
-        usd_per_hour=paid.usd_per_hour if paid else None,
-        price_as_of=paid.price.as_of if paid else None,
-        price_source=paid.price.source if paid else None,
-        price_share=paid.share if paid else machine.gpus / target.instance.gpu_count,
-        price_share_of=paid.instance if paid and shared else None,
-        measured=_measured(source, catalog, query),
-    )
+    about: dict[str, Any] = {
+        "instance": target.instance.key,
+        "gpu": machine.gpu.name,
+        "world_size": machine.gpus,
+        "mode": record.what.mode,
+        "recipe": record.what.recipe,
+        "execution": record.execution,
+        "attention": record.attention,
+        "workload": record.what.workload,
+        "batch_size": record.what.batch_size,
+        "unit": source.summary.unit,
+        "usd_per_hour": usd,
+        "price_as_of": paid.price.as_of if paid else None,
+        "price_source": paid.price.source if paid else None,
+        "price_share": paid.share if paid else machine.gpus / target.instance.gpu_count,
+        "price_share_of": paid.instance if paid and shared else None,
+        "measured": measured,
+    }
     why = unsupported(source, target)
     if why is not None:
-        return row.model_copy(update={"status": "unsupported", "reason": why})
+        return Prediction(status="unsupported", reason=why, **about)
     step = predict(source.work, source.machine, machine, known.limits)
     # No record of a GPU tells how fast another host is.
-    error = None if source.host_bound else model_error(known, row.workload, source.machine, machine)
-    found = {
-        "gemm_share_of_peak": _share_of_peak(source),
-        "model_error": error,
-        "parts": step.parts,
-        "assumed": step.assumed,
-        "warnings": tuple(_warnings(row, source, target, error, known)),
-        **_numbers(row, source, step, error),
-    }
-    return row.model_copy(update=found)
+    error = None if source.work.host_bound else model_error(known, record.what.workload, source.machine, machine)
+    units = source.summary.units_per_step / source.machine.gpus * machine.gpus
+    rate, span, rates = units / step.step_s, None, None
+    if error is not None:
+        low, high = source.interval_s or (source.step_s, source.step_s)
+        off = math.exp(error.value)
+        span = step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
+        rates = units / span[1], units / span[0]
+
+    def at(formula: Callable[[float, float], float], by: float | None) -> tuple[float | None, Range | None]:
+        """Apply a formula of throughput and price to the prediction and to its range."""
+        if not by:
+            return None, None
+        return formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))
+
+    per_usd, per_usd_range = at(cost.units_per_usd, usd)
+    even, even_range = at(cost.break_even_usd_per_hour, measured.units_per_usd)
+    return Prediction(
+        status="predicted",
+        **about,
+        step_time_s=step.step_s,
+        step_time_range_s=span,
+        throughput_per_s=rate,
+        throughput_range_per_s=rates,
+        units_per_usd=per_usd,
+        units_per_usd_range=per_usd_range,
+        usd_per_million_units=cost.usd_per_million_units(per_usd) if per_usd else None,
+        break_even_usd_per_hour=even,
+        break_even_range_usd_per_hour=even_range,
+        gemm_share_of_peak=_share_of_peak(source),
+        model_error=error,
+        parts=step.parts,
+        assumed=step.assumed,
+        warnings=tuple(_warnings(source, target, error, known)),
+    )
 
 
 def unsupported(source: Source, target: Target) -> str | None:
@@ -226,8 +250,7 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
     record, machine = source.record, source.machine
     query = replace(query, machine=record.machine.id if record.machine else None)
     paid = of_used(catalog.instances.get(record.instance), machine.gpu.name, machine.gpus, catalog, query)
-    throughput = source.summary.units_per_step / source.step_s
-    usd = paid.usd_per_hour if paid else None
+    throughput, usd = source.summary.units_per_step / source.step_s, paid.usd_per_hour if paid else None
     return Measured(
         instance=record.instance,
         gpu=machine.gpu.name,
@@ -252,32 +275,8 @@ def _share_of_peak(source: Source) -> float | None:
     return work.flops / capacity if work.flops and capacity else None
 
 
-def _numbers(row: Prediction, source: Source, step: Step, error: ModelError | None) -> dict[str, Any]:
-    units = source.summary.units_per_step / source.machine.gpus * row.world_size
-    found: dict[str, Any] = {"step_time_s": step.step_s, "throughput_per_s": units / step.step_s}
-    ends: Range | None = None
-    if error is not None:
-        low, high = source.interval_s or (source.step_s, source.step_s)
-        off = math.exp(error.value)
-        least_s, most_s = step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
-        ends = units / most_s, units / least_s
-        found |= {"step_time_range_s": (least_s, most_s), "throughput_range_per_s": ends}
-
-    def priced(name: str, of_range: str, formula: Any, by: float | None) -> None:
-        if by:
-            found[name] = formula(found["throughput_per_s"], by)
-            found[of_range] = ends and (formula(ends[0], by), formula(ends[1], by))
-
-    even, reference = "break_even_usd_per_hour", row.measured.units_per_usd
-    priced("units_per_usd", "units_per_usd_range", cost.units_per_usd, row.usd_per_hour)
-    priced(even, "break_even_range_usd_per_hour", cost.break_even_usd_per_hour, reference)
-    if "units_per_usd" in found:
-        found["usd_per_million_units"] = cost.usd_per_million_units(found["units_per_usd"])
-    return found
-
-
-def _warnings(row: Prediction, source: Source, target: Target, error: ModelError | None, known: Known) -> Sequence[str]:
-    said, gpu = [], target.machine.gpu
+def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> list[str]:
+    said, gpu, what = [], target.machine.gpu, source.record.what
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
         said.append("whether it fits into memory is unknown")
@@ -289,14 +288,14 @@ def _warnings(row: Prediction, source: Source, target: Target, error: ModelError
     doubted = sorted(used.intersection(gpu.doubtful)) if source.machine.gpu.name != gpu.name else []
     if doubted:
         said.append(f"doubtful in the catalogue: {', '.join(doubted)} of {gpu.name}")
-    batches = known.workloads.get(row.workload, ())
-    if source.host_bound:
+    batches = known.workloads.get(what.workload, ())
+    if source.work.host_bound:
         said.append("no range: its GPU waited for its host, and the speed of another host is not known")
     if not batches and error is None:
         cases = ", ".join(f"{name} at batch {' and '.join(map(str, of))}" for name, of in known.workloads.items())
-        said.append(f"no range: untested for {row.workload}, since all cases of the model's error are {cases}")
-    elif error is None and not source.host_bound:
+        said.append(f"no range: untested for {what.workload}, since all cases of the model's error are {cases}")
+    elif error is None and not source.work.host_bound:
         said.append("no range: no record of a second machine tests such a change")
-    elif error is not None and error.cases and row.batch_size not in batches:
-        said.append(f"untested at batch {row.batch_size}: the cases are at {' and '.join(map(str, batches))}")
+    elif error is not None and error.cases and what.batch_size not in batches:
+        said.append(f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}")
     return said

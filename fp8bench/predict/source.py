@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from statistics import fmean
 
-from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
+from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.schema.errors import UsageError
@@ -17,55 +16,27 @@ from fp8bench.schema.record import Record, Summary
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement that was profiled. record: of the round whose profile is used."""
+    """A measurement that was profiled. record: of the round whose profile is used. work: what one GPU does in a step.
+    interval_s: the 95 % interval of the measured step, in seconds.
+    """
 
     measurement: Measurement
     record: Record
     profile: Profile
     summary: Summary
     machine: Machine
+    work: Work
+    interval_s: tuple[float, float] | None
 
     @property
     def label(self) -> str:
         """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return self.record.what.mode_label
 
-    @cached_property
-    def time(self) -> UnitTime:
-        found = unit_time(self.measurement)
-        if found is None:
-            raise ValueError("a source has samples")
-        return found
-
-    @cached_property
+    @property
     def step_s(self) -> float:
         """Elapsed time over steps, the mean over rounds."""
-        return fmean(one.mean_s for one in self.time.processes) * self.summary.units_per_step
-
-    @property
-    def interval_s(self) -> tuple[float, float] | None:
-        """The 95 % interval of the measured step, in seconds."""
-        return self.time.step_time_s(self.summary.units_per_step)[1]
-
-    @property
-    def host_bound(self) -> bool:
-        """Whether the GPU waited for its host."""
-        return bool(starved(self.profile.idle_share(self.step_s)))
-
-    @property
-    def work(self) -> Work:
-        """What one GPU does in a step."""
-        record, flops = self.record, self.summary.flops_per_step
-        return Work(
-            step_s=self.step_s,
-            by_category=self.profile.by_category,
-            nccl_s=self.profile.nccl_s,
-            host_bound=self.host_bound,
-            tokens=tokens_of(record.fingerprint.get("sizes") or {}),
-            sequences=record.what.batch_size,
-            causal=record.parity is not None and record.parity.later_leakage is not None,
-            flops=None if flops is None else flops / record.what.world_size,
-        )
+        return self.work.step_s
 
     @property
     def peak_memory_bytes(self) -> int | None:
@@ -101,28 +72,33 @@ def source(measurement: Measurement, catalog: Catalog) -> Source:
     if config.device == "cpu":
         raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
     if config.nodes > 1:
-        raise UsageError(
-            f"{name} ran on {config.nodes} nodes, whose network no figure here covers", "Name a record of one host"
-        )
-    gpu = catalog.gpu_by_product(latest.environment.device_name)
+        what = f"{name} ran on {config.nodes} nodes, whose network no figure here covers"
+        raise UsageError(what, "Name a record of one host")
+    product = latest.environment.device_name
+    gpu = catalog.gpu_by_product(product)
     if gpu is None:
-        raise UsageError(
-            f"{name} ran on {latest.environment.device_name!r}, which the catalogue does not know, so its peak and "
-            "bandwidth are unknown",
-            "Name a record of a GPU that `fp8bench list instances` lists",
-        )
-    machine = Machine(gpu, config.world_size)
-    found = [
-        Source(measurement, one, one.profile, one.summary, machine)
-        for one in measurement.rounds
-        if one.profile and one.summary
-    ]
-    if not found:
-        raise UsageError(
-            f"{name} was recorded without a profile",
-            f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`",
-        )
-    return min(found, key=lambda one: abs(one.summary.step_time_s - one.step_s))
+        what = f"{name} ran on {product!r}, which the catalogue does not know, so its peak and bandwidth are unknown"
+        raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
+    time = unit_time(measurement)
+    profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
+    if time is None or not profiled:
+        remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
+        raise UsageError(f"{name} was recorded without a profile", remedy)
+    unit_s = fmean(one.mean_s for one in time.processes)
+    record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
+    step_s, flops = unit_s * summary.units_per_step, summary.flops_per_step
+    work = Work(
+        step_s=step_s,
+        by_category=profile.by_category,
+        nccl_s=profile.nccl_s,
+        host_bound=bool(starved(profile.idle_share(step_s))),
+        tokens=tokens_of(record.fingerprint.get("sizes") or {}),
+        sequences=record.what.batch_size,
+        causal=record.parity is not None and record.parity.later_leakage is not None,
+        flops=None if flops is None else flops / record.what.world_size,
+    )
+    machine, interval_s = Machine(gpu, config.world_size), time.step_time_s(summary.units_per_step)[1]
+    return Source(measurement, record, profile, summary, machine, work, interval_s)
 
 
 @dataclass(frozen=True)
@@ -144,11 +120,9 @@ def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
     """Return the latest measurement of each requested variant. Raises UsageError if there is no such record."""
     chosen = select(records, False, requested)
     if not chosen:
-        there = sorted(
-            {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
-        )
+        there = {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
         label = ":".join(filter(None, (requested.instance, requested.mode))) + suffix(requested.execution)
-        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(there)}")
+        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(sorted(there))}")
     return chosen
 
 

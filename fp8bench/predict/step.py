@@ -49,12 +49,6 @@ AFTER: tuple[PartName, ...] = ("optimizer", "nccl")
 BOTH_DIRECTIONS = 2
 """The NVLink bandwidth in datasheets is the sum of its directions."""
 
-BYTES_A_GRADIENT = 4
-"""The gradients of float32 weights, which every mode keeps: NCCL's kernels in the records add up float32."""
-
-FLOPS_A_WEIGHT_AND_TOKEN = 6
-"""Operations of forward and backward (Kaplan et al., Scaling laws for neural language models, 2020)."""
-
 ATTENTION_FLOPS_A_BYTE = 14 / 24
 """Operations per byte and token; half of it for causal attention. Over n tokens a flash kernel makes 14 n^2 d
 operations a head, forward and backward (Dao, FlashAttention-2, 2023), and moves at least 24 n d bytes in 16 bits.
@@ -71,11 +65,10 @@ class Machine(NamedTuple):
         """Return a figure of the catalogue. Raises UsageError if the catalogue has none."""
         value: float | None = getattr(self.gpu, field)
         if value is None:
-            only_alone = field == "nvlink_gb_s"
+            instead = "Give --gpus 1" if field == "nvlink_gb_s" else "Name another instance"
             raise UsageError(
                 f"{field} of {self.gpu.name} is not known, and a prediction needs it",
-                f"{'Give --gpus 1' if only_alone else 'Name another instance'}, or give the figure in the catalogue "
-                "with its source",
+                f"{instead}, or give the figure in the catalogue with its source",
             )
         return value
 
@@ -142,13 +135,6 @@ class Work:
         """Attention's tensor-core operations per byte; 0 if the number of tokens is unknown."""
         return ATTENTION_FLOPS_A_BYTE * (self.tokens or 0) / (2 if self.causal else 1)
 
-    @property
-    def gradient_bytes(self) -> float | None:
-        """Bytes of all weights' gradients, estimated from the operations of a step: 6 for each weight and token."""
-        if self.flops is None or self.tokens is None or self.sequences is None:
-            return None
-        return BYTES_A_GRADIENT * self.flops / (FLOPS_A_WEIGHT_AND_TOKEN * self.tokens * self.sequences)
-
 
 class Part(Frozen):
     """One kind of work of a step. ratio: predicted over measured seconds; None if no rule applies."""
@@ -160,7 +146,7 @@ class Part(Frozen):
     ratio: float | None = None
 
 
-class Step(Frozen):
+class Step(NamedTuple):
     """A predicted step, in seconds. least_s: the step if kernels hide all communication that was not measured; else
     equal to step_s. Neither includes the model's error. assumed: sentences for a reader.
     """
@@ -175,38 +161,51 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
     """Predict the step on the target. Raises UsageError, with the name of the field, if the catalogue lacks a figure
     that the prediction needs.
     """
+    kinds = sorted((kind for kind in work.by_category if kind != "nccl"), key=lambda kind: -work.by_category[kind])
+    ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in kinds}
     beside_s = sum(measured_s for category, measured_s in work.by_category.items() if category not in AFTER)
     # Without the communication that they hid, kernels are shorter.
     alone = max(0.0, 1 - work.hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
-    ratios = {kind: _ratio(kind, work, measured_on, target, limits) for kind in work.by_category if kind != "nccl"}
-    kernels = {
-        kind: work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
-        for kind, ratio in sorted(ratios.items(), key=lambda item: -work.by_category[item[0]])
-    }
+    kernels = {}
+    for kind, ratio in ratios.items():
+        kernels[kind] = work.by_category[kind] * (1.0 if kind in AFTER else alone) * (1.0 if ratio is None else ratio)
     shared, hidden_s, may_be_hidden_s, said = _communication(work, measured_on, target, sum(kernels.values()))
     beside_s = sum(predicted_s for kind, predicted_s in kernels.items() if kind not in AFTER)
     longer = 1 + hidden_s * limits.beside_s / beside_s if beside_s else 1.0
     parts = []
-    for kind, predicted_s in kernels.items():
-        measured_s, there_s = work.by_category[kind], predicted_s * (1.0 if kind in AFTER else longer)
-        shown = None if ratios[kind] is None or not measured_s else there_s / measured_s
-        parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured_s, predicted_s=there_s, ratio=shown))
+    for kind, alone_s in kernels.items():
+        measured_s, predicted_s = work.by_category[kind], alone_s * (1.0 if kind in AFTER else longer)
+        shown = None if ratios[kind] is None or not measured_s else predicted_s / measured_s
+        parts.append(Part(name=kind, rule=RULES[kind], measured_s=measured_s, predicted_s=predicted_s, ratio=shown))
     if shared.measured_s or shared.predicted_s:
         parts.append(shared)
-    # Profiled steps that were busier than the timed step is long are scaled to the timed step.
-    to_timed = work.step_s / (work.busy_s + work.idle_s)
     busy_s = sum(part.predicted_s for part in parts)
 
     def idle_beside(kernels_s: float) -> float:
         return max(0.0, work.step_s - kernels_s) if work.host_bound else work.idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=work.idle_s, predicted_s=idle_beside(busy_s)))
+    if measured_on.gpu.name != target.gpu.name:
+        said.append(
+            "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the "
+            "SMs as they did on the GPUs that this was fitted to"
+        )
+    if "attention" in work.by_category and work.tokens is None:
+        said.append("attention goes by no dense peak: the record does not say how long a sequence is")
+    if work.nccl_s and limits.beside_s:
+        said.append(f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide")
+    if work.host_bound:
+        said.append("the GPU waited for its host, which is taken to be as fast there: no step is shorter than measured")
+    else:
+        said.append("gaps between kernels, the host's launches and the loader take as long as measured")
+    # Profiled steps that were busier than the timed step is long are scaled to the timed step.
+    to_timed = work.step_s / (work.busy_s + work.idle_s)
     least_busy_s = busy_s - may_be_hidden_s
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=(*said, *_assumed(work, measured_on.gpu.name == target.gpu.name, limits)),
+        assumed=tuple(said),
     )
 
 
@@ -231,41 +230,23 @@ def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, li
     return seconds(amounts, target, flops_a_byte) / seconds(amounts, measured_on, flops_a_byte)
 
 
-def _assumed(work: Work, same_gpu: bool, limits: Limits) -> list[str]:
-    said = []
-    if not same_gpu:
-        said.append(
-            "GEMMs reach the share of the dense peak that was measured; other kernels need as much of DRAM and of the "
-            "SMs as they did on the GPUs that this was fitted to"
-        )
-    if "attention" in work.by_category and work.tokens is None:
-        said.append("attention goes by no dense peak: the record does not say how long a sequence is")
-    if work.nccl_s and limits.beside_s:
-        said.append(f"kernels take {limits.beside_s:.2f} s longer for each second of communication that they hide")
-    if work.host_bound:
-        said.append("the GPU waited for its host, which is taken to be as fast there: no step is shorter than measured")
-    else:
-        said.append("gaps between kernels, the host's launches and the loader take as long as measured")
-    return said
-
-
 def _communication(
     work: Work, measured_on: Machine, target: Machine, kernels_s: float
-) -> tuple[Part, float, float, tuple[str, ...]]:
-    """Predict communication: return its exposed part, the seconds that are predicted to be hidden, those that are
-    predicted to be exposed and may be hidden, and what is assumed. kernels_s: all other work, which can hide it.
+) -> tuple[Part, float, float, list[str]]:
+    """Return communication's exposed part, the seconds that are predicted to be hidden, those that are predicted to be
+    exposed and may be hidden, and what is assumed. kernels_s: all other work, which can hide it.
     """
     measured_s = work.by_category.get("nccl", 0.0)
     part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
     if target.gpus == 1:
-        return part, 0.0, 0.0, ()
+        return part, 0.0, 0.0, []
     if measured_on.gpus == 1:
-        gradients = work.gradient_bytes
-        if gradients is None:
+        if work.flops is None or work.tokens is None or work.sequences is None:
             raise UsageError(
                 f"{target.gpus} GPUs share gradients whose size this record does not say",
                 "Name a record of several GPUs, or give --gpus 1",
             )
+        gradients = gradient_bytes(work.flops, work.tokens * work.sequences)
         link_gb_s = target.figure("nvlink_gb_s") / BOTH_DIRECTIONS
         all_s = ring_share(target.gpus) * gradients / (link_gb_s * 1e9)
         said = (
@@ -273,7 +254,7 @@ def _communication(
             f"all-reduced at a link's full {link_gb_s:.0f} GB/s, hidden behind nothing; at a range's lower end all of "
             "it is hidden"
         )
-        return part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, (said,)
+        return part.model_copy(update={"predicted_s": all_s}), 0.0, all_s, [said]
     ratio = ring_share(target.gpus) / ring_share(measured_on.gpus)
     if measured_on.gpu.name != target.gpu.name:
         ratio *= measured_on.figure("nvlink_gb_s") / target.figure("nvlink_gb_s")
@@ -281,9 +262,17 @@ def _communication(
     hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
     exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
     said = f"communication takes {ratio:.2f} times as long, by links; {hidden * 100:.0f} % of it is hidden, as measured"
-    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, 0.0, (said,)
+    return part.model_copy(update={"predicted_s": exposed_s, "ratio": ratio}), all_s - exposed_s, 0.0, [said]
 
 
 def ring_share(gpus: int) -> float:
     """Return the bytes that a ring of this many GPUs sends over each link, over the gradients' bytes."""
     return 2 * (gpus - 1) / gpus
+
+
+def gradient_bytes(flops: float, tokens: float) -> float:
+    """Return the bytes of all weights' gradients, from the operations of forward and backward over so many tokens: 6
+    for each weight and token (Kaplan et al., Scaling laws for neural language models, 2020). 4 bytes a gradient: those
+    of float32 weights, which every mode keeps; NCCL's kernels in the records add up float32.
+    """
+    return 4 * flops / (6 * tokens)

@@ -6,7 +6,7 @@ month is easily mistaken for a machine's hour. Snapshots of a day's offers (pric
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,15 +15,12 @@ from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot, read_own
+from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread, is_snapshot, read_own
 from fp8bench.schema.yaml_text import line_of, parse_yaml
 
 _Item = TypeVar("_Item", bound=Frozen)
-_SECTIONS = ("meta", "instances", "gpus")
 _EMPTY = Catalog.model_construct(instances={}, gpus={})
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
-_KEY_WITHIN = 65_536
-"""Bytes of a refused file in which its key is searched for."""
 
 ABSURD = 5
 """A price more than this many times the catalogue's, or less than that fraction of it, is doubted."""
@@ -77,7 +74,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
         return snapshot.instances_in(path)
     try:
-        key = _KEY.search(bytes_of(path)[:_KEY_WITHIN])
+        key = _KEY.search(bytes_of(path)[:65_536])
     except OSError:
         key = None
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
@@ -88,7 +85,13 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
     if is_snapshot(path):
         from fp8bench.pricing import snapshot
 
-        return snapshot.joined(catalog, _undoubted(catalog, snapshot.read(path, list(catalog.instances))))
+        found = []
+        for offer in snapshot.read(path, list(catalog.instances)):
+            price = doubted(offer.price, catalog.instances[offer.instance])
+            # A price far from the catalogue's is chosen only if there is nothing else.
+            price = price.model_copy(update={"doubtful": price.doubt is not None})
+            found.append(offer.model_copy(update={"price": price}))
+        return snapshot.joined(catalog, found)
     text = read_text(path)
     document = parse_yaml(text, path)
     if document is None:
@@ -96,11 +99,11 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
     if not isinstance(document, dict):
         raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
     if "key" in document:
-        alone = read_own(text, path)
-        joined = _joined(alone, catalog.instances.get(alone.key), path, text)
-        return catalog.model_copy(update={"instances": {**catalog.instances, joined.key: joined}})
+        own = read_own(text, path)
+        joined = _joined(own, catalog.instances.get(own.key), path, text)
+        return catalog.model_copy(update={"instances": {**catalog.instances, own.key: joined}})
     for name in document:
-        if name not in _SECTIONS:
+        if name not in ("meta", "instances", "gpus"):
             raise _error(path, text, (name,), f"unknown section {name!r}", "Use `instances:` and `gpus:`")
     instances = {instance.key: instance for instance in _items(Instance, "instances", document, path, text)}
     gpus = {gpu.name: gpu for gpu in _items(Gpu, "gpus", document, path, text)}
@@ -110,11 +113,7 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
 
 
 def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:
-    """Join an instance's own file with what is known. own: as read from the file. known: the same instance so far,
-    whose prices go after the file's.
-
-    Raises UsageError for a key that is not the folder's name, and for another GPU or number of GPUs than is known.
-    """
+    """Raise UsageError for a key that is not the folder's name, and for another GPU or number of GPUs than is known."""
     folder = path.absolute().parent.name
     if path.name == INSTANCE_FILE and folder != own.key:
         what = f"its key is {own.key!r}, and its folder is {folder!r}"
@@ -130,18 +129,14 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
     return own.model_copy(update={"prices": (*prices, *known.prices)})
 
 
-def _undoubted(catalog: Catalog, offers: Iterable[Offer]) -> list[Offer]:
-    """Mark offers far from the catalogue's price as doubtful, so that they are chosen only if there is nothing else."""
-    found = []
-    for offer in offers:
-        price = doubted(offer.price, catalog.instances[offer.instance])
-        found.append(offer.model_copy(update={"price": price.model_copy(update={"doubtful": price.doubt is not None})}))
-    return found
-
-
 def doubted(price: Price, known: Instance) -> Price:
-    """Return the price, with how far it is from the catalogue's if by more than ABSURD times."""
-    usual = _usual(price, known.prices)
+    """Return the price, with how far it is from the catalogue's for the same purchase if by more than ABSURD times."""
+    alike = [one for one in known.prices if one.purchase == price.purchase and one.usd_per_hour and not one.doubtful]
+    usual = next(iter(alike), None)
+    dated = [(one.as_of, one) for one in alike if one.as_of is not None]
+    if dated:
+        day = price.as_of or max(as_of for as_of, _ in dated)
+        usual = min(dated, key=lambda found: abs(found[0] - day))[1]
     if price.usd_per_hour is None or usual is None or usual.usd_per_hour is None:
         return price
     times = price.usd_per_hour / usual.usd_per_hour
@@ -153,16 +148,6 @@ def doubted(price: Price, known: Instance) -> Price:
         f"catalogue's {usual.usd_per_hour:,.2f}; a price is for the whole machine and one hour"
     )
     return price.model_copy(update={"doubt": doubt})
-
-
-def _usual(price: Price, known: Sequence[Price]) -> Price | None:
-    """Return the catalogue's price for the same purchase with the nearest date; an undated one if none has a date."""
-    alike = [one for one in known if one.purchase == price.purchase and one.usd_per_hour and not one.doubtful]
-    dated = [(one.as_of, one) for one in alike if one.as_of is not None]
-    if not dated:
-        return next(iter(alike), None)
-    day = price.as_of or max(as_of for as_of, _ in dated)
-    return min(dated, key=lambda found: abs(found[0] - day))[1]
 
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
@@ -185,21 +170,17 @@ def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Pat
     entries = document.get(section) or []
     if not isinstance(entries, list):
         raise _error(path, text, (section,), f"{section} is not a list", "Begin its items with `-`")
-    found = [_validated(model, entry, path, text, (section, number)) for number, entry in enumerate(entries)]
-    seen: set[str] = set()
+    found: dict[str, _Item] = {}
     for number, entry in enumerate(entries):
+        try:
+            item = model.model_validate(entry)
+        except ValidationError as error:
+            raise wrong_field(error, path, text, (section, number)) from error
         name = entry.get("key") or entry.get("name")
-        if name in seen:
+        if name in found:
             raise _error(path, text, (section, number), f"{name!r} is there twice", "Keep one of them")
-        seen.add(name)
-    return found
-
-
-def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tuple[str | int, ...]) -> _Item:
-    try:
-        return model.model_validate(entry)
-    except ValidationError as error:
-        raise wrong_field(error, path, text, where) from error
+        found[name] = item
+    return list(found.values())
 
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:

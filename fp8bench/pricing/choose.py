@@ -14,7 +14,6 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
 
 EVERYWHERE = "all"
-GIVE_ONE = "give one with `fp8bench run --price`, or in its instance.yaml"
 ANY_MACHINE = "any"
 
 
@@ -73,53 +72,45 @@ def only_another_machines(prices: Sequence[Price], query: PriceQuery) -> bool:
 
 def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
     """Return `no price: ...; ...` for a query that `choose` answers with None. key: the name used for the instance."""
-    what, remedy = _missing(key, instance, query)
-    return f"no price: {what}; {remedy}"
-
-
-def _missing(key: str, instance: Instance | None, query: PriceQuery) -> tuple[str, str]:
+    give = "give one with `fp8bench run --price`, or in its instance.yaml"
     if instance is None:
-        return f"the catalogue does not know {key!r}", GIVE_ONE
+        return f"no price: the catalogue does not know {key!r}; {give}"
     known = [price for price in instance.prices if price.usd_per_hour is not None]
     if not known:
         reason = next((f" ({price.reason})" for price in instance.prices if price.reason), "")
-        return f"none is known of {key!r}{reason}", GIVE_ONE
+        return f"no price: none is known of {key!r}{reason}; {give}"
     bought = [price for price in known if price.purchase == query.purchase]
     if not bought:
-        there = _listed(price.purchase for price in known)
-        return f"none of {key!r} is {query.purchase}; there are {there}", f"choose with --purchase, or {GIVE_ONE}"
+        there = ", ".join(sorted({price.purchase for price in known}))
+        what = f"none of {key!r} is {query.purchase}; there are {there}"
+        return f"no price: {what}; choose with --purchase, or {give}"
     here = [price for price in bought if query.region is None or price.region in (query.region, EVERYWHERE)]
     if not here:
-        there = _listed(price.region for price in bought if price.region) or "none that name a region"
+        there = ", ".join(sorted({price.region for price in bought if price.region})) or "none that name a region"
         what = f"none of {key!r} is of region {query.region}; there are {there}"
-        return what, f"choose with --region, or {GIVE_ONE}"
+        return f"no price: {what}; choose with --region, or {give}"
     ends = [price.until for price in here if price.until is not None and has_ended(price, query.as_of)]
     if len(ends) == len(here):
-        return f"those of {key!r} ended, the last on {max(ends)}", f"choose with --purchase, or {GIVE_ONE}"
+        return f"no price: those of {key!r} ended, the last on {max(ends)}; choose with --purchase, or {give}"
     earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
     if earliest is None:
-        return f"those of {key!r} have no date and apply only today", "see them with --price-as-of today"
+        return f"no price: those of {key!r} have no date and apply only today; see them with --price-as-of today"
     what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}"
-    return what, f"--price-as-of {earliest} takes it, or {GIVE_ONE}"
+    return f"no price: {what}; --price-as-of {earliest} takes it, or {give}"
 
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
     """Raise UsageError if no price of the catalogue is of that region. keys: the instances that are compared, whose
     regions the error names.
     """
-    everywhere = _regions(catalog.instances.values())
-    if region is None or region in everywhere:
-        return
-    of_these = _regions(instance for key in keys if (instance := catalog.instances.get(key)))
-    raise UsageError(f"no price is of region {region!r}", f"There are: {', '.join(of_these or everywhere) or 'none'}")
-
-
-def _regions(instances: Iterable[Instance]) -> list[str]:
-    return sorted({price.region for one in instances for price in one.prices if price.region} - {EVERYWHERE})
-
-
-def _listed(names: Iterable[str | None]) -> str:
-    return ", ".join(sorted({name for name in names if name}))
+    regions = {
+        key: {price.region for price in one.prices if price.region} - {EVERYWHERE}
+        for key, one in catalog.instances.items()
+    }
+    everywhere = set().union(*regions.values())
+    if region is not None and region not in everywhere:
+        of_these = set().union(*(regions.get(key, set()) for key in keys)) or everywhere
+        raise UsageError(f"no price is of region {region!r}", f"There are: {', '.join(sorted(of_these)) or 'none'}")
 
 
 class Share(NamedTuple):

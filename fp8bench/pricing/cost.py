@@ -1,4 +1,4 @@
-"""Price-performance: the cost of a throughput. Pure formulas, as in the README, in USD, hours and the workload's units.
+"""Price-performance: the cost of a throughput, in USD, hours and the workload's units.
 A job costs its hours times the price of all machines together. It includes only training steps, without starting,
 evaluation, checkpoints and what an interrupted spot machine repeats; hours are not rounded up to the minimum that a
 provider bills.
@@ -54,11 +54,8 @@ def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float
 
 
 def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | None) -> Interval | None:
-    """Return the 95 % interval of a value in inverse proportion to the step time: a throughput, or units per USD,
-    because a price is exact. The ends of the step time's interval change places.
-
-    (rate x time / longest time, rate x time / shortest time); None if the time has no interval, or one that ends at 0
-    and bounds nothing.
+    """Return the 95 % interval of a value in inverse proportion to the step time: a throughput, or units per USD. None
+    if the time has no interval, or one that begins at 0 and bounds nothing.
     """
     if step_time_ci_s is None or step_time_ci_s[0] <= 0:
         return None
@@ -73,11 +70,9 @@ class JobTime(NamedTuple):
     ci: Interval | None
 
     def usd(self, usd_per_hour: float) -> float:
-        """Return the cost of the job."""
         return self.hours * usd_per_hour
 
     def usd_ci(self, usd_per_hour: float) -> Interval | None:
-        """Return the 95 % interval of the cost."""
         return None if self.ci is None else (self.ci[0] * usd_per_hour, self.ci[1] * usd_per_hour)
 
 
@@ -91,13 +86,9 @@ def job_time(units: float, throughput_per_s: float, step_time_s: float, step_tim
 
 
 def front(points: Sequence[Point]) -> list[bool]:
-    """Return, in the order of the points, whether each is on the Pareto front, i.e. nothing beats it in both time and
-    cost; equal points are on it or off it together. A choice is off the front if another is no slower, costs no more,
-    and is better in one of the two. The estimates themselves decide: two choices whose intervals overlap may change
-    places when they are measured again.
-
-    By time and then cost, a point is on the front if it is cheaper than all that are faster, and as cheap as the
-    cheapest of its own time (Kung, Luccio & Preparata, On finding the maxima of a set of vectors, JACM 1975).
+    """Return, in the order of the points, whether each is on the Pareto front, i.e. no other is no slower, costs no
+    more, and is better in one of the two; equal points are on it or off it together (Kung, Luccio & Preparata, On
+    finding the maxima of a set of vectors, JACM 1975). Intervals are not looked at.
     """
     on_front: set[Point] = set()
     cheapest = float("inf")

@@ -44,7 +44,12 @@ def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) 
     found: list[KnownPrice] = []
     for purchase in purchases:
         chosen = choose(instance.prices, replace(query, purchase=purchase))
-        of_purchase = [one for one in instance.prices if one.purchase == purchase and _of_region(one, query.region)]
+        regions = (query.region, EVERYWHERE)
+        of_purchase = [
+            one
+            for one in instance.prices
+            if one.purchase == purchase and (query.region is None or one.region in regions)
+        ]
         priced = [one for one in of_purchase if one.usd_per_hour is not None]
         others = [one for one in priced if one is not chosen]
         found += [_line(instance, one, query.as_of, one is chosen) for one in ([chosen] if chosen else []) + others]
@@ -53,10 +58,6 @@ def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) 
             none = Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)
             found.append(_line(instance, none, query.as_of, False))
     return found
-
-
-def _of_region(price: Price, region: str | None) -> bool:
-    return region is None or price.region in (region, EVERYWHERE)
 
 
 def _line(instance: Instance, price: Price, today: date, in_force: bool) -> KnownPrice:

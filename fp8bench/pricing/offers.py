@@ -11,10 +11,9 @@ import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
@@ -35,7 +34,7 @@ OTHER_TERMS = re.compile("calendar|reserv|preview|cluster")
 """Flags of offers that are bought neither on demand nor as spot."""
 
 TIMEOUT_S = 20.0
-_VERSION = re.compile(r"(\d{4})(\d{2})(\d{2})\b")
+MOST_USD_PER_HOUR = 1_000_000.0
 _ZONE = re.compile(r"-[a-z]$")
 
 
@@ -50,8 +49,7 @@ class Item(Protocol):
     flags: list[str]
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     """What gpuhunt returned. items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty
     for a local folder. missing: providers without a catalogue. said: gpuhunt's warnings.
     """
@@ -99,7 +97,6 @@ def fetch(providers: Iterable[str]) -> Fetched:
 
 
 def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
-    """Load gpuhunt's published catalogues. Raises RunFailed if none can be reached."""
     before = socket.getdefaulttimeout()
     # gpuhunt has no timeout, so behind a firewall it would wait for ever.
     socket.setdefaulttimeout(TIMEOUT_S)
@@ -117,7 +114,7 @@ def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
 
 @contextmanager
 def _warnings_of_gpuhunt() -> Iterator[list[str]]:
-    """Collect gpuhunt's log messages as lines without tracebacks, instead of printing them on standard error."""
+    """Collect them as lines without tracebacks, instead of printing them on standard error."""
     said: list[str] = []
 
     class Noted(logging.Handler):
@@ -151,7 +148,16 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
             best = found.get(offer.place)
             if best is None or _usd(offer) < _usd(best):
                 found[offer.place] = offer
-    return sorted(found.values(), key=lambda offer: _place_in(offer, wanted))
+    places = {instance.key: place for place, instance in enumerate(wanted)}
+
+    def order(offer: Offer) -> tuple[object, ...]:
+        """Without a chosen region, it decides between an instance's prices of a day."""
+        place, region = places[offer.instance], offer.price.region
+        regions = [price.region for price in wanted[place].prices if price.region]
+        rank = regions.index(region) if region in regions else len(regions)
+        return place, offer.price.purchase, rank, _usd(offer), region or ""
+
+    return sorted(found.values(), key=order)
 
 
 def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
@@ -160,7 +166,7 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
     of_provider = fetched.versions.get(provider)
     if of_provider is None:
         return today, f"{tool}, local catalogue of {PROVIDERS.get(provider, provider)}"
-    found = _VERSION.match(of_provider)
+    found = re.match(r"(\d{4})(\d{2})(\d{2})\b", of_provider)
     source = f"{tool}, catalogue {of_provider} of {PROVIDERS[provider]}"
     try:
         return (date(*map(int, found.groups())) if found else today), source
@@ -169,7 +175,7 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
 
 
 def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
-    """Return whether an item is the instance, by the provider's name; for one that rents GPUs, by the driver's name."""
+    """Compare by the provider's name; for one that rents GPUs, by the driver's name."""
     if item.gpu_count != instance.gpu_count or instance.instance_type is None:
         return False
     # For Nebius, our names are as in its own catalogue, which joins platform and preset; gpuhunt uses a space.
@@ -196,17 +202,5 @@ def _price(item: Item, instance: Instance, day: date, source: str) -> Price:
     )
 
 
-MOST_USD_PER_HOUR = 1_000_000.0
-
-
 def _usd(offer: Offer) -> float:
     return offer.price.usd_per_hour or 0.0
-
-
-def _place_in(offer: Offer, wanted: Sequence[Instance]) -> tuple[object, ...]:
-    """Return the sort key of an offer. Without a chosen region, it decides between an instance's prices of a day."""
-    place = next(place for place, one in enumerate(wanted) if one.key == offer.instance)
-    regions = [price.region for price in wanted[place].prices if price.region]
-    region = offer.price.region
-    rank = regions.index(region) if region in regions else len(regions)
-    return place, offer.price.purchase, rank, _usd(offer), region or ""

@@ -15,11 +15,10 @@ from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import bytes_of, first_fault, read_text
-from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs, Price
+from fp8bench.schema.instance import FIELDS, Catalog, Offer, OfferedAs, Price
 
 
 def text_of(offers: Iterable[Offer]) -> str:
-    """Return a snapshot's text."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(FIELDS)
@@ -39,27 +38,24 @@ def read(path: Path, known: Sequence[str]) -> list[Offer]:
     offers: list[Offer] = []
     try:
         for cells in reader:
-            if reader.line_num == 1:
-                _require_fields(cells, path)
-                continue
-            if not cells:
+            if reader.line_num == 1 and tuple(cells) != FIELDS:
+                what = f"{path} line 1 is not the header of a snapshot"
+                raise UsageError(what, f"Begin it with {','.join(FIELDS)}")
+            if reader.line_num == 1 or not cells:
                 continue
             offer = _offer(cells, path, reader.line_num, known)
             first = found.setdefault(offer.place, reader.line_num)
             if first != reader.line_num:
-                what = f"{offer.instance} is offered twice as {_words(offer.place)}, the first time on line {first}"
-                raise UsageError(f"{path} line {reader.line_num}: {what}", "Keep one of them")
+                where = f" in {offer.place.region}" if offer.place.region else ""
+                twice = f"{offer.instance} is offered twice as {offer.place.purchase}{where}"
+                what = f"{path} line {reader.line_num}: {twice}, the first time on line {first}"
+                raise UsageError(what, "Keep one of them")
             offers.append(offer)
     except csv.Error as error:
         raise UsageError(f"{path} line {reader.line_num} is not CSV: {error}", "Fix that line") from error
     if reader.line_num == 0:
         raise UsageError(f"{path} is empty", "Remove it")
     return offers
-
-
-def _require_fields(cells: Sequence[str], path: Path) -> None:
-    if tuple(cells) != FIELDS:
-        raise UsageError(f"{path} line 1 is not the header of a snapshot", f"Begin it with {','.join(FIELDS)}")
 
 
 def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) -> Offer:
@@ -83,15 +79,11 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
 
 
 def _number(text: str) -> float | str:
-    """Return the number that a cell has; the text if it has none, for the model to refuse."""
+    """Return the text if it is no number, for the model to refuse."""
     try:
         return float(text) if text.isascii() and "_" not in text else text
     except ValueError:
         return text
-
-
-def _words(place: OfferedAs) -> str:
-    return f"{place.purchase} in {place.region}" if place.region else place.purchase
 
 
 def instances_in(path: Path) -> frozenset[str]:
@@ -105,14 +97,14 @@ def instances_in(path: Path) -> frozenset[str]:
 
 def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
     """Return the catalogue with a snapshot's prices before its own; later snapshots go before earlier ones."""
-    of_instance: dict[str, list[Price]] = {}
+    prices: dict[str, list[Price]] = {}
     for offer in offers:
-        of_instance.setdefault(offer.instance, []).append(offer.price)
-    with_offers: dict[str, Instance] = {}
-    for key, prices in of_instance.items():
-        known = catalog.instances[key]
-        with_offers[key] = known.model_copy(update={"prices": (*prices, *known.prices)})
-    return catalog.model_copy(update={"instances": {**catalog.instances, **with_offers}})
+        prices.setdefault(offer.instance, []).append(offer.price)
+    instances = {
+        key: one.model_copy(update={"prices": (*prices[key], *one.prices)}) if key in prices else one
+        for key, one in catalog.instances.items()
+    }
+    return catalog.model_copy(update={"instances": instances})
 
 
 class Change(NamedTuple):

@@ -12,6 +12,7 @@ from fp8bench.scaling.projected import Projection, Projections
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import change, number, with_interval
 
 PICTURE = "scaling"
@@ -33,25 +34,14 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     def marks(point: Point) -> str:
         return " ".join(one if " " not in one else f"[{letters.of(one)}]" for one in point.marks if one not in common)
 
-    unit, column = points[0].unit, doc.Rows(points).column
     # Short enough for 80 columns; the heading says what is meant.
-    heading = f"Throughput of {found.workload} on nodes x {kinds}: {unit}/s a {kind}; faster than {REFERENCE}"
-    columns = (
-        column("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word"),
-        column("instance", lambda p: p.instance, "word"),
-        column("batch", lambda p: number(p.batch_size, "d")),
-        column("micro-batches", lambda p: number(p.grad_accumulation, "d")),
-        column("mode", lambda p: p.variant_label, "word"),
-        column(f"per {kind}", _rate, "interval"),
-        column("left", _share, "interval"),
-        column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), "interval"),
-        column("USD/billion", _usd, "interval"),
-        column("final loss", _loss),
-        column("notes", marks, "note"),
-    )
+    per_kind = f"{points[0].unit}/s a {kind}"
+    heading = f"Throughput of {found.workload} on nodes x {kinds}: {per_kind}; faster than {REFERENCE}"
+    cells = [column.cells(points) for column in (*COLUMNS, Column("notes", marks, kind="note"))]
+    cells = [one._replace(heading=f"per {kind}") if one.heading == "rate" else one for one in cells]
     same = ("instance", "batch", "micro-batches")
     shown = [
-        one for one in columns if (len({*one.texts} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
+        one for one in cells if (len({*one.texts} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
     ]
     table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(
@@ -74,19 +64,8 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
 
 
-def _rate(point: Point) -> str:
-    form = ",.0f" if point.units_per_s_per_gpu >= 1000 else ",.1f"
-    return with_interval(point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci, form)
-
-
-def _share(point: Point) -> str:
-    return with_interval(point.share_of_smallest, point.share_of_smallest_ci, ".1f", 100, " %")
-
-
-def _usd(point: Point) -> str:
-    value = point.usd_per_billion_units
-    form = ",.0f" if value and value >= 1000 else ",.1f"
-    return with_interval(value, point.usd_per_billion_units_ci, form)
+def _four_digits(value: float | None, interval: tuple[float, float] | None) -> str:
+    return with_interval(value, interval, ",.0f" if value and value >= 1000 else ",.1f")
 
 
 def _loss(point: Point) -> str:
@@ -94,26 +73,38 @@ def _loss(point: Point) -> str:
     return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
 
 
-def _projected(found: Projections) -> list[list[doc.Part]]:
-    """Return the table of projections under a heading that says they are not measured, with their assumptions."""
-    column = doc.Rows(found.rows).column
+COLUMNS: tuple[Column[Point], ...] = (
+    word("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}"),
+    word("instance", lambda p: p.instance),
+    Column("batch", lambda p: p.batch_size, "d"),
+    Column("micro-batches", lambda p: p.grad_accumulation, "d"),
+    word("mode", lambda p: p.variant_label),
+    Column("rate", lambda p: _four_digits(p.units_per_s_per_gpu, p.units_per_s_per_gpu_ci), str, "interval"),
+    Column(
+        "left", lambda p: with_interval(p.share_of_smallest, p.share_of_smallest_ci, ".1f", 100, " %"), str, "interval"
+    ),
+    Column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), str, "interval"),
+    Column("USD/billion", lambda p: _four_digits(p.usd_per_billion_units, p.usd_per_billion_units_ci), str, "interval"),
+    Column("final loss", _loss, str),
+)
 
+
+def _projected(found: Projections) -> list[list[doc.Part]]:
     def ends(of: tuple[float, float] | None, form: str, scale: float = 1, after: str = "") -> str:
         low, high = (number(end, form, scale) for end in of or (None, None))
         return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
-    table = doc.Table(
-        (
-            column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word"),
-            column("mode", lambda r: ":".join(filter(None, (r.mode, r.recipe))), "word"),
-            column(f"{found.rows[0].unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), "interval"),
-            column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), "interval"),
-            column("communication, ms", lambda r: number(r.ring_s, ".1f", 1e3)),
-            column(f"USD/billion {found.rows[0].unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), "interval"),
-        ),
-        naming=2,
-        emphasis=tuple("faint" for _ in found.rows),
+    unit = found.rows[0].unit
+    columns: tuple[Column[Projection], ...] = (
+        word("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}"),
+        word("mode", lambda r: ":".join(filter(None, (r.mode, r.recipe)))),
+        Column(f"{unit}/s/GPU", lambda r: ends(r.units_per_s_per_gpu, ",.1f"), str, "interval"),
+        Column("left of 1 node", lambda r: ends(r.share_of_one_node, ".1f", 100, " %"), str, "interval"),
+        Column("communication, ms", lambda r: r.ring_s, ".1f", scale=1e3),
+        Column(f"USD/billion {unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), str, "interval"),
     )
+    faint: list[doc.Emphasis] = ["faint"] * len(found.rows)
+    table = doc.Table(tuple(column.cells(found.rows) for column in columns), naming=2, emphasis=tuple(faint))
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
-from fp8bench.predict.step import BOTH_DIRECTIONS, BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN, ring_share
+from fp8bench.predict.step import BOTH_DIRECTIONS, gradient_bytes, ring_share
 from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Found, Point
 from fp8bench.schema.errors import UsageError
@@ -85,9 +85,8 @@ class Links(NamedTuple):
 
 def ring_s(node: OneNode, links: Links, nodes: int) -> float:
     """Return the seconds of all communication of a step; 0 for one GPU."""
-    gpus = nodes * node.gpus
     used = [*([links.within] if node.gpus > 1 else []), *([links.between] if nodes > 1 else [])]
-    return ring_share(gpus) * node.gradient_bytes / (min(used) * GIGA) if used else 0.0
+    return ring_share(nodes * node.gpus) * node.gradient_bytes / (min(used) * GIGA) if used else 0.0
 
 
 def project(node: OneNode, links: Links, nodes: int) -> tuple[float, float, float]:
@@ -140,7 +139,6 @@ def projections(
 
 
 def _one_node(found: Found) -> OneNode:
-    """Return the node with its last profiled round. Raises UsageError if something is missing."""
     point = found.point
     if found.measurement is None or point.source != "measured":
         raise UsageError(f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node")
@@ -148,18 +146,15 @@ def _one_node(found: Found) -> OneNode:
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
     seen = (record.profile.nccl_s, record.profile.by_category.get("nccl", 0.0)) if record.profile else ()
     step_s = record.summary.step_time_s if record.summary else 0.0
-    return OneNode(step_s, point.world_size, gradient_bytes(record), *seen)
+    return OneNode(step_s, point.world_size, _gradient_bytes(record), *seen)
 
 
-def gradient_bytes(record: Record) -> float:
-    """Return the bytes of all weights' float32 gradients, from the operations of a step: 6 for each weight and token.
-    Raises UsageError if the record does not say how many tokens a step has.
-    """
+def _gradient_bytes(record: Record) -> float:
     summary = record.summary
     a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
     if summary is None or not summary.flops_per_step or not a_unit:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
-    return BYTES_A_GRADIENT * summary.flops_per_step / (FLOPS_A_WEIGHT_AND_TOKEN * a_unit * summary.units_per_step)
+    return gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
 
 
 def links_of(

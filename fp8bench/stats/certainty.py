@@ -1,19 +1,14 @@
 """When a difference counts, what a small number of processes cannot show, and when enough rounds have been run.
 
-A process draws its luck once, and some luck is rare: if one start in five reaches a slow state, say, the other four
-show nothing of it. No interval computed from what was seen knows about what was not; only more processes do. If a share
-p of all processes is in a state, R independent ones miss it with probability (1 - p)**R. So a state that was not seen
-may, at 95 % confidence, still be that of 1 - 0.05**(1/R) of them (the exact one-sided bound of Clopper & Pearson 1934
-for none seen; about 3 / R, the "rule of three").
+If a share p of all processes is in a state (one start in five is slow, say), R independent ones miss it with
+probability (1 - p)**R, and no interval of what was seen knows of it. So a state that was not seen may, at 95 %
+confidence, still be that of 1 - 0.05**(1/R) of them (the exact one-sided bound of Clopper & Pearson 1934 for none
+seen; about 3 / R, the "rule of three").
 
-There are two ways to stop too soon (`--precision`), and both make intervals too narrow (simulated in
-benchmarks/simulate.py):
-  checking after each of the first rounds, where three or five processes that happen to agree end the search: an
-  interval knows nothing of a slow state that none of them had. So nothing stops before there are enough rounds to show
-  a state that one process in five has;
-  stopping each mode when its own interval happens to be narrow, and continuing with the others: then modes that are
-  compared were not measured in the same way. So all continue until the last one is certain.
-Rounds come in pairs, in alternating order, and only complete pairs are considered.
+Two ways to stop too soon (`--precision`) make intervals too narrow (benchmarks/simulate.py): after a few processes that
+happen to agree, so nothing stops before there are enough rounds to show a state of one process in five; and each mode
+by itself, when its own interval happens to be narrow, so all continue until the last one is certain. Rounds come in
+pairs, in alternating order, and only complete pairs are considered.
 """
 
 import math
@@ -56,8 +51,8 @@ def holds_noise(noise: float) -> str:
 
 
 def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdict:
-    """Return the verdict. low, high: the 95 % interval of a unit's cost over its cost in the reference. noise: how far
-    from 1 all of it must be.
+    """low, high: the 95 % interval of a unit's cost over its cost in the reference. noise: how far from 1 all of it
+    must be.
     """
     if high < 1 - noise:
         return "better value"
@@ -68,9 +63,8 @@ CONFIDENCE = 0.95
 
 
 def unseen_share(processes: int) -> float:
-    """Return the largest share of processes that may be in a state that none of `processes` showed, at 95 % confidence.
-
-    0.53 for four, 0.19 for fourteen; no unit. Raises ValueError for less than one.
+    """Return the largest share of processes that may be in a state that none of `processes` showed, at 95 % confidence:
+    0.53 for four, 0.19 for fourteen. Raises ValueError for less than one.
     """
     if processes < 1:
         raise ValueError(f"at least one process is needed, not {processes}")
@@ -78,9 +72,8 @@ def unseen_share(processes: int) -> float:
 
 
 def processes_to_see(share: float) -> int:
-    """Return how many processes it takes for one to show a state that `share` of all have, at 95 % confidence.
-
-    14 for one in five. Raises ValueError for a share that is not in (0, 1).
+    """Return how many processes it takes for one to show a state that `share` of all have, at 95 % confidence: 14 for
+    one in five. Raises ValueError for a share that is not in (0, 1).
     """
     if not 0 < share < 1:
         raise ValueError(f"a share lies between 0 and 1, not {share}")
@@ -89,7 +82,6 @@ def processes_to_see(share: float) -> int:
 
 SEEN_SHARE = 0.2
 FEWEST_ROUNDS = processes_to_see(SEEN_SHARE)
-"""14: at least one of this many processes shows a state that one in five has, at 95 % confidence."""
 
 
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:

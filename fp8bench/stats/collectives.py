@@ -1,13 +1,13 @@
 """Bandwidths of collectives, as defined by nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), and a
-message's time as overhead plus bytes over bandwidth. This module is pure.
+message's time as overhead plus bytes over bandwidth.
 
-Algorithm bandwidth is the array's bytes over the time. Bus bandwidth corrects it for the bytes that must travel over
-each rank's link with any algorithm: 2 (n - 1) / n of the array's bytes in an all-reduce, (n - 1) / n in an all-gather
-and in a reduce-scatter. So it can be compared with a link's own bandwidth, and between numbers of ranks.
+Bus bandwidth counts the bytes that must travel over each rank's link with any algorithm: 2 (n - 1) / n of the array's
+in an all-reduce, (n - 1) / n in an all-gather and in a reduce-scatter. So it can be compared with a link's own
+bandwidth, and between numbers of ranks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fp8bench.schema.collectives import Operation
 
@@ -31,8 +31,7 @@ def bus_gb_s(operation: Operation, size_bytes: float, time_s: float, ranks: int)
     return algorithm_gb_s(size_bytes, time_s) * bus_factor(operation, ranks)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A link as measured. latency_s: the time of the smallest message. bus_gb_s: the most that any size reached."""
 
     latency_s: float

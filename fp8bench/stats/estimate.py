@@ -1,19 +1,13 @@
 """A mode's step time over several fresh processes, and the range in which it may really be.
 
 A process draws its luck once: where its memory is placed, whether a kernel is tuned, whether a GPU starts warm or cold.
-All its steps share that, so forty more of them do not make the result more certain, but another process does. (Kalibera
-& Jones, Rigorous benchmarking in reasonable time, 2013; Barrett et al., Virtual machine warmup blows hot and cold,
-2017.) So each process is one value, its step time, and its steps count no further.
-
-A process's step time is its elapsed time over its steps, i.e. their mean, because that is what is paid for: a median
-ignores late steps, and the cost does not. The estimate is the arithmetic mean over processes.
+Forty more of its steps make no result more certain, but another process does (Kalibera & Jones, Rigorous benchmarking
+in reasonable time, 2013; Barrett et al., Virtual machine warmup blows hot and cold, 2017). So each process is one
+value: its elapsed time over its steps, because that is paid for. The estimate is the arithmetic mean over processes.
 
 The 95 % interval is Student's t on the logarithms of the processes' times: exp(m -+ t(R - 1) s / sqrt(R)), with m and s
-the mean and standard deviation of R logarithms. On that scale half of a time is as far away as twice the time, and no
-bound is below 0. One process has no interval.
-
-No interval covers what no process showed: see `certainty.unseen_share`. benchmarks/simulate.py simulates coverage,
-false verdicts and power; docs/simulations.md has its tables.
+the mean and standard deviation of R logarithms, so that no bound is below 0. One process has no interval, and none
+covers what no process showed: `certainty.unseen_share`. docs/simulations.md has coverage, false verdicts and power.
 """
 
 import math
@@ -48,7 +42,6 @@ class Estimate:
 
     @cached_property
     def mean_log(self) -> float:
-        """The mean of the logarithms."""
         return fmean(map(math.log, self.times))
 
     @cached_property
@@ -74,10 +67,7 @@ class Estimate:
 
 
 def estimate(times: Iterable[float]) -> Estimate:
-    """Return the estimate. times: each process's time in seconds; several make an interval.
-
-    Raises ValueError if there are none, or for one that is not finite and above 0.
-    """
+    """times: each process's, in seconds. Raises ValueError for none, or for one that is not finite and above 0."""
     return Estimate(tuple(times))
 
 

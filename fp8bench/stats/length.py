@@ -1,12 +1,11 @@
-"""How many steps a rank times, and how many it runs around them. Pure.
-
-Timed steps must be as many, and last as long, as requested, so their number follows from warm-up's pace.
+"""How many steps a rank times, and how many it runs around them. Timed steps must be as many, and last as long, as
+requested, so their number follows from warm-up's pace.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 LEAD_IN = 5
 """Steps between the emptied queue and the first timed step: a loader that keeps up has caught up after the first of
@@ -30,14 +29,13 @@ PROFILED_STEPS = 3
 """Enough for what happens in every other step, and few enough for a trace of some tens of megabytes."""
 
 SPARE = 1.1
-"""Factor on the steps that the pace suggests: timed steps may be a little faster than warm-up's, but must last."""
+"""Timed steps may be a little faster than warm-up's, but must last."""
 
 MOST_STEPS = 100_000
-"""The limit of steps for a minimum time: warm-up steps that took next to nothing must not make a run endless."""
+"""Warm-up steps that took next to nothing must not make a run endless."""
 
 
-@dataclass(frozen=True)
-class Length:
+class Length(NamedTuple):
     """What is requested: the steps of warm-up, and the minimum number and time of the timed steps."""
 
     warmup: int

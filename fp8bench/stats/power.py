@@ -1,12 +1,9 @@
 """What a check of so many rounds can find, and how many rounds find a given slow-down.
 
-A regression is claimed if the whole interval of the ratio is beyond the allowed slow-down, and denied if all of it is
-within (`ratio.regression`). With h the half-width of the interval on a logarithmic scale, a slow-down is found from
-(1 + allowed) * exp(h) on, and an unchanged step passes if exp(h) is at most 1 + allowed. So rounds suffice for a limit
-when h is no more than the limit.
-
-h shrinks with the rounds R on either side as t * sd / sqrt(R): sd is the spread of the logarithm of process means, of
-both sides together, and t the quantile of Student's t for Welch's degrees of freedom.
+With h the half-width of the ratio's interval on a logarithmic scale, a slow-down is found from (1 + allowed) * exp(h)
+on, and an unchanged step passes if exp(h) is at most 1 + allowed. h shrinks with the rounds R on either side as
+t * sd / sqrt(R): sd is the spread of the logarithm of process means, of both sides together, and t the quantile of
+Student's t for Welch's degrees of freedom.
 """
 
 import math
@@ -16,14 +13,11 @@ from fp8bench.stats.ratio import Regression
 from fp8bench.stats.student import t_quantile
 
 MOST_ROUNDS = 1000
-"""No one runs more rounds."""
 
 
 def smallest_found(judged: Regression, allowed: float) -> float | None:
-    """Return the smallest slow-down that would have been called a regression, as a share; None if any would have been
-    inconclusive, as with one process on a side.
-
-    allowed: as in `ratio.regression`.
+    """Return the smallest slow-down that would have been called a regression, as a share; None with one process on a
+    side. allowed: as in `ratio.regression`.
     """
     return None if judged.interval is None else (1 + allowed) * judged.value / judged.interval[0] - 1
 

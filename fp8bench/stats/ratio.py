@@ -1,38 +1,24 @@
 """Decides which of two modes is faster, and whether one has become slower than is allowed, if that can be decided.
 
-The ratio of two step times is judged on a logarithmic scale, where it is a difference, "twice as fast" is as far from
-equal as "half as fast", and an interval never reaches below 0. The interval is Student's t on the difference of the
-means of two modes' logarithms, with the degrees of freedom of a sum of two estimated variances (Welch, The
-generalization of Student's problem, Biometrika 1947). Nothing is paired: rounds of two modes run one after the other
-and share no steps.
+The interval of the ratio of two step times is Student's t on the difference of the means of two modes' logarithms, with
+the degrees of freedom of a sum of two estimated variances (Welch, The generalization of Student's problem, Biometrika
+1947). Nothing is paired: rounds of two modes run one after the other and share no steps.
 
-A verdict needs more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
-would act on, so the complete interval must be beyond `noise`. "Inconclusive" does not mean "equal": more processes may
-still distinguish the two.
+Two builds of the same mode easily differ by a percent that nobody would act on, so for a verdict the complete interval
+must be beyond `noise`. "Inconclusive" does not mean "equal". A regression is claimed if the complete interval is beyond
+the allowed slow-down, and denied if all of it is within: for equal modes at most one check in forty is wrong.
 
-A regression is claimed if the complete interval is beyond the allowed slow-down, and denied if all of it is within; an
-interval that contains the limit decides neither. So a limit of 0 would call equal modes inconclusive for ever, and one
-below the spread between processes often. For equal modes at most one check in forty has an interval entirely above 1,
-and fewer have one beyond the limit: 95 % of intervals contain the truth, and half of the others are above it.
-
-A mode compared with itself (an A/A test) shows whether its intervals claim differences that do not exist.
-
-Every split of 2 R processes of one mode into two halves of R is a comparison of the mode with itself. An honest 95 %
-interval excludes equality in about one split of twenty. One that ignores how processes differ excludes it in most of
-them, as soon as they differ. A single comparison would notice that about every other time, and with the noise margin of
-a verdict hardly ever. So all splits are examined, without that margin, and of all modes together.
-
-The splits of one sample are not independent tests: the share that excludes equality is a statistic of its own, and
-LIMIT was chosen by simulation (benchmarks/simulate.py). If processes do not differ, an interval that ignores them is
-right, and nothing could show its fault.
+A mode compared with itself (an A/A test) shows whether its intervals claim differences that do not exist. An honest
+95 % interval excludes equality in about one split of 2 R processes into halves in twenty; one that ignores how
+processes differ, in most of them. So all splits are examined, without the noise margin, and of all modes together. They
+are not independent tests, so LIMIT was chosen by simulation (benchmarks/simulate.py).
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from random import Random
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from fp8bench.schema.noise import NOISE
 from fp8bench.stats.certainty import ONE_PROCESS, Verdict
@@ -43,20 +29,14 @@ LIMIT = 0.2
 """The largest share of splits that may exclude equality."""
 
 FEWEST_PROCESSES = 4
-"""The fewest processes of a mode: two halves of two, the fewest that have a spread."""
-
 MOST_SPLITS = 200
-"""The most splits of each mode; if there are more, this many are drawn."""
-
-_SEED = 20240229
 
 Judgement = Literal["ok", "regression", "inconclusive"]
 
 Process = TypeVar("Process")
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(NamedTuple):
     """A mode's step time over the reference's, without unit: below 1, the mode is faster.
 
     interval: 95 %; None if either side is of one process. why: the reason for an inconclusive verdict, a clause without
@@ -91,11 +71,8 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     return Ratio(value, (low, high), "inconclusive", f"the interval holds {held}")
 
 
-@dataclass(frozen=True)
-class Regression:
-    """A judgement of a slow-down. value: a mode's step time over the reference's, without unit; above 1, it is slower.
-    interval: 95 %; None if either side is of one process. why: the reason for an inconclusive judgement.
-    """
+class Regression(NamedTuple):
+    """A judgement of a slow-down. value, interval, why: as in Ratio."""
 
     value: float
     interval: tuple[float, float] | None
@@ -119,8 +96,7 @@ def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regressio
     return Regression(held.value, held.interval, "inconclusive", why)
 
 
-@dataclass(frozen=True)
-class SelfCheck:
+class SelfCheck(NamedTuple):
     """splits: comparisons of a mode with itself, over all modes. excluding: those whose interval excludes equality."""
 
     splits: int
@@ -128,12 +104,10 @@ class SelfCheck:
 
     @property
     def share(self) -> float:
-        """The share of splits that exclude equality; 0 to 1."""
         return self.excluding / self.splits
 
     @property
     def passed(self) -> bool:
-        """Whether the intervals are credible."""
         return self.share <= LIMIT
 
 
@@ -164,7 +138,7 @@ def halves(processes: Sequence[Process]) -> Iterator[tuple[list[Process], list[P
         # The first process stays on one side, otherwise each split would occur twice.
         chosen: Iterator[tuple[int, ...]] = ((0, *rest) for rest in combinations(range(1, count), count // 2 - 1))
     else:
-        random = Random(_SEED)
+        random = Random(20240229)
         chosen = (tuple(random.sample(range(count), count // 2)) for _ in range(MOST_SPLITS))
     for places in chosen:
         yield (

@@ -1,40 +1,41 @@
-"""Whether a process had warmed up when its steps were timed, and which steps stand out. Nothing is dropped because of
-it.
+"""Whether a process had warmed up when its steps were timed, how much its steps depend on one another, and which stand
+out. Nothing is dropped because of it.
 
 Outliers are steps far from the median, in units that outliers cannot inflate: the median absolute deviation (Iglewicz &
-Hoaglin, How to detect and handle outliers, 1993, whose limit of 3.5 is used). A late step happened, and costs its time
-in real training too; it is shown, and the median ignores it.
+Hoaglin, How to detect and handle outliers, 1993, whose limit of 3.5 is used).
+
+Steps of one process are not independent draws: a clock that has fallen stays low for a while. The effective sample size
+(Geyer, Practical Markov chain Monte Carlo, Statistical Science 1992) is how many independent steps say as much. It is
+rough at forty steps: the sample autocorrelation is biased towards zero and below (Kendall 1954).
 
 Drift is Sen's slope (Theil 1950, Sen 1968), the median of the slopes of all pairs, which one late step does not tilt.
-Kendall's S, the number of later steps that are slower minus the number that are faster (Mann 1945), decides whether the
-drift is more than chance. Autocorrelated steps wander, and would be taken for a drift in one of three cases; so S gets
-the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
+Kendall's S, the number of later steps that are slower minus the number that are faster (Mann 1945), decides whether it
+is more than chance, with the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
 
-A drift that is certain but small is no reason to distrust a step time, and one that is large but uncertain is not a
-drift: steps are called unsteady only if it is both.
+A warm-up that ends inside the timed steps is a level that falls once, for which Sen's slope is 0. So the first and the
+last third are also compared, by their trimmed means (Yuen, Biometrika 1974). The third in which warm-up ended varies
+more, so the noise is the steadier third's, with Student's t and the variance of dependent steps; that choice favours a
+difference, which must therefore be 2.5 times as large as t alone requires.
 
-A line detects an even change. A warm-up that ends inside the timed steps is a level that falls once: if the first third
-is slower, most pairs of steps do not differ, and Sen's slope is 0 however much slower it is. So the first and the last
-third are also compared, by their trimmed means (Yuen, Biometrika 1974), which a few late steps do not move. In the
-third in which warm-up ended, it adds to the variation of steps, so the noise is taken from the steadier of the two
-thirds, with Student's t and the variance of dependent steps. That choice favours a difference, so it must be 2.5 times
-as large as t alone requires. By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false
-alarm in at most 2 % of cases, and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that
-is 10 % slower is found in 96 to 100 %.
+By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false alarm in at most 2 % of cases,
+and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that is 10 % slower is found in 96
+to 100 %.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fp8bench.schema.record import Steadiness
-from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation, positive_correlation
 from fp8bench.stats.student import t_quantile
 
+_FEWEST_FOR_CORRELATION = 3
+_FURTHEST_LAG = 1000
+_STRONGEST = 0.8
 _OUTLYING = 3.5
 _TOLERATED_DRIFT = 0.02
 _FEWEST_FOR_DRIFT = 8
@@ -42,6 +43,8 @@ _FEWEST_FOR_THIRDS = 40
 _TRIMMED = 0.2
 _BEYOND_T = 2.5
 _MOST_FOR_PAIRS = 1000
+
+Floats = npt.NDArray[np.float64]
 
 
 def steadiness(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> Steadiness:
@@ -63,8 +66,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
     """Return the indices, from 0, of samples more than 3.5 scaled median absolute deviations from the median.
 
     0.6745 / MAD scales them to standard deviations of a normal distribution. If more than half of the samples are
-    equal, the MAD is 0 and useless; the mean absolute deviation replaces it, with its own factor 0.7979. Constant
-    samples have no outliers, and neither has an empty series.
+    equal, the MAD is 0, and the mean absolute deviation replaces it, with its own factor 0.7979.
     """
     if len(samples) == 0:
         return ()
@@ -74,14 +76,118 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
     return tuple(int(place) for place in np.flatnonzero(distances > _OUTLYING * scale))
 
 
-def drift(samples: Sequence[float]) -> float | None:
-    """Return the change of the steps from the first to the last, over their median; -0.02 means that they fell by 2 %.
-
-    The change is Sen's slope times n - 1. None for fewer than 8 samples, too few for a slope, or a median of 0.
-    """
-    if len(samples) < _FEWEST_FOR_DRIFT:
+def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
+    values = np.asarray(samples, dtype=np.float64)
+    if len(values) < _FEWEST_FOR_CORRELATION or values.min() == values.max():
         return None
-    return _change(_fit(samples))
+    centred = values - values.mean()
+    covariances = np.array([centred[lag:] @ centred[: len(centred) - lag] for lag in range(furthest + 1)])
+    correlations: Floats = covariances / covariances[0]
+    return correlations
+
+
+def lag1_autocorrelation(samples: Sequence[float]) -> float | None:
+    """Return the correlation of a step with the previous one, -1 to 1: autocovariance at lag one over the variance,
+    both divided by n (Box & Jenkins 1970). None for constant samples or fewer than three.
+    """
+    correlations = _autocorrelations(samples, 1)
+    return None if correlations is None else float(correlations[1])
+
+
+def effective_samples(samples: Sequence[float]) -> float | None:
+    """Return how many independent steps would determine the mean as well; 1 to n. None as for the autocorrelation.
+
+    n / (1 + 2 * sum of autocorrelations), summed by Geyer's initial positive sequence: pairs of neighbouring lags are
+    added while a pair is positive, because beyond that there is only noise, and up to lag 1000. Steps that alternate
+    would be worth more than n; forty of them are not enough evidence for that, and n is the limit.
+    """
+    n = len(samples)
+    correlations = _autocorrelations(samples, min(n - 1, _FURTHEST_LAG))
+    if correlations is None:
+        return None
+    pairs = correlations[: 2 * (len(correlations) // 2)].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs <= 0)
+    kept = pairs[: negative[0]] if len(negative) else pairs
+    inefficiency = 2 * float(kept.sum()) - 1
+    return n / min(max(inefficiency, 1.0), float(n))
+
+
+def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
+    """Return the autocorrelation at lag one, corrected for its bias, 0 to 0.8; 0 for constant samples.
+
+    fitted: the number of coefficients that were removed from the samples: 1 for a mean (which always is), 2 for a line.
+    The fit followed the noise, and the remaining correlation r is too small by (fitted + (2 + 2 fitted) r) / n
+    (Kendall, Note on bias in the estimation of autocorrelation, Biometrika 1954, for a mean: 1 + 4 r). Beyond 0.8, 40
+    steps are too few to decide.
+    """
+    n, lag1 = len(samples), lag1_autocorrelation(samples)
+    if lag1 is None:
+        return 0.0
+    # For a handful of steps the correction would become far too large.
+    correlation = (n * lag1 + fitted) / max(n - 2 - 2 * fitted, 1)
+    return min(max(correlation, 0.0), _STRONGEST)
+
+
+class _Fit(NamedTuple):
+    """Sen's slope. values: the thinned steps, seconds. rises: the later minus the earlier value of all pairs. slope: in
+    seconds from one value to the next. change: from the first to the last, over the median; None for a median of 0.
+    """
+
+    values: Floats
+    rises: Floats
+    slope: float
+    change: float | None
+
+
+def _fit(samples: Sequence[float]) -> _Fit:
+    values = np.asarray(samples, dtype=np.float64)
+    # The number of pairs is quadratic: of over a thousand steps, the medians of groups of neighbours.
+    neighbours = -(-len(values) // _MOST_FOR_PAIRS)
+    if neighbours > 1:
+        rows = len(values) // neighbours
+        values = np.median(values[: rows * neighbours].reshape(rows, neighbours), axis=1)
+    earlier, later = _pairs(len(values))
+    rises = values[later] - values[earlier]
+    slope, median = float(np.median(rises / (later - earlier))), float(np.median(values))
+    return _Fit(values, rises, slope, slope * (len(values) - 1) / median if median else None)
+
+
+@lru_cache(maxsize=4)
+def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    earlier, later = np.triu_indices(count, 1)
+    return earlier, later
+
+
+def drift(samples: Sequence[float]) -> float | None:
+    """Return the change of the steps from the first to the last, over their median: Sen's slope times n - 1. -0.02
+    means that they fell by 2 %. None for fewer than 8 samples, too few for a slope, or a median of 0.
+    """
+    return None if len(samples) < _FEWEST_FOR_DRIFT else _fit(samples).change
+
+
+class _Third(NamedTuple):
+    """A third of the steps. mean: trimmed. variance: of that mean, for dependent steps. degrees_of_freedom: >= 1."""
+
+    mean: float
+    variance: float
+    degrees_of_freedom: float
+
+
+def _outer_thirds(samples: Sequence[float]) -> tuple[_Third, _Third]:
+    length = len(samples) // 3
+    return _third(samples[:length]), _third(samples[-length:])
+
+
+def _third(samples: Sequence[float]) -> _Third:
+    """Return Yuen's trimmed mean. Its variance is that of the winsorized samples times a factor for dependence."""
+    values = np.sort(np.asarray(samples, dtype=np.float64))
+    cut = int(_TRIMMED * len(values))
+    kept = values[cut : len(values) - cut]
+    correlation = positive_correlation(samples)
+    dependence = (1 + correlation) / (1 - correlation)
+    winsorized = float(np.clip(values, kept[0], kept[-1]).var(ddof=1))
+    variance = (len(values) - 1) * winsorized / (len(kept) * (len(kept) - 1))
+    return _Third(float(kept.mean()), variance * dependence, max(1.0, len(kept) / dependence - 1))
 
 
 def thirds(samples: Sequence[float]) -> float | None:
@@ -107,14 +213,17 @@ def unsteady(samples: Sequence[float], recompilations: int | None, allocator_ret
     if allocator_retries:
         return f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
     fit = _fit(samples) if len(samples) >= _FEWEST_FOR_DRIFT else None
-    changed = _change(fit) if fit else None
+    changed = fit.change if fit else None
     if fit and changed is not None and abs(changed) > _TOLERATED_DRIFT and _significant(fit):
         direction = "rose" if changed > 0 else "fell"
         return f"steps still {direction} by {100 * abs(changed):.1f} % while they were timed"
     between = thirds(samples)
-    if between is not None and abs(between) > _TOLERATED_DRIFT and _thirds_differ(samples):
-        slower, other = ("last", "first") if between > 0 else ("first", "last")
-        return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
+    if between is not None and abs(between) > _TOLERATED_DRIFT:
+        outer = _outer_thirds(samples)
+        explained = min(t_quantile(third.degrees_of_freedom) * math.sqrt(2 * third.variance) for third in outer)
+        if abs(outer[1].mean - outer[0].mean) > _BEYOND_T * explained:
+            slower, other = ("last", "first") if between > 0 else ("first", "last")
+            return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
     return None
 
 
@@ -122,101 +231,20 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-@dataclass(frozen=True)
-class _Third:
-    """A third of the steps. mean: trimmed. variance: of that mean, for dependent steps. degrees_of_freedom: >= 1."""
-
-    mean: float
-    variance: float
-    degrees_of_freedom: float
-
-
-def _outer_thirds(samples: Sequence[float]) -> tuple[_Third, _Third]:
-    length = len(samples) // 3
-    return _third(samples[:length]), _third(samples[-length:])
-
-
-def _third(samples: Sequence[float]) -> _Third:
-    """Return Yuen's trimmed mean. Its variance is that of the winsorized samples times a factor for dependence."""
-    values = np.sort(np.asarray(samples, dtype=np.float64))
-    cut = int(_TRIMMED * len(values))
-    kept = values[cut : len(values) - cut]
-    correlation = positive_correlation(samples)
-    dependence = (1 + correlation) / (1 - correlation)
-    winsorized = float(np.clip(values, kept[0], kept[-1]).var(ddof=1))
-    variance = (len(values) - 1) * winsorized / (len(kept) * (len(kept) - 1))
-    return _Third(float(kept.mean()), variance * dependence, max(1.0, len(kept) / dependence - 1))
-
-
-def _thirds_differ(samples: Sequence[float]) -> bool:
-    """Return whether the outer thirds are further apart than the steadier one's noise explains."""
-    first, last = _outer_thirds(samples)
-    explained = min(t_quantile(third.degrees_of_freedom) * math.sqrt(2 * third.variance) for third in (first, last))
-    return abs(last.mean - first.mean) > _BEYOND_T * explained
-
-
-def _significant(fit: "_Fit") -> bool:
+def _significant(fit: _Fit) -> bool:
     """Return whether Kendall's S is further from 0 than in 19 of 20 samples without a drift.
 
     The independent steps are counted in the residuals of the slope, because the slope itself looks like dependence.
     After a fit both counts overlook some dependence, each in other samples, and the smaller count is used: by
     simulation, false alarms are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
     """
-    n = len(fit.values)
-    left: list[float] = (fit.values - fit.slope * np.arange(n)).round(_digits(fit.values)).tolist()
+    n, largest = len(fit.values), float(np.abs(fit.values).max())
+    # Beyond nine digits the residuals are rounding of the arithmetic, which is highly dependent.
+    digits = 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
+    left: list[float] = (fit.values - fit.slope * np.arange(n)).round(digits).tolist()
     counted = effective_samples(left)
     correlation = positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
     score = float(np.count_nonzero(fit.rises > 0) - np.count_nonzero(fit.rises < 0))
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
     return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
-
-
-def _digits(values: npt.NDArray[np.float64]) -> int:
-    """Return how many decimals are meaningful, nine digits of the largest value. The rest is rounding of the
-    arithmetic, which is highly dependent, and is all that remains after a straight line.
-    """
-    largest = float(np.abs(values).max())
-    return 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
-
-
-def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
-    """Return the samples; if over a thousand, the medians of groups of neighbours: the number of pairs is quadratic."""
-    values = np.asarray(samples, dtype=np.float64)
-    neighbours = -(-len(values) // _MOST_FOR_PAIRS)
-    if neighbours == 1:
-        return values
-    rows = len(values) // neighbours
-    thinned: npt.NDArray[np.float64] = np.median(values[: rows * neighbours].reshape(rows, neighbours), axis=1)
-    return thinned
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """A fit of Sen's slope. values: the thinned steps, seconds. rises: the later minus the earlier value of all pairs,
-    in the order of `_pairs`. slope: in seconds from one value to the next.
-    """
-
-    values: npt.NDArray[np.float64]
-    rises: npt.NDArray[np.float64]
-    slope: float
-
-
-def _fit(samples: Sequence[float]) -> _Fit:
-    values = _thinned(samples)
-    earlier, later, apart = _pairs(len(values))
-    rises = values[later] - values[earlier]
-    return _Fit(values, rises, float(np.median(rises / apart)))
-
-
-def _change(fit: _Fit) -> float | None:
-    """Return the change from the first step to the last, over the median; None for a median of 0."""
-    median = float(np.median(fit.values))
-    return fit.slope * (len(fit.values) - 1) / median if median else None
-
-
-@lru_cache(maxsize=4)
-def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return all pairs of `count` values: the earlier index, the later one, and their distance."""
-    earlier, later = np.triu_indices(count, 1)
-    return earlier, later, later - earlier

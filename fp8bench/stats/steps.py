@@ -1,16 +1,14 @@
 """Combines every rank's step times into one series, and names what other than its kernels holds a run back.
 
-DDP ranks meet at every all-reduce, so a group takes as long as its slowest rank; pooling all ranks' times would count
-one late rank as noise. What a group costs is its elapsed time, so throughput, money and energy rest on the series of
-the rank that took longest over all timed steps (`longest_rank`): its sum is the elapsed time. The maximum over ranks,
-step by step (`slowest_rank`), would add up to more, because another rank is a little late each time; it is used for
-parts of a step.
+DDP ranks meet at every all-reduce, so a group takes as long as its slowest rank. What it costs is its elapsed time, so
+throughput, money and energy rest on the rank that took longest over all timed steps (`longest_rank`). The maximum over
+ranks, step by step (`slowest_rank`), would add up to more, because another rank is a little late each time; it is used
+for parts of a step.
 
-A GPU that is limited by its kernels is hardly ever idle; one that is idle for a tenth of a step or more waits for its
-host (`schema.rank.HOST_BOUND_IDLE` states the source of the limit). The host in turn may wait for the loader: if that
-takes at least a tenth of the elapsed time, and at least half of the GPU's idle time, the run is loader-bound, otherwise
-host-bound. A wait of a host whose GPU is busy costs nothing. On a CPU the host does the work, so every wait for data
-lengthens the step; it is treated as a GPU without a profile that shows its idle time.
+A GPU that is idle for a tenth of a step or more waits for its host (`schema.rank.HOST_BOUND_IDLE` states the source).
+The host in turn may wait for the loader: if that takes at least a tenth of the elapsed time, and at least half of the
+GPU's idle time, the run is loader-bound, otherwise host-bound. A wait of a host whose GPU is busy costs nothing. On a
+CPU every wait for data lengthens the step, as on a GPU whose idle time is unknown.
 """
 
 from collections.abc import Sequence
@@ -28,21 +26,14 @@ LOADER_BOUND_WAIT = 0.10
 
 
 def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Return the slowest rank's time of each step. per_rank: the step times of each rank, all of equal length.
-
-    Raises ValueError if there are no ranks, or if ranks counted different steps.
-    """
+    """Return the slowest rank's time of each step. Raises ValueError for no ranks, or different numbers of steps."""
     if not per_rank:
         raise ValueError("no rank reported any step")
     return [max(step) for step in zip(*per_rank, strict=True)]
 
 
 def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Return the times of the rank with the largest sum. per_rank: the step times of each rank, all of equal length.
-
-    The sum is the group's elapsed time, and the mean is the step time that throughput rests on. Raises ValueError if
-    there are no ranks, or if ranks counted different steps.
-    """
+    """Return the times of the rank with the largest sum, the elapsed time. Raises ValueError as `slowest_rank`."""
     if not per_rank:
         raise ValueError("no rank reported any step")
     if len({len(steps) for steps in per_rank}) != 1:

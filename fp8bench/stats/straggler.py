@@ -1,4 +1,4 @@
-"""Finds the rank that holds up the others, if there is one. This module is pure.
+"""Finds the rank that holds up the others, if there is one.
 
 Ranks that share their gradients meet in every step, so their steps take equally long, whichever is late. They differ in
 how long each does its own work before it meets the others: it waits for its data, and runs its forward pass. If ranks
@@ -6,8 +6,8 @@ do not meet, their steps differ. Medians over steps are compared, so that a sing
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from fp8bench.schema.rank import RankSamples
 from fp8bench.stats.steps import longest_rank
@@ -18,7 +18,6 @@ differ by less: in the records of two H200s (results/) forward passes differ by 
 """
 
 FEWEST_STEPS = 10
-"""Fewer steps have no meaningful median."""
 
 MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
     "waiting for data": lambda rank: rank.data_wait_s,
@@ -28,8 +27,7 @@ MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
 """In order of priority if two show the same delay: on a GPU, the first is the cause of the second."""
 
 
-@dataclass(frozen=True)
-class Straggler:
+class Straggler(NamedTuple):
     """A rank that is later than the others in each step. share: by how much of a step. where: the part that is slow."""
 
     rank: int
@@ -45,18 +43,12 @@ def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
     if len(samples) < 2 or min(len(rank.step_s) for rank in samples) < FEWEST_STEPS:
         return None
     step_s = median(longest_rank([rank.step_s for rank in samples]))
-    found = [one for where, of in MEASURES.items() if (one := _latest(samples, where, of, step_s)) is not None]
+    found = []
+    for where, of in MEASURES.items():
+        each = {rank.rank: median(series) for rank in samples if (series := of(rank))}
+        if len(each) == len(samples):
+            latest = max(each, key=each.__getitem__)
+            others = median(value for rank, value in each.items() if rank != latest)
+            found.append(Straggler(latest, (each[latest] - others) / step_s, where))
     worst = max(found, key=lambda one: one.share, default=None)
     return worst if worst is not None and worst.share >= LATE_SHARE else None
-
-
-def _latest(
-    samples: Sequence[RankSamples], where: str, of: Callable[[RankSamples], Sequence[float] | None], step_s: float
-) -> Straggler | None:
-    """Return the rank with the largest median; None if a rank lacks this measure."""
-    each = {rank.rank: median(series) for rank in samples if (series := of(rank))}
-    if len(each) < len(samples):
-        return None
-    rank = max(each, key=each.__getitem__)
-    others = median(value for other, value in each.items() if other != rank)
-    return Straggler(rank, (each[rank] - others) / step_s, where)

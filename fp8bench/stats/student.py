@@ -1,10 +1,8 @@
 """The quantile of Student's t that makes a 95 % interval, exact for whole and fractional degrees of freedom.
 
-95 % of a normal variable with a known standard deviation is within 1.96 standard deviations. A deviation that is
-estimated from few values is too small more often than not, and the share is kept only by a wider interval (Student, The
-probable error of a mean, Biometrika 1908): two values leave one degree of freedom and need 12.7 standard deviations,
-three need 4.3, ten 2.26. The degrees of freedom of a difference of two means are fractional (Welch, Biometrika 1947).
-scipy has this function, and is no dependency of fp8bench.
+A standard deviation that is estimated from few values is too small more often than not (Student, The probable error of
+a mean, Biometrika 1908): two values need 12.7 standard deviations, three 4.3, ten 2.26, infinitely many 1.96. The
+degrees of freedom of a difference of two means are fractional (Welch, Biometrika 1947). scipy takes seconds to import.
 """
 
 import math
@@ -19,10 +17,8 @@ _NEARLY_NORMAL = 1e4
 
 @lru_cache(maxsize=1024)
 def t_quantile(degrees_of_freedom: float) -> float:
-    """Return the 97.5 % quantile of Student's t: 95 % is between its negative and it. No unit.
-
-    degrees_of_freedom: 1 or more, may be fractional or infinite. Raises ValueError below 1 and for nan, because every
-    estimated variance rests on at least one value.
+    """Return the 97.5 % quantile. degrees_of_freedom: may be fractional or infinite. Raises ValueError below 1, and for
+    nan.
     """
     freedom, t = degrees_of_freedom, NORMAL_QUANTILE
     if not freedom >= 1:

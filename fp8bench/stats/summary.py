@@ -1,5 +1,5 @@
-"""Computes the summary of a record from all ranks' samples, their telemetry and the workload's facts: the figures that
-a reader can compute again (`figures`), and what its steps show of their stability. One process has no interval.
+"""The summary of a record: the figures that a reader can compute again (`figures`), and what its steps show of their
+stability. One process has no interval.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""Turns the GPUs' telemetry during the timed steps into energy, a clock, and flags that a reader should know of.
+"""Turns all ranks' telemetry during the timed steps into energy, a clock, and flags that a reader should know of.
 
-Every figure covers all ranks' GPUs, and only the timed steps; earlier samples are context. A flag means that a run was
-slower than the card can be. It drops nothing, and does not make the time invalid: a card at its power limit is normal
-in long GEMMs, and part of the cost of a precision.
+A flag means that a run was slower than the card can be. It drops nothing, and does not make the time invalid: a card at
+its power limit is normal in long GEMMs, and part of the cost of a precision.
 """
 
 from collections.abc import Sequence
@@ -34,12 +33,11 @@ def drawn_between(
     """Return the joules that a GPU drew between two moments, from samples of its counter in order of time.
 
     The result is the slope of the counter (least squares) over the samples between the moments, times the time between
-    them: the counter is updated every 20 to 100 ms, so a sample may be that late, and the difference of two samples is
-    off by up to 1 % in 10 s. The slope needs five samples. With fewer, the result is the difference of the counter at
-    the two moments, interpolated between its neighbours, or extrapolated from the two nearest samples.
+    them: the counter is updated every 20 to 100 ms, so the difference of two samples is off by up to 1 % in 10 s. With
+    too few for a slope, it is the difference of the counter at the two moments, interpolated or extrapolated.
 
-    Samples must reach to within reach_s of both moments. None if they do not, and if the counter did not grow, or fell:
-    then it was reset, or is updated too seldom for such a short time.
+    None if samples do not reach to within reach_s of both moments, and if the counter did not grow, or fell: then it
+    was reset, or is updated too seldom for such a short time.
     """
     known = [(at, counter) for at, counter in zip(at_s, counter_j, strict=True) if counter is not None]
     if len(known) < 2 or from_s < known[0][0] - reach_s or to_s > known[-1][0] + reach_s:
@@ -48,16 +46,11 @@ def drawn_between(
         return None
     between = [(at, counter) for at, counter in known if from_s <= at <= to_s]
     if len(between) >= FEWEST_FOR_SLOPE:
-        drawn = _slope(between) * (to_s - from_s)
+        slope_w = linear_regression(*zip(*between, strict=True)).slope if between[0][0] < between[-1][0] else 0.0
+        drawn = slope_w * (to_s - from_s)
     else:
         drawn = _counter_at(known, to_s) - _counter_at(known, from_s)
     return drawn if drawn > 0 else None
-
-
-def _slope(samples: list[tuple[float, float]]) -> float:
-    """Return the slope in watts, by least squares; 0 if all samples are of one moment."""
-    at_s, counter_j = zip(*samples, strict=True)
-    return float(linear_regression(at_s, counter_j).slope) if at_s[0] < at_s[-1] else 0.0
 
 
 def _counter_at(known: list[tuple[float, float]], moment: float) -> float:
@@ -68,10 +61,7 @@ def _counter_at(known: list[tuple[float, float]], moment: float) -> float:
 
 
 def energy(telemetry: Sequence[RankTelemetry], units: float) -> tuple[float | None, float | None]:
-    """Return (joules per unit, units per kWh) over all ranks' GPUs; (None, None) if the energy of one is unknown.
-
-    units: how many units all ranks together processed in the timed steps.
-    """
+    """Return (joules per unit, units per kWh); (None, None) if one GPU's energy is unknown. units: of all ranks."""
     drawn = [rank.energy_j for rank in telemetry if rank.energy_j is not None]
     if not drawn or len(drawn) < len(telemetry) or units <= 0:
         return None, None
@@ -80,9 +70,8 @@ def energy(telemetry: Sequence[RankTelemetry], units: float) -> tuple[float | No
 
 
 def energy_spread(joules_per_unit: Sequence[float | None]) -> tuple[float, float] | None:
-    """Return the least and the most joules per unit of any round; None if fewer than two rounds have a value.
-
-    This is the range of the observed rounds, and not an interval for the next one.
+    """Return the least and the most joules per unit of any round; None if fewer than two have a value. This is no
+    interval for the next round.
     """
     known = [joules for joules in joules_per_unit if joules is not None]
     return (min(known), max(known)) if len(known) > 1 else None
@@ -96,8 +85,31 @@ def median_sm_clock(telemetry: Sequence[RankTelemetry]) -> float | None:
 
 def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
     """Return what a reader should know, each with the worst rank's figure. telemetry: that of every GPU rank."""
-    found = [_power_capped(telemetry), _throttled(telemetry), _clock_dropped(telemetry), _memory_clock(telemetry)]
-    return tuple(flag for flag in [*found, _missing(telemetry)] if flag is not None)
+    found = []
+    capped = max((_share(rank, POWER_CAP) for rank in telemetry), default=0.0)
+    if capped >= POWER_CAPPED_SHARE:
+        found.append(f"power-capped {_percent(capped)} of the time")
+    # After a single sample: it is a fault of the machine or its cooling (nvml.h: a factor of two or more).
+    shares = {words: max((_share(rank, bit) for rank in telemetry), default=0.0) for bit, words in SLOWDOWNS.items()}
+    throttled = [f"{words} {_percent(share)}" for words, share in shares.items() if share > 0]
+    if throttled:
+        found.append(f"throttled: {', '.join(throttled)}")
+    clocks = [
+        (clock / rank.max_sm_clock_mhz, clock, rank.max_sm_clock_mhz)
+        for rank in telemetry
+        if rank.max_sm_clock_mhz and (clock := _median_clock(rank)) is not None
+    ]
+    share, clock, highest = min(clocks, default=(1.0, 0.0, 0))
+    if share < CLOCK_DROP:
+        found.append(f"clock dropped to {clock:.0f} MHz of {highest}")
+    # A card has one memory clock under load, and another means a different power state.
+    changed = next((seen for rank in telemetry if len(seen := {*_while_timed(rank, "memory_clock_mhz")}) > 1), None)
+    if changed:
+        found.append(f"memory clock changed: {min(changed)} to {max(changed)} MHz")
+    missing = sum(rank.series is None for rank in telemetry)
+    if missing:
+        found.append("telemetry missing" + (f" on {missing} of {len(telemetry)}" if missing < len(telemetry) else ""))
+    return tuple(found)
 
 
 def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
@@ -111,46 +123,6 @@ def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
         f"clock {drop * 100:.1f} % below this mode's best round" if drop is not None and drop > ROUND_DROP else None
         for drop in drops
     )
-
-
-def _power_capped(telemetry: Sequence[RankTelemetry]) -> str | None:
-    share = max((_share(rank, POWER_CAP) for rank in telemetry), default=0.0)
-    return f"power-capped {_percent(share)} of the time" if share >= POWER_CAPPED_SHARE else None
-
-
-def _throttled(telemetry: Sequence[RankTelemetry]) -> str | None:
-    """Flag throttling after a single sample: it is a fault of the machine or its cooling, and reduces clocks strongly
-    (nvml.h: a hardware slowdown by a factor of two or more).
-    """
-    shares = {words: max((_share(rank, bit) for rank in telemetry), default=0.0) for bit, words in SLOWDOWNS.items()}
-    seen = [f"{words} {_percent(share)}" for words, share in shares.items() if share > 0]
-    return f"throttled: {', '.join(seen)}" if seen else None
-
-
-def _clock_dropped(telemetry: Sequence[RankTelemetry]) -> str | None:
-    dropped = [
-        (clock / rank.max_sm_clock_mhz, clock, rank.max_sm_clock_mhz)
-        for rank in telemetry
-        if rank.max_sm_clock_mhz and (clock := _median_clock(rank)) is not None
-    ]
-    share, clock, highest = min(dropped, default=(1.0, 0.0, 0))
-    return f"clock dropped to {clock:.0f} MHz of {highest}" if share < CLOCK_DROP else None
-
-
-def _memory_clock(telemetry: Sequence[RankTelemetry]) -> str | None:
-    """Flag a changed memory clock: a card has one under load, and another means a different power state."""
-    for rank in telemetry:
-        clocks = _while_timed(rank, "memory_clock_mhz")
-        if len(set(clocks)) > 1:
-            return f"memory clock changed: {min(clocks)} to {max(clocks)} MHz"
-    return None
-
-
-def _missing(telemetry: Sequence[RankTelemetry]) -> str | None:
-    missing = sum(rank.series is None for rank in telemetry)
-    if missing == 0:
-        return None
-    return "telemetry missing" if missing == len(telemetry) else f"telemetry missing on {missing} of {len(telemetry)}"
 
 
 def _while_timed(rank: RankTelemetry, column: str) -> list[int]:

@@ -8,6 +8,7 @@ the token that follows it.
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,63 +17,67 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from fp8bench.lifeline import leave_with
-from fp8bench.schema.config import PREFETCH_FACTOR
+from fp8bench.schema.config import PREFETCH_FACTOR, DataSource
 from fp8bench.workloads.protocol import Batch
 
 LENGTH = 1_000_000
 
 
-class FakeDataset(Dataset[tuple[Tensor, int]]):
+class Drawn(Dataset[Any]):
+    """A data set whose samples follow from the seed and their number."""
+
+    def __init__(self, seed: int, length: int = LENGTH) -> None:
+        self.seed = seed
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def generator(self, index: int) -> torch.Generator:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        return torch.Generator().manual_seed(self.seed * self.length + index)
+
+
+class FakeDataset(Drawn):
     """Random images. Items are ([3, image_px, image_px] float32, label)."""
 
     def __init__(self, image_px: int, classes: int, seed: int, length: int = LENGTH) -> None:
+        super().__init__(seed, length)
         self.image_px = image_px
         self.classes = classes
-        self.seed = seed
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        generator = torch.Generator().manual_seed(self.seed * self.length + index)
-        return torch.randn(3, self.image_px, self.image_px, generator=generator), index % self.classes
+        image = torch.randn(3, self.image_px, self.image_px, generator=self.generator(index))
+        return image, index % self.classes
 
 
-class FakeTokens(Dataset[tuple[Tensor, Tensor]]):
+class FakeTokens(Drawn):
     """Random sequences of tokens. Items are (tokens, the tokens that follow each), both [sequence] int64."""
 
     def __init__(self, sequence: int, words: int, seed: int, length: int = LENGTH) -> None:
+        super().__init__(seed, length)
         self.sequence = sequence
         self.words = words
-        self.seed = seed
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        generator = torch.Generator().manual_seed(self.seed * self.length + index)
-        text = torch.randint(self.words, (self.sequence + 1,), generator=generator)
+        text = torch.randint(self.words, (self.sequence + 1,), generator=self.generator(index))
         return text[:-1], text[1:]
 
 
-class FakeExamples(Dataset[tuple[Tensor, Tensor]]):
+class FakeExamples(Drawn):
     """Random samples in the form of examples. Items are (inputs, labels): normally distributed, or whole numbers up to
     the examples' largest; labels below `classes`, or, without any, those of the examples in turn.
     """
 
     def __init__(self, inputs: Tensor, labels: Tensor, classes: int | None, seed: int) -> None:
-        self.shape, self.labels, self.classes, self.seed = inputs[0].shape, labels, classes, seed
+        super().__init__(seed)
+        self.shape, self.labels, self.classes = inputs[0].shape, labels, classes
         self.words = None if inputs.is_floating_point() else int(inputs.max()) + 1
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator().manual_seed(self.seed * LENGTH + index)
-        drawn, label = partial(torch.randint, generator=generator), self.labels[index % len(self.labels)]
+        generator, label = self.generator(index), self.labels[index % len(self.labels)]
+        drawn = partial(torch.randint, generator=generator)
         inputs = torch.randn(self.shape, generator=generator) if self.words is None else drawn(self.words, self.shape)
         return inputs, label if self.classes is None else drawn(self.classes, label.shape)
 
@@ -104,12 +109,7 @@ class LoaderBatches:
     """
 
     def __init__(
-        self,
-        dataset: Dataset[Any],
-        sampler: Sampler[int],
-        batch_size: int,
-        device: torch.device,
-        workers: int,
+        self, dataset: Dataset[Any], sampler: Sampler[int], batch_size: int, device: torch.device, workers: int
     ) -> None:
         self.prefetched = workers * PREFETCH_FACTOR
         self._device = device
@@ -140,13 +140,32 @@ class LoaderBatches:
 
 
 def _leave_with_rank(rank: int, _worker: int) -> None:
-    """End a loader process with its rank. torch's processes check for it only every 5 s and between batches."""
+    # By themselves torch's processes look for their rank only every 5 s and between batches.
     leave_with(rank)
 
 
-def device_batches(dataset: Dataset[Any], batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+def endless_batches(
+    dataset: Drawn, batch_size: int, rank: int, device: torch.device, data: DataSource, workers: int
+) -> Iterator[Batch]:
+    """Return endless batches, from a DataLoader or kept on the device."""
+    if data == "device":
+        return device_batches(dataset, batch_size, rank, device)
+    return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
+
+
+def device_batches(dataset: Drawn, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
     """Yield one batch, which stays on the device, forever, to measure the cost of the step without a loader."""
     inputs, targets = default_collate([dataset[rank * batch_size + i] for i in range(batch_size)])
     batch = Batch(inputs.to(device), targets.to(device))
     while True:
         yield batch
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw weights by the seed on the device itself: on a CPU, 632 M parameters take 10 s or more, in every process of
+    every round. GPUs of the same kind draw the same for a seed; other GPUs and CPUs draw different weights.
+    """
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
+        torch.manual_seed(seed)
+        yield

@@ -6,12 +6,10 @@
 Hidden width 4096, MLP 16384, 32 heads, 2048 tokens, batch 4: 201,379,840 parameters. As in the tutorial, weights and
 activations have the same 16-bit dtype, without autocast (`--weight-dtype`; the tutorial uses float16, and the default
 here is bfloat16, after which the modes are named). With float32 weights, the loop's autocast applies. As in the
-tutorial, the inputs and the gradient at the output are uniform in [0, 1). Because that gradient is given, it is the
-target of a batch, and the loss is the function with that gradient: the sum over tokens and width of output times
-target, as a mean over samples. Computing the loss is one pass over the output, which the tutorial's timing omits.
-
-There is one difference from the tutorial, because two models with dropout cannot be proved equal: dropout is 0, not
-0.1.
+tutorial, the inputs and the gradient at the output are uniform in [0, 1). That gradient is the target of a batch, and
+the loss has that gradient: the sum over tokens and width of output times target, as a mean over samples. Computing it
+is one pass over the output, which the tutorial's timing omits. Dropout is 0, and 0.1 in the tutorial, because two
+models with dropout cannot be proved equal.
 
 Weights are normal, with a deviation of 0.023 at this width as in Transformer Engine, and a larger one in a narrower
 layer, so that attention is as sharp in a small layer. Without sharp attention, the gate would not notice its faults.
@@ -19,7 +17,7 @@ layer, so that attention is as sharp in a small layer. Without sharp attention, 
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from math import gcd, sqrt
+from math import sqrt
 from typing import Any, ClassVar
 
 import torch
@@ -27,10 +25,11 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.fake_data import seeded
 from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.resizable import Multiple, Resizable
+from fp8bench.workloads.resizable import Multiple
+from fp8bench.workloads.tokens import TokenWorkload
 
 STD, STD_WIDTH = 0.023, 4096
 """The standard deviation of weights, and the width at which it applies."""
@@ -90,14 +89,11 @@ class GPTModel(nn.Module):
         return out
 
 
-class GPTLayerWorkload(Resizable):
+class GPTLayerWorkload(TokenWorkload):
     """The workload with the tutorial's sizes."""
 
     name = "gpt-layer"
-    unit = "tokens"
-    causal: ClassVar[bool] = True
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "weight_dtype")
-    usual_length: ClassVar[int] = 2048
     multiples: ClassVar[tuple[Multiple, ...]] = (Multiple("hidden", "heads"),)
     architecture: ClassVar[Mapping[str, Any]] = dict(hidden=4096, ffn=16384, heads=32)
 
@@ -119,11 +115,6 @@ class GPTLayerWorkload(Resizable):
         found: torch.dtype = getattr(torch, self.weight_dtype)
         return found
 
-    @property
-    def piece(self) -> int:
-        """The number of samples in a piece. Two reveal whether samples see each other; fp8 may need more tokens."""
-        return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
-
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable for a loader, or if the number of tokens does not suit fp8's GEMMs."""
         if self.data == "loader":
@@ -131,18 +122,11 @@ class GPTLayerWorkload(Resizable):
                 f"a batch of {self.name} consists of activations, which a loader cannot provide",
                 "Omit --data: it is `device` for this workload",
             )
-        tokens = self.units_per_step(batch_size)
-        if fp8 and tokens % ALIGNMENT:
-            raise ModeUnavailable(
-                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence "
-                f"{self.sequence_length} are {tokens:,}",
-                f"Use a --sequence-length or a --batch-size that is a multiple of {ALIGNMENT}",
-            )
+        super().check(batch_size, fp8)
 
     def build(self, device: torch.device) -> nn.Module:
-        """Build the model with weights in their dtype, drawn on the device itself."""
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
-            torch.manual_seed(self.seed)
+        """Build the model with weights in their dtype."""
+        with seeded(self.seed, device):
             model = GPTModel(**self.architecture, dtype=self.dtype)
         return model.to(device).train()
 
@@ -161,20 +145,11 @@ class GPTLayerWorkload(Resizable):
         loss: Tensor = total / len(batch.inputs)
         return loss
 
-    def units_per_step(self, batch_size: int) -> int:
-        """Return the number of tokens."""
-        return batch_size * self.sequence_length
-
-    def flops_per_step(self, batch_size: int) -> int:
-        """Return the FLOPs. Every operation is linear in the batch, so only one sample is counted."""
-        return batch_size * _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)[1]
-
-    def parameters(self) -> int:
-        """Return how many numbers have a gradient."""
-        return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)[0]
+    def parameters_and_flops(self) -> tuple[int, int]:
+        return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)
 
     def sizes(self) -> dict[str, int | str]:
-        return {**self.architecture, "sequence_length": self.sequence_length, "weight_dtype": self.weight_dtype}
+        return {**super().sizes(), "weight_dtype": self.weight_dtype}
 
 
 class GPTLayerMicro(GPTLayerWorkload):
@@ -187,7 +162,6 @@ class GPTLayerMicro(GPTLayerWorkload):
 
 @cache
 def _parameters_and_flops(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> tuple[int, int]:
-    """Return the parameters of the model, and the FLOPs of one sample's step."""
     sizes = dict(architecture)
     # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
     with torch.device("meta"):

@@ -26,16 +26,11 @@ class Head(nn.Linear):
         """input: [..., in_features]. targets: [...] int64 for a float32 scalar, None for logits."""
         if targets is None:
             return super().forward(input)
-        hidden = input.flatten(0, -2).to(_compute_dtype(input))
+        hidden, kind = input.flatten(0, -2), input.device.type
+        # Not torch.amp.is_autocast_available, which breaks the graph of torch.compile in torch 2.11.
+        if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+            hidden = hidden.to(torch.get_autocast_dtype(kind))
         return _chunked_loss(hidden, self.weight, targets.flatten(), torch.is_grad_enabled())
-
-
-def _compute_dtype(tensor: Tensor) -> torch.dtype:
-    kind = tensor.device.type
-    # Not torch.amp.is_autocast_available, which breaks the graph of torch.compile in torch 2.11.
-    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
-    return tensor.dtype
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -45,7 +40,6 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
-        """Compute the mean loss over tokens, and with it the gradients if they are needed."""
         rows = max(1, LOGITS_AT_ONCE // weight.shape[0])
         matrix = weight.to(hidden.dtype)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -70,7 +64,6 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Return the gradients that the forward pass computed, scaled."""
         of_hidden, of_weight = ctx.saved_tensors
         scale = gradients[0] / ctx.tokens
         return of_hidden * scale.to(of_hidden.dtype), of_weight * scale, None, None

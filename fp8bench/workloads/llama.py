@@ -13,7 +13,6 @@ multiply-add is two operations, and attention counts as if it were not causal.
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
-from math import gcd
 from typing import Any, ClassVar
 
 import torch
@@ -21,12 +20,12 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.workloads.fake_data import EndlessSampler, FakeTokens, LoaderBatches, device_batches
+from fp8bench.workloads.fake_data import FakeTokens, endless_batches, seeded
 from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
-from fp8bench.workloads.resizable import Multiple, Resizable
+from fp8bench.workloads.resizable import Multiple
+from fp8bench.workloads.tokens import TokenWorkload
 
 INITIAL_STD = 0.02
 """The standard deviation of weights, as in Llama's configuration. The last projections of attention and MLP have less
@@ -62,15 +61,12 @@ class CausalLM(nn.Module):
         return output
 
 
-class LLM1B(Resizable):
+class LLM1B(TokenWorkload):
     """A model whose layers have Llama 3.2 1B's sizes: grouped-query attention, 4 query heads per group."""
 
     name = "llm-1b"
-    unit = "tokens"
-    causal: ClassVar[bool] = True
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    usual_length: ClassVar[int] = 2048
     depth_size: ClassVar[str | None] = "num_hidden_layers"
     multiples: ClassVar[tuple[Multiple, ...]] = (
         # Rotary embeddings turn pairs.
@@ -95,40 +91,19 @@ class LLM1B(Resizable):
         self.seed = seed
         self.sequence_length = sequence_length or self.usual_length
 
-    @property
-    def piece(self) -> int:
-        """The number of samples in a piece. Two reveal whether samples see each other; fp8 may need more tokens."""
-        return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
-
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable if transformers is missing, or if the number of tokens does not suit fp8's GEMMs."""
         _llama()
-        tokens = self.units_per_step(batch_size)
-        if fp8 and tokens % ALIGNMENT:
-            length, fewer = self.sequence_length, self.sequence_length // ALIGNMENT * ALIGNMENT
-            raise ModeUnavailable(
-                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are "
-                f"{tokens:,}",
-                f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a "
-                f"multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}",
-            )
+        super().check(batch_size, fp8)
 
     def build(self, device: torch.device) -> nn.Module:
-        """Build the model with weights drawn on the device itself. GPUs of the same kind draw the same weights for a
-        seed; other GPUs and CPUs draw different ones.
-        """
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, device):
             model = _causal_lm(self.architecture, self.sequence_length)
         return model.to(device).train()
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Return endless batches, from a DataLoader or kept on the device."""
         dataset = FakeTokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
-        if self.data == "device":
-            return device_batches(dataset, batch_size, rank, device)
-        sampler = EndlessSampler(len(dataset), batch_size, rank)
-        return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
+        return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the loss, which the model's head computes within the forward pass (see `workloads.head`)."""
@@ -140,22 +115,7 @@ class LLM1B(Resizable):
         logits: Tensor = model(batch.inputs)
         return logits
 
-    def units_per_step(self, batch_size: int) -> int:
-        """Return the number of tokens."""
-        return batch_size * self.sequence_length
-
-    def flops_per_step(self, batch_size: int) -> int:
-        """Return the FLOPs. Every operation is linear in the batch, so only one sample is counted."""
-        return batch_size * self._of_one_sample()[1]
-
-    def parameters(self) -> int:
-        """Return the number of trained parameters."""
-        return self._of_one_sample()[0]
-
-    def sizes(self) -> dict[str, int | str]:
-        return {**self.architecture, "sequence_length": self.sequence_length}
-
-    def _of_one_sample(self) -> tuple[int, int]:
+    def parameters_and_flops(self) -> tuple[int, int]:
         return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)
 
 
@@ -193,7 +153,6 @@ class LLMMicro(LLM1B):
 
 
 def _llama() -> Any:
-    """Return transformers' module of Llama. Raises ModeUnavailable if it is missing."""
     try:
         from transformers.models.llama import modeling_llama
     except ImportError as error:
@@ -221,9 +180,7 @@ def _causal_lm(architecture: Mapping[str, Any], sequence_length: int) -> CausalL
 
 @cache
 def _parameters_and_flops(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> tuple[int, int]:
-    """Return the parameters of the model, and the FLOPs of one sample's step. All layers cost the same: the first one
-    is counted with everything around the layers, and a second one separately.
-    """
+    # All layers cost the same: the first one is counted with everything around the layers, a second one separately.
     sizes = dict(architecture)
     one = _count({**sizes, "num_hidden_layers": 1}, sequence_length)
     two = _count({**sizes, "num_hidden_layers": 2}, sequence_length)

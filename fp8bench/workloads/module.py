@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import UsageError, first_line, in_words, nearest
-from fp8bench.workloads.fake_data import LENGTH, EndlessSampler, FakeExamples, LoaderBatches, device_batches
+from fp8bench.workloads.fake_data import FakeExamples, endless_batches
 from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.protocol import Batch
 
@@ -82,9 +82,7 @@ class ModuleWorkload:
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         net = self.net
         samples = FakeExamples(net.inputs, net.labels, net.classes if net.drawn else None, self.seed)
-        if self.data == "device":
-            return device_batches(samples, batch_size, rank, device)
-        return LoaderBatches(samples, EndlessSampler(LENGTH, batch_size, rank), batch_size, device, self.workers)
+        return endless_batches(samples, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return _loss(model(batch.inputs), batch.targets)

@@ -30,15 +30,12 @@ class OnText:
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """Return batches from the beginning of the seed's order."""
-        tokens = self._train(device)
-        order = starts(len(self._text.train), self._length, batch_size, rank, self._world_size, self._seed)
-        return (batch_at(tokens, begin, self._length) for begin in order)
-
-    def _train(self, device: torch.device) -> Tensor:
-        """Return the training part on the device. It is copied once for all batches, because a text may be large."""
+        # Copied once for all batches, because a text may be large.
         if self._on is None or self._on.device != device:
             self._on = on_device(self._text.train, device)
-        return self._on
+        tokens = self._on
+        order = starts(len(self._text.train), self._length, batch_size, rank, self._world_size, self._seed)
+        return (batch_at(tokens, begin, self._length) for begin in order)
 
     def validation(self, batch_size: int, batches: int, rank: int, device: torch.device) -> list[Batch]:
         """Return this rank's share of the held-out part: this number of batches, or fewer if the text is short."""

@@ -32,7 +32,7 @@ OMITTED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_te
 """Folders that are not sources of the standard library, or that distributions omit. pydoc_data is generated."""
 
 GENERATED = "_sysconfigdata"
-"""The prefix of files that describe how this particular Python was built."""
+"""The prefix of files that describe how this Python was built."""
 
 MOST_BYTES = 2**31
 """The limit of the text's size, because the complete text is in each GPU's memory."""
@@ -48,7 +48,6 @@ class Text:
 
     @cached_property
     def facts(self) -> TextFacts:
-        """The facts for the record."""
         digest = hashlib.sha256(hashlib.sha256(self.train).digest() + hashlib.sha256(self.validation).digest())
         return TextFacts(
             name=self.name,
@@ -74,14 +73,14 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
-    """Return the text of a file or of the standard library. least: returns how many bytes a file needs. Raises
-    UsageError if the text cannot be read or is too short.
-    """
+    """Return the text of a file or of the standard library. Arguments and errors as of `of_file`."""
     return standard_library() if file is None else of_file(Path(file), least)
 
 
 def of_file(path: Path, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
-    """Return the text of a file, its last part held out. Raises UsageError if it cannot be read or is too short."""
+    """Return the text of a file, its last part held out. least: returns how many bytes a file needs. Raises UsageError
+    if it cannot be read or is too short.
+    """
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "there is no such file"
@@ -119,18 +118,17 @@ def standard_library(folder: Path | None = None) -> Text:
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}", "Name a file of text with --text") from error
     if not validation:
-        raise UsageError(
-            f"the sources of Python's standard library are not in {root}", "Name a file of text with --text"
-        )
+        what = f"the sources of Python's standard library are not in {root}"
+        raise UsageError(what, "Name a file of text with --text")
     return Text("Python's standard library", bytes(train), bytes(validation))
 
 
 def _sources(root: Path) -> list[Path]:
-    """Return the files in an order that does not depend on the file system."""
     found: list[Path] = []
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(set(inner) - OMITTED)
         found += [Path(folder, one) for one in names if one.endswith(".py") and not one.startswith(GENERATED)]
+    # An order that does not depend on the file system.
     return sorted(found, key=lambda path: path.relative_to(root).parts)
 
 

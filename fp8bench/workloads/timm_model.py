@@ -28,6 +28,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.fake_data import seeded
 from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.images import ImageClassifier, Images
 
@@ -63,7 +64,6 @@ class TimmModel(ImageClassifier):
 
     @classmethod
     def of(cls, member: str) -> "type[TimmModel]":
-        """Return the workload class of a model."""
         return type(cls.__name__, (cls,), {"name": f"timm:{member}", "model": member})
 
     @cached_property
@@ -120,11 +120,7 @@ class TimmModel(ImageClassifier):
         )
 
     def build(self, device: torch.device) -> nn.Module:
-        """Build the model with weights drawn on the device itself. GPUs of the same kind draw the same weights for a
-        seed; other GPUs and CPUs draw different ones.
-        """
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, device):
             model = _build(self.made)
         return model.to(device).train()
 
@@ -142,13 +138,8 @@ class TimmModel(ImageClassifier):
 
     def sizes(self) -> dict[str, int | str]:
         """Return the sizes and the number of parameters, because versions of timm may differ in a model."""
-        made = self.made
-        return {
-            "model": made.model,
-            "img_size": made.image_px,
-            "num_classes": made.classes,
-            "parameters": self.parameters(),
-        }
+        px, classes = self.images
+        return {"model": self.model, "img_size": px, "num_classes": classes, "parameters": self.parameters()}
 
 
 @dataclass(frozen=True)
@@ -174,7 +165,6 @@ class Survey:
 
 
 def _registered(name: str) -> tuple[tuple[int, int, int], int]:
-    """Return the (channels, height, width) of a model's images, and its number of classes."""
     import timm
 
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
@@ -203,7 +193,6 @@ def _build(made: Made) -> nn.Module:
 
 
 def _without_chance(model: nn.Module) -> None:
-    """Disable everything that is drawn at random in each pass."""
     from timm.layers.drop import DropBlock2d, DropPath
     from timm.layers.patch_dropout import PatchDropout
 
@@ -239,7 +228,7 @@ def _unhide(model: nn.Module) -> None:
 
 
 def _heads(model: Any) -> tuple[nn.Module, ...]:
-    """Return the modules that compute the logits; there are several in a distilled model."""
+    """There are several in a distilled model."""
     found = model.get_classifier() if hasattr(model, "get_classifier") else ()
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
@@ -252,8 +241,10 @@ def _survey(made: Made, batch_size: int) -> Survey:
         images = torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
     heads = _heads(model)
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear) and layer not in heads and _fp8_takes(layer):
-            layer.register_forward_pre_hook(_note(name, rows))
+        if not isinstance(layer, nn.Linear) or layer in heads:
+            continue
+        if layer.in_features % ALIGNMENT == 0 and layer.out_features % ALIGNMENT == 0:
+            layer.register_forward_pre_hook(partial(_note, name, rows))
     output = _pass(made, model, images)
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
     words = type(output).__name__ if shape is None else "an output of " + " x ".join(map(str, shape))
@@ -263,7 +254,6 @@ def _survey(made: Made, batch_size: int) -> Survey:
 
 @cache
 def _work(made: Made) -> tuple[int, int]:
-    """Return the parameters, and the FLOPs of one image, forward and backward, by `flops_of`."""
     with torch.device("meta"):
         model = _meta(made)
         images = torch.empty(2, CHANNELS, made.image_px, made.image_px)
@@ -272,7 +262,6 @@ def _work(made: Made) -> tuple[int, int]:
 
 
 def _meta(made: Made) -> nn.Module:
-    """Return the model in training mode on the meta device. Raises ModeUnavailable if timm refuses the sizes."""
     try:
         return _build(made).train()
     except (AssertionError, RuntimeError, ValueError) as error:
@@ -280,21 +269,15 @@ def _meta(made: Made) -> nn.Module:
 
 
 def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
-    """Return the output. Raises ModeUnavailable if timm refuses the size, or would ignore pixels at the edge."""
-    if made.resized:
-        for layer in _patch_layers(model):
-            layer.register_forward_pre_hook(partial(_require_whole_patches, made))
+    for layer in model.modules() if made.resized else ():
+        # Convolutions that cut images into patches neither overlap nor are padded.
+        if isinstance(layer, nn.Conv2d) and layer.in_channels == CHANNELS and layer.padding in ((0, 0), "valid"):
+            if layer.kernel_size == layer.stride and max(layer.stride) > 1:
+                layer.register_forward_pre_hook(partial(_require_whole_patches, made))
     try:
         return model(images)
     except (AssertionError, RuntimeError, ValueError) as error:
         raise _refused(made, error) from error
-
-
-def _patch_layers(model: nn.Module) -> list[nn.Conv2d]:
-    """Return the convolutions that cut images into patches, which neither overlap nor are padded."""
-    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    of_images = [one for one in convolutions if one.in_channels == CHANNELS and one.padding in ((0, 0), "valid")]
-    return [one for one in of_images if one.kernel_size == one.stride and max(one.stride) > 1]
 
 
 def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
@@ -327,12 +310,5 @@ def _refused(made: Made, error: Exception) -> ModeUnavailable:
     )
 
 
-def _fp8_takes(layer: nn.Linear) -> bool:
-    return layer.in_features % ALIGNMENT == 0 and layer.out_features % ALIGNMENT == 0
-
-
-def _note(name: str, rows: dict[str, int]) -> Any:
-    def hook(layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
-        rows[name] = arguments[0].numel() // layer.in_features
-
-    return hook
+def _note(name: str, rows: dict[str, int], layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
+    rows[name] = arguments[0].numel() // layer.in_features

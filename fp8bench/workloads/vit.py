@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fp8bench.schema.config import DataSource
+from fp8bench.workloads.fake_data import seeded
 from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.images import ImageClassifier, Images
 from fp8bench.workloads.resizable import Multiple, Resizable
@@ -33,12 +34,7 @@ class ViTHuge(Resizable, ImageClassifier):
         self.seed = seed
 
     def build(self, device: torch.device) -> nn.Module:
-        """Build the model with weights drawn on the device itself: on a CPU, drawing 632 M parameters takes 10 s or
-        more, in every process of every round. GPUs of the same kind draw the same weights for a seed; other GPUs and
-        CPUs draw different ones.
-        """
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, device):
             model = _vision_transformer(self.architecture)
         return model.to(device).train()
 
@@ -85,7 +81,7 @@ def _vision_transformer(architecture: Mapping[str, Any]) -> nn.Module:
 
 @cache
 def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
-    """Return the FLOPs of one image. All blocks cost the same: one is counted with the rest, a second one alone."""
+    # All blocks cost the same: one is counted with the rest, a second one alone.
     sizes = dict(architecture)
     one = _count_flops({**sizes, "depth": 1})
     another = _count_flops({**sizes, "depth": 2}) - one

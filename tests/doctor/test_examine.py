@@ -20,11 +20,10 @@ from doctor.machines import (
 
 from fp8bench.doctor.document import document
 from fp8bench.doctor.examine import judge, machine, variables, wanted
-from fp8bench.doctor.facts import RESULTS, AttentionResult, LibrariesResult, Probed
+from fp8bench.doctor.facts import RESULTS, AttentionResult, Failure, LibrariesResult, Probed
 from fp8bench.doctor.finding import Examination
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
-from fp8bench.doctor.run_probes import Failure
 from fp8bench.tables.render import PIPE, render
 
 

@@ -11,8 +11,8 @@ from importlib.metadata import version
 
 import pytest
 
-from fp8bench.doctor.facts import RESULTS, ImportResult, TorchResult
-from fp8bench.doctor.run_probes import PROBE, Failure, Probe, run_probes
+from fp8bench.doctor.facts import RESULTS, Failure, ImportResult, TorchResult
+from fp8bench.doctor.run_probes import PROBE, Probe, run_probes
 
 pytestmark = pytest.mark.thorough
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from fp8bench.doctor.facts import ImportResult
-from fp8bench.doctor.run_probes import LONGEST_QUOTE, Failure, Probe, error_line, run_probes
+from fp8bench.doctor.facts import Failure, ImportResult
+from fp8bench.doctor.run_probes import LONGEST_QUOTE, Probe, error_line, run_probes
 
 pytestmark = pytest.mark.thorough
 

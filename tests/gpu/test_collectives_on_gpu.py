@@ -4,7 +4,7 @@ import pytest
 from gpu.this_gpu import needs_two_gpus
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest, exit_code, measure, prepare
-from fp8bench.kinds.collectives.rows import collectives_report
+from fp8bench.kinds.collectives.study import collectives_report
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 

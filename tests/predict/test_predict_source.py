@@ -14,10 +14,12 @@ from builders import (
     steps_about,
     summary,
 )
-from known import QUERY, STEP, catalog, one_source, records, what_is_known
+from known import QUERY, catalog, one_source, records, what_is_known
 
+from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
+from fp8bench.predict.step import gradient_bytes
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 
@@ -31,7 +33,7 @@ def test_the_work_is_that_of_one_gpu():
     assert found.machine.gpus == 8
     assert found.work.step_s == pytest.approx(0.1)
     assert found.work.flops == 6 * 10**9 * 197 * 64
-    assert found.work.gradient_bytes == pytest.approx(4e9)
+    assert gradient_bytes(found.work.flops, 197 * 64) == pytest.approx(4e9)
     assert found.summary.units_per_step == 512
     assert found.label == "baseline-bf16"
 
@@ -42,7 +44,7 @@ def test_a_step_is_timed_as_compare_times_it():
     found = one_source(first, second.model_copy(update={"samples": slower}))
     low, high = found.interval_s
     assert low < found.step_s < high
-    assert found.step_s == pytest.approx(found.time.by_elapsed.value * 64)
+    assert found.step_s == pytest.approx(unit_time(found.measurement).by_elapsed.value * 64)
 
 
 def test_the_profile_is_of_the_round_nearest_the_measurement():
@@ -80,7 +82,7 @@ def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees
     work = of_a_language_model().work
 
     assert (work.tokens, work.sequences, work.causal) == (2048, 64, True)
-    assert work.gradient_bytes == pytest.approx(4e9)
+    assert gradient_bytes(work.flops, TOKENS) == pytest.approx(4e9)
     assert not one_source(*records()).work.causal
 
 
@@ -150,8 +152,3 @@ def test_words_choose_mode_variant_batch_and_workload():
 def test_peak_memory_is_the_most_of_any_round():
     assert one_source(*records()).peak_memory_bytes == 26 * 2**30
     assert one_source(*records(memory=())).peak_memory_bytes is None
-
-
-def test_work_without_flops_says_nothing_of_gradients():
-    found = one_source(*records(summary=summary(0.1, 64), by_category=STEP))
-    assert found.work.gradient_bytes is None

@@ -1,5 +1,6 @@
 """The price that holds for a row: the newest one known on the day, and never a guess."""
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from fp8bench.pricing.catalog import load
 from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
 from fp8bench.pricing.known import known
-from fp8bench.schema.instance import Price, Purchase
+from fp8bench.schema.instance import Price
 
 DAY = date(2025, 6, 5)
 THEN = PriceQuery(as_of=DAY, current=False)
@@ -39,95 +40,59 @@ queries = st.builds(
 )
 
 
-class TestDate:
-    @pytest.mark.parametrize("query", [THEN, NOW])
-    def test_the_newest_price_not_after_the_day_holds(self, query: PriceQuery) -> None:
-        assert choose([OLDER, OLD, LATER], query) == OLD
-
-    def test_a_price_of_the_very_day_holds(self) -> None:
-        assert choose([OLD, SAME_DAY, LATER], THEN) == SAME_DAY
-
-    def test_a_later_price_was_not_known_yet(self) -> None:
-        assert choose([LATER], THEN) is None
-
-    def test_a_price_without_a_date_stands_in_only_for_today(self) -> None:
-        assert choose([UNDATED], NOW) == UNDATED
-        assert choose([UNDATED], THEN) is None
-
-    @pytest.mark.parametrize("prices", [[UNDATED, OLD], [OLD, UNDATED]])
-    def test_dated_prices_go_before_undated_ones(self, prices: list[Price]) -> None:
-        assert choose(prices, NOW) == OLD
-
-    def test_the_catalogues_order_decides_between_equals(self) -> None:
-        first, second = price(7.0, as_of=DAY), price(8.0, as_of=DAY)
-        assert choose([first, second], THEN) == first
-        assert choose([second, first], THEN) == second
-
-        first, second = price(7.0, as_of=None), price(8.0, as_of=None)
-        assert choose([first, second], NOW) == first
-        assert choose([second, first], NOW) == second
+EAST, WEST = price(1.0, region="us-east-1"), price(2.0, region="us-west-2")
+ALL, UNSAID = price(3.0, region="all"), price(4.0, region=None)
+TODAY = PriceQuery(as_of=date(2026, 12, 1), current=True)
+IN_WEST = replace(TODAY, region="us-west-2")
+SURE_TWIN, TWIN = price(7.0, as_of=DAY), price(8.0, as_of=DAY)
+UNDATED_TWIN = price(8.0, as_of=None)
+DOUBTFUL = price(9.0, as_of=DAY, doubtful=True)
+OLD_DOUBTFUL = price(9.0, as_of=OLD.as_of, doubtful=True)
+SPOT, BLOCK = price(1.0, purchase="spot"), price(1.0, purchase="capacity_block")
 
 
-class TestDoubt:
-    def test_a_doubtful_price_comes_last_though_it_is_newer(self) -> None:
-        assert choose([price(9.0, as_of=DAY, doubtful=True), OLDER], THEN) == OLDER
-
-    def test_today_even_an_undated_sure_price_goes_before_it(self) -> None:
-        assert choose([price(9.0, as_of=DAY, doubtful=True), UNDATED], NOW) == UNDATED
-
-    def test_it_is_taken_where_there_is_nothing_else(self) -> None:
-        doubtful = price(9.0, as_of=OLD.as_of, doubtful=True)
-
-        assert choose([LATER, UNDATED, doubtful], THEN) == doubtful
-
-
-class TestRegion:
-    EAST = price(1.0, region="us-east-1")
-    WEST = price(2.0, region="us-west-2")
-    ALL = price(3.0, region="all")
-    UNSAID = price(4.0, region=None)
-    QUERY = PriceQuery(as_of=date(2026, 12, 1), current=True)
-    IN_WEST = PriceQuery(as_of=date(2026, 12, 1), current=True, region="us-west-2")
-
-    def test_with_a_region_only_its_own_prices_count(self) -> None:
-        assert choose([self.EAST, self.WEST], self.IN_WEST) == self.WEST
-        assert choose([self.EAST], self.IN_WEST) is None
-
-    def test_a_price_of_all_regions_counts_in_each(self) -> None:
-        assert choose([self.EAST, self.ALL], self.IN_WEST) == self.ALL
-
-    def test_a_price_whose_source_names_no_region_counts_in_none(self) -> None:
-        assert choose([self.UNSAID], self.IN_WEST) is None
-
-    @pytest.mark.parametrize("only", [EAST, WEST, ALL, UNSAID])
-    def test_without_a_region_every_price_counts(self, only: Price) -> None:
-        assert choose([only], self.QUERY) == only
-
-
-class TestPurchase:
-    def test_on_demand_is_what_is_meant_unless_said_otherwise(self) -> None:
-        spot, on_demand = price(1.0, purchase="spot"), price(9.0)
-
-        assert choose([spot, on_demand], PriceQuery(as_of=date(2026, 12, 1), current=True)) == on_demand
-
-    @pytest.mark.parametrize("purchase", ["on_demand", "spot", "capacity_block"])
-    def test_another_way_of_buying_never_stands_in(self, purchase: Purchase) -> None:
-        others = [p for p in ("on_demand", "spot", "capacity_block") if p != purchase]
-        query = PriceQuery(as_of=date(2026, 12, 1), current=True, purchase=purchase)
-
-        assert choose([price(1.0, purchase=other) for other in others], query) is None
-        assert choose([*(price(1.0, purchase=o) for o in others), price(2.0, purchase=purchase)], query) == price(
-            2.0, purchase=purchase
-        )
-
-
-class TestUnknown:
-    def test_a_null_price_is_passed_over(self) -> None:
-        assert choose([price(None, as_of=DAY), OLD], THEN) == OLD
-        assert choose([price(None, as_of=None)], NOW) is None
-
-    def test_no_prices_give_none(self) -> None:
-        assert choose([], NOW) is None
+@pytest.mark.parametrize(
+    ("prices", "query", "chosen"),
+    [
+        # The newest that was known on the day.
+        ([OLDER, OLD, LATER], THEN, OLD),
+        ([OLDER, OLD, LATER], NOW, OLD),
+        ([OLD, SAME_DAY, LATER], THEN, SAME_DAY),
+        ([LATER], THEN, None),
+        # Without a date: only today, and after dated ones.
+        ([UNDATED], NOW, UNDATED),
+        ([UNDATED], THEN, None),
+        ([UNDATED, OLD], NOW, OLD),
+        ([OLD, UNDATED], NOW, OLD),
+        # The catalogue's order decides between equals.
+        ([SURE_TWIN, TWIN], THEN, SURE_TWIN),
+        ([TWIN, SURE_TWIN], THEN, TWIN),
+        ([UNDATED, UNDATED_TWIN], NOW, UNDATED),
+        ([UNDATED_TWIN, UNDATED], NOW, UNDATED_TWIN),
+        # A doubtful one comes last, though it is newer.
+        ([DOUBTFUL, OLDER], THEN, OLDER),
+        ([DOUBTFUL, UNDATED], NOW, UNDATED),
+        ([LATER, UNDATED, OLD_DOUBTFUL], THEN, OLD_DOUBTFUL),
+        # With a region only its own and those of all count; without one, every price.
+        ([EAST, WEST], IN_WEST, WEST),
+        ([EAST], IN_WEST, None),
+        ([EAST, ALL], IN_WEST, ALL),
+        ([UNSAID], IN_WEST, None),
+        *(([only], TODAY, only) for only in (EAST, WEST, ALL, UNSAID)),
+        # Another way of buying never stands in.
+        ([SPOT, EAST], TODAY, EAST),
+        ([EAST, BLOCK], replace(TODAY, purchase="spot"), None),
+        ([EAST, BLOCK, SPOT], replace(TODAY, purchase="spot"), SPOT),
+        ([EAST, SPOT], replace(TODAY, purchase="capacity_block"), None),
+        ([BLOCK, SPOT], TODAY, None),
+        # What is null is passed over.
+        ([price(None, as_of=DAY), OLD], THEN, OLD),
+        ([price(None, as_of=None)], NOW, None),
+        ([], NOW, None),
+    ],
+)
+def test_the_price_that_holds(prices, query, chosen):
+    assert choose(prices, query) == chosen
 
 
 @pytest.mark.slow
@@ -162,26 +127,21 @@ def test_nothing_that_fits_is_newer_and_as_sure_as_what_is_chosen(prices: list[P
         assert (chosen.doubtful, chosen.as_of) == (best.doubtful, best.as_of)
 
 
-TODAY = date(2026, 11, 23)
+ENDED = price(39.33, as_of=None, until=date(2025, 1, 1))
 
 
-class TestEnded:
-    """A price whose source states an end is historical."""
+@pytest.mark.parametrize(
+    ("day", "taken"), [(date(2024, 12, 31), True), (date(2025, 1, 1), False), (date(2026, 11, 23), False)]
+)
+def test_a_price_whose_source_states_an_end_holds_until_then(day, taken):
+    assert (choose([ENDED], PriceQuery(day, current=True)) is ENDED) == taken
+    assert choose([ENDED, UNDATED], TODAY) is UNDATED
 
-    BLOCK = price(39.33, as_of=None, until=date(2025, 1, 1))
 
-    @pytest.mark.parametrize(("day", "taken"), [(date(2024, 12, 31), True), (date(2025, 1, 1), False), (TODAY, False)])
-    def test_it_holds_until_then(self, day, taken):
-        assert (choose([self.BLOCK], PriceQuery(day, current=True)) is self.BLOCK) == taken
+@pytest.mark.parametrize("key", ["p4d", "p5", "p5e"])
+def test_the_catalogues_capacity_blocks_of_2024_are_not_in_force(key):
+    instance, query = load().instances[key], replace(TODAY, purchase="capacity_block")
 
-    def test_a_price_without_an_end_is_taken_instead(self):
-        other = price(45.0, as_of=None)
-        assert choose([self.BLOCK, other], PriceQuery(TODAY, current=True)) is other
-
-    def test_the_catalogues_capacity_blocks_of_2024_are_not_in_force(self):
-        for key in ("p4d", "p5", "p5e"):
-            instance = load().instances[key]
-            query = PriceQuery(TODAY, current=True, purchase="capacity_block")
-            assert choose(instance.prices, query) is None
-            assert "ended, the last on 2025-01-01" in why_no_price(key, instance, query)
-            assert not any(one.in_force for one in known(instance, query, ["capacity_block"]))
+    assert choose(instance.prices, query) is None
+    assert "ended, the last on 2025-01-01" in why_no_price(key, instance, query)
+    assert not any(one.in_force for one in known(instance, query, ["capacity_block"]))

@@ -1,11 +1,23 @@
-"""The price-performance formulas, by their laws and by the published example."""
+"""The price-performance formulas, by their laws and by the published example; what a job takes and costs; and the front
+of time against cost, held against its definition.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.pricing import cost
-from fp8bench.pricing.cost import break_even_usd_per_hour, gain, mfu, units_per_usd, usd_per_million_units
+from fp8bench.pricing.cost import (
+    break_even_usd_per_hour,
+    front,
+    gain,
+    job_hours,
+    job_time,
+    job_usd,
+    mfu,
+    rate_interval,
+    units_per_usd,
+    usd_per_million_units,
+)
 
 throughputs = st.floats(min_value=1e-3, max_value=1e7)
 prices = st.floats(min_value=1e-2, max_value=1e4)
@@ -15,116 +27,112 @@ P4D = units_per_usd(throughput_per_s=8 * 64 / 0.41, usd_per_hour=32.77)
 P5 = units_per_usd(throughput_per_s=8 * 64 / 0.199, usd_per_hour=98.32)
 
 
-class TestThePublishedExample:
-    def test_images_for_a_usd(self) -> None:
-        assert round(P4D) == 137_187
-        assert round(P5) == 94_206
+def test_the_published_example():
+    even = break_even_usd_per_hour(8 * 64 / 0.199, P4D)
 
-    def test_the_newer_gpu_buys_a_third_less(self) -> None:
-        assert round(100 * gain(P5, P4D), 1) == -31.3
-
-    def test_usd_for_a_million_images(self) -> None:
-        assert usd_per_million_units(P4D) == pytest.approx(7.289, abs=0.001)
-        assert usd_per_million_units(P5) == pytest.approx(10.615, abs=0.001)
-
-    def test_the_price_at_which_they_would_be_even(self) -> None:
-        even = break_even_usd_per_hour(8 * 64 / 0.199, P4D)
-
-        assert even == pytest.approx(32.77 * 0.41 / 0.199)
-        assert gain(units_per_usd(8 * 64 / 0.199, even), P4D) == pytest.approx(0, abs=1e-12)
+    assert (round(P4D), round(P5)) == (137_187, 94_206)
+    assert round(100 * gain(P5, P4D), 1) == -31.3
+    assert usd_per_million_units(P4D) == pytest.approx(7.289, abs=0.001)
+    assert usd_per_million_units(P5) == pytest.approx(10.615, abs=0.001)
+    assert even == pytest.approx(32.77 * 0.41 / 0.199)
+    assert gain(units_per_usd(8 * 64 / 0.199, even), P4D) == pytest.approx(0, abs=1e-12)
 
 
-class TestUnitsPerUsd:
-    def test_an_hour_of_one_unit_a_second_at_one_usd_is_3600(self) -> None:
-        assert units_per_usd(1.0, 1.0) == 3600
+@given(throughputs, prices)
+def test_units_for_a_usd(throughput_per_s, usd_per_hour):
+    units = units_per_usd(throughput_per_s, usd_per_hour)
 
-    @given(throughputs, prices)
-    def test_it_times_usd_per_million_units_is_a_million(self, throughput_per_s: float, usd_per_hour: float) -> None:
-        units = units_per_usd(throughput_per_s, usd_per_hour)
-
-        assert units * usd_per_million_units(units) == pytest.approx(1e6)
-
-    @given(throughputs, prices)
-    def test_twice_the_price_buys_half_and_twice_the_speed_buys_twice(
-        self, throughput_per_s: float, usd_per_hour: float
-    ) -> None:
-        units = units_per_usd(throughput_per_s, usd_per_hour)
-
-        assert units_per_usd(throughput_per_s, 2 * usd_per_hour) == pytest.approx(units / 2)
-        assert units_per_usd(2 * throughput_per_s, usd_per_hour) == pytest.approx(2 * units)
+    assert units_per_usd(1.0, 1.0) == 3600
+    assert units * usd_per_million_units(units) == pytest.approx(1e6)
+    assert units_per_usd(throughput_per_s, 2 * usd_per_hour) == pytest.approx(units / 2)
+    assert units_per_usd(2 * throughput_per_s, usd_per_hour) == pytest.approx(2 * units)
 
 
-class TestGain:
-    @given(throughputs, prices)
-    def test_a_row_gains_nothing_over_itself(self, throughput_per_s: float, usd_per_hour: float) -> None:
-        units = units_per_usd(throughput_per_s, usd_per_hour)
-
-        assert gain(units, units) == 0
-
-    @given(throughputs, throughputs)
-    def test_the_way_there_and_back_cancel(self, one: float, other: float) -> None:
-        assert (1 + gain(one, other)) * (1 + gain(other, one)) == pytest.approx(1)
-
-    def test_its_sign_says_who_buys_more(self) -> None:
-        assert gain(150.0, 100.0) == pytest.approx(0.5)
-        assert gain(50.0, 100.0) == pytest.approx(-0.5)
+@given(throughputs, throughputs)
+def test_a_gain_there_and_back_cancels_and_a_row_gains_nothing_over_itself(one, other):
+    assert (1 + gain(one, other)) * (1 + gain(other, one)) == pytest.approx(1)
+    assert gain(one, one) == 0
+    assert (gain(150.0, 100.0), gain(50.0, 100.0)) == (pytest.approx(0.5), pytest.approx(-0.5))
 
 
-class TestBreakEven:
-    @given(throughputs, throughputs, prices)
-    def test_put_back_as_the_price_it_gives_no_gain(
-        self, throughput_per_s: float, reference_throughput_per_s: float, reference_usd_per_hour: float
-    ) -> None:
-        reference = units_per_usd(reference_throughput_per_s, reference_usd_per_hour)
+@given(throughputs, throughputs, prices, st.floats(min_value=1.01, max_value=10))
+def test_at_the_break_even_price_there_is_no_gain_below_it_a_row_gains_and_above_it_loses(
+    throughput_per_s, reference_throughput_per_s, usd_per_hour, factor
+):
+    reference = units_per_usd(reference_throughput_per_s, usd_per_hour)
+    even = break_even_usd_per_hour(throughput_per_s, reference)
 
-        even = break_even_usd_per_hour(throughput_per_s, reference)
-
-        assert gain(units_per_usd(throughput_per_s, even), reference) == pytest.approx(0, abs=1e-9)
-
-    @given(throughputs, prices)
-    def test_the_references_own_is_its_price(self, throughput_per_s: float, usd_per_hour: float) -> None:
-        own = break_even_usd_per_hour(throughput_per_s, units_per_usd(throughput_per_s, usd_per_hour))
-
-        assert own == pytest.approx(usd_per_hour)
-
-    @given(throughputs, prices, st.floats(min_value=1.01, max_value=10))
-    def test_below_it_a_row_gains_and_above_it_loses(
-        self, throughput_per_s: float, usd_per_hour: float, factor: float
-    ) -> None:
-        reference = units_per_usd(100.0, usd_per_hour)
-        even = break_even_usd_per_hour(throughput_per_s, reference)
-
-        assert gain(units_per_usd(throughput_per_s, even / factor), reference) > 0
-        assert gain(units_per_usd(throughput_per_s, even * factor), reference) < 0
+    assert break_even_usd_per_hour(reference_throughput_per_s, reference) == pytest.approx(usd_per_hour)
+    assert gain(units_per_usd(throughput_per_s, even), reference) == pytest.approx(0, abs=1e-9)
+    assert gain(units_per_usd(throughput_per_s, even / factor), reference) > 0
+    assert gain(units_per_usd(throughput_per_s, even * factor), reference) < 0
 
 
-class TestMfu:
-    def test_work_at_the_dense_peak_is_one(self) -> None:
-        assert mfu(flops_per_step=8 * 989e12 * 0.5, step_time_s=0.5, gpus=8, peak_tflops=989) == pytest.approx(1.0)
+def test_mfu_is_one_at_the_dense_peak_and_known_of_vit_huge_on_one_h200():
+    assert mfu(flops_per_step=8 * 989e12 * 0.5, step_time_s=0.5, gpus=8, peak_tflops=989) == pytest.approx(1.0)
+    assert mfu(763.5e9 * 64, 0.1375, 1, 989) == pytest.approx(0.3593, abs=0.0001)
 
-    def test_vit_huge_on_one_h200(self) -> None:
-        assert mfu(763.5e9 * 64, 0.1375, 1, 989) == pytest.approx(0.3593, abs=0.0001)
 
-    @given(st.integers(1, 10**15), step_times, st.integers(1, 1024), st.floats(min_value=1, max_value=1e4))
-    def test_it_scales_with_work_and_against_time_gpus_and_peak(
-        self, flops_per_step: int, step_time_s: float, gpus: int, peak_tflops: float
-    ) -> None:
-        share = mfu(flops_per_step, step_time_s, gpus, peak_tflops)
+@given(st.integers(1, 10**15), step_times, st.integers(1, 1024), st.floats(min_value=1, max_value=1e4))
+def test_mfu_scales_with_work_and_against_time_gpus_and_peak(flops_per_step, step_time_s, gpus, peak_tflops):
+    share = mfu(flops_per_step, step_time_s, gpus, peak_tflops)
 
-        assert mfu(2 * flops_per_step, step_time_s, gpus, peak_tflops) == pytest.approx(2 * share)
-        assert mfu(flops_per_step, 2 * step_time_s, gpus, peak_tflops) == pytest.approx(share / 2)
-        assert mfu(flops_per_step, step_time_s, 2 * gpus, peak_tflops) == pytest.approx(share / 2)
-        assert mfu(flops_per_step, step_time_s, gpus, 2 * peak_tflops) == pytest.approx(share / 2)
+    assert mfu(2 * flops_per_step, step_time_s, gpus, peak_tflops) == pytest.approx(2 * share)
+    assert mfu(flops_per_step, 2 * step_time_s, gpus, peak_tflops) == pytest.approx(share / 2)
+    assert mfu(flops_per_step, step_time_s, 2 * gpus, peak_tflops) == pytest.approx(share / 2)
+    assert mfu(flops_per_step, step_time_s, gpus, 2 * peak_tflops) == pytest.approx(share / 2)
 
-    @given(st.integers(1, 10**15), step_times, st.integers(1, 64))
-    def test_as_many_times_the_work_on_as_many_gpus_is_the_same(
-        self, flops_of_a_rank: int, step_time_s: float, gpus: int
-    ) -> None:
-        alone = mfu(flops_of_a_rank, step_time_s, 1, 989)
 
-        assert mfu(flops_of_a_rank * gpus, step_time_s, gpus, 989) == pytest.approx(alone)
+def test_a_job_takes_its_units_over_the_throughput():
+    """Article 1's p4d: 8 GPUs at batch 64 in 0.41 s, 32.77 USD an hour."""
+    time = job_time(90e6, throughput_per_s=512 / 0.41, step_time_s=0.41, step_time_ci_s=None)
+
+    assert time.hours == pytest.approx(90e6 * 0.41 / 512 / 3600)
+    assert time.usd(32.77) == pytest.approx(90e6 / units_per_usd(512 / 0.41, 32.77))
+    assert (time.ci, time.usd_ci(32.77)) == (None, None)
+
+
+def test_its_interval_is_that_of_the_step():
+    time = job_time(3600e3, throughput_per_s=1000.0, step_time_s=0.1, step_time_ci_s=(0.09, 0.12))
+
+    assert time.hours == pytest.approx(1.0)
+    assert time.ci == pytest.approx((0.9, 1.2))
+    assert time.usd_ci(10.0) == pytest.approx((9.0, 12.0))
+
+
+def test_what_a_dollar_buys_is_least_where_steps_are_longest():
+    assert rate_interval(100.0, 0.1, (0.09, 0.12)) == pytest.approx((100 * 0.1 / 0.12, 100 * 0.1 / 0.09))
+
+
+@pytest.mark.parametrize("ci", [None, (0.0, 0.2)])
+def test_a_time_that_nothing_bounds_bounds_no_value(ci):
+    assert rate_interval(100.0, 0.1, ci) is None
 
 
 def test_a_job_takes_as_long_and_costs_as_much_as_its_units():
-    assert cost.job_hours(90e6, 734.0) == pytest.approx(34.06, abs=0.01)
-    assert cost.job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)
+    assert job_hours(90e6, 734.0) == pytest.approx(34.06, abs=0.01)
+    assert job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("points", "on"),
+    [
+        ([(1.0, 3.0), (2.0, 2.0), (3.0, 2.5), (4.0, 1.0)], [True, True, False, True]),
+        ([(1.0, 2.0), (1.0, 3.0), (2.0, 2.0)], [True, False, False]),
+        (
+            [(4.0, 10.0), (2.0, 12.0), (4.0, 11.0), (5.0, 10.0), (1.0, 40.0), (4.0, 10.0)],
+            [True, True, False, False, True, True],
+        ),
+        ([], []),
+    ],
+)
+def test_what_is_slower_and_dearer_is_off_the_front_and_equal_ones_are_on_it_together(points, on):
+    assert front(points) == on
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 6).map(float)] * 2), max_size=12))
+def test_it_is_what_its_definition_says(points):
+    def beaten(one):
+        return any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in points)
+
+    assert front(points) == [not beaten(one) for one in points]

@@ -16,12 +16,12 @@ several = st.lists(seconds, min_size=2, max_size=30)
 
 
 @given(st.lists(seconds, min_size=1, max_size=30))
-def test_the_value_is_the_arithmetic_mean_of_processes(times: list[float]) -> None:
+def test_the_value_is_the_arithmetic_mean_of_processes(times: list[float]):
     assert estimate(times).value == statistics.fmean(times)
 
 
 @given(several)
-def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times: list[float]) -> None:
+def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times: list[float]):
     found = estimate(times)
     logs = [math.log(time) for time in times]
     reach = stdtrit(len(times) - 1, 0.975) * statistics.stdev(logs) / math.sqrt(len(times))
@@ -33,7 +33,7 @@ def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times: lis
     assert 0 < low <= found.value <= high
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     # The logarithms' mean is log(0.1), their standard deviation 0.01 * sqrt(2); t is 12.7062 for one degree of freedom.
     found = estimate([0.1 * math.exp(0.01), 0.1 * math.exp(-0.01)])
 
@@ -42,7 +42,7 @@ def test_by_hand() -> None:
 
 
 @given(st.lists(st.floats(0.9, 1.1), min_size=2, max_size=10), st.integers(-8, 8), st.randoms(use_true_random=False))
-def test_neither_order_nor_unit_matters(times: list[float], power: int, random) -> None:
+def test_neither_order_nor_unit_matters(times: list[float], power: int, random):
     mixed = [time * 2.0**power for time in times]
     random.shuffle(mixed)
     found, other = estimate(times), estimate(mixed)
@@ -52,28 +52,28 @@ def test_neither_order_nor_unit_matters(times: list[float], power: int, random) 
     assert other.spread == pytest.approx(found.spread, abs=1e-12)
 
 
-def test_one_process_has_no_interval() -> None:
+def test_one_process_has_no_interval():
     found = estimate([0.1])
 
     assert (found.value, found.processes) == (0.1, 1)
     assert (found.interval, found.spread, found.half_width_share) == (None, None, None)
 
 
-def test_equal_processes_have_an_interval_without_width() -> None:
+def test_equal_processes_have_an_interval_without_width():
     found = estimate([0.5] * 3)
 
     assert (found.interval, found.spread, found.half_width_share) == ((0.5, 0.5), 0, 0)
 
 
 @pytest.mark.parametrize("times", [[], [0.0], [1.0, -1.0], [1.0, math.nan], [math.inf]])
-def test_what_is_no_time_is_an_error(times: list[float]) -> None:
+def test_what_is_no_time_is_an_error(times: list[float]):
     with pytest.raises(ValueError, match=r"at least one process|finite and above 0"):
         estimate(times)
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4, 6, 10, 30])
 @pytest.mark.parametrize("spread", [0.005, 0.03])
-def test_95_percent_of_intervals_hold_the_truth(processes: int, spread: float) -> None:
+def test_95_percent_of_intervals_hold_the_truth(processes: int, spread: float):
     """Processes differ at random and steps resemble their neighbours. The share of 2,000 is known to 1 %."""
     random = np.random.default_rng(processes)
     held = 0

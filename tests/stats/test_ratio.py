@@ -25,13 +25,13 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("ours", "verdict"), [(0.9, "faster"), (1.1, "slower"), (1.0, "inconclusive"), (1.008, "inconclusive")]
     )
-    def test_it_is_of_step_times_beyond_the_noise(self, ours: float, verdict: str) -> None:
+    def test_it_is_of_step_times_beyond_the_noise(self, ours: float, verdict: str):
         found = ratio(steady(ours), steady(1.0))
 
         assert found.verdict == verdict
         assert (found.why is None) == (verdict != "inconclusive")
 
-    def test_the_whole_interval_must_lie_beyond_the_noise(self) -> None:
+    def test_the_whole_interval_must_lie_beyond_the_noise(self):
         near = ratio(steady(0.989), steady(1.0))
 
         assert near.value < 0.99
@@ -41,14 +41,14 @@ class TestVerdict:
         assert ratio(steady(0.989), steady(1.0), noise=0).verdict == "faster"
 
     @pytest.mark.parametrize(("ours", "reference"), [(1, 3), (3, 1), (1, 1)])
-    def test_one_process_is_not_a_measurement(self, ours: int, reference: int) -> None:
+    def test_one_process_is_not_a_measurement(self, ours: int, reference: int):
         found = ratio(steady(0.5, ours), steady(1.0, reference))
 
         assert found.value == pytest.approx(0.5, rel=1e-2)
         assert (found.verdict, found.interval, found.why) == ("inconclusive", None, "one process is not a measurement")
 
     @pytest.mark.parametrize("noise", [-0.01, 1.0, float("nan")])
-    def test_a_noise_that_is_no_share_is_an_error(self, noise: float) -> None:
+    def test_a_noise_that_is_no_share_is_an_error(self, noise: float):
         with pytest.raises(ValueError, match="a share"):
             ratio(steady(1.0), steady(1.0), noise)
 
@@ -69,7 +69,7 @@ class TestVerdict:
 
 class TestInterval:
     @given(several, several)
-    def test_it_holds_the_ratio_and_is_the_inverse_the_other_way_round(self, ours, reference) -> None:
+    def test_it_holds_the_ratio_and_is_the_inverse_the_other_way_round(self, ours, reference):
         one, other = ratio(estimate(ours), estimate(reference)), ratio(estimate(reference), estimate(ours))
 
         assert one.interval is not None
@@ -78,7 +78,7 @@ class TestInterval:
         assert one.interval == pytest.approx((1 / other.interval[1], 1 / other.interval[0]))
 
     @pytest.mark.parametrize(("mine", "theirs"), [(2, 2), (2, 9), (3, 5), (14, 4)])
-    def test_of_unequal_rounds_it_is_welchs(self, mine: int, theirs: int) -> None:
+    def test_of_unequal_rounds_it_is_welchs(self, mine: int, theirs: int):
         random = np.random.default_rng(mine)
         ours, reference = np.exp(0.01 * random.standard_normal(mine)), np.exp(0.03 * random.standard_normal(theirs))
         ends = ttest_ind(np.log(ours), np.log(reference), equal_var=False).confidence_interval(0.95)
@@ -93,7 +93,7 @@ class TestInterval:
     )
     def test_it_holds_the_true_ratio_as_often_as_it_says_and_equal_modes_are_seldom_told_apart(
         self, mine: int, theirs: int, least: float
-    ) -> None:
+    ):
         """In 92 % where two processes face six: Welch's degrees of freedom are themselves an estimate."""
         random = np.random.default_rng(10 * mine + theirs)
         held = told_apart = 0
@@ -106,7 +106,7 @@ class TestInterval:
         assert held / 1500 >= least
         assert told_apart / 1500 <= 0.03
 
-    def test_equal_processes_on_both_sides_leave_no_doubt(self) -> None:
+    def test_equal_processes_on_both_sides_leave_no_doubt(self):
         found = ratio(estimate([0.5] * 3), estimate([1.0] * 3))
 
         assert (found.value, found.interval, found.verdict) == (0.5, (0.5, 0.5), "faster")

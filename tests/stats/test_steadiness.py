@@ -1,4 +1,6 @@
-"""Outliers, drift, and when warm-up had not ended: found where they are, and seldom where they are not."""
+"""Outliers, dependence, drift, and when warm-up had not ended: found where they are, and seldom where they are not."""
+
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -7,8 +9,16 @@ from hypothesis import strategies as st
 from made_steps import made_steps
 
 from fp8bench.schema.record import Steadiness
-from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation
-from fp8bench.stats.steadiness import drift, outliers, steadiness, thirds, unsteady
+from fp8bench.stats.steadiness import (
+    drift,
+    effective_samples,
+    lag1_autocorrelation,
+    outliers,
+    positive_correlation,
+    steadiness,
+    thirds,
+    unsteady,
+)
 
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 series = st.lists(seconds, min_size=8, max_size=40)
@@ -20,57 +30,125 @@ def falling(share: float, steps: int = 40) -> list[float]:
 
 
 class TestOutliers:
-    def test_they_are_places_of_steps_far_from_the_median(self) -> None:
+    def test_they_are_places_of_steps_far_from_the_median(self):
         samples = [1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2]
 
         assert outliers(samples) == (4, 7)
 
-    def test_the_limit_is_that_of_iglewicz_and_hoaglin(self) -> None:
+    def test_the_limit_is_that_of_iglewicz_and_hoaglin(self):
         """The MAD is 1 about a median of 10: a modified score of 3.5 is 5.19 from it."""
         assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.1]) == ()
         assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.3]) == (8,)
 
-    def test_among_mostly_equal_steps_one_late_one_still_stands_out(self) -> None:
+    def test_among_mostly_equal_steps_one_late_one_still_stands_out(self):
         assert outliers([1.0] * 38 + [1.0001, 2.0]) == (39,)
         assert outliers([1.0] * 39 + [2.0]) == (39,)
 
     @pytest.mark.parametrize("samples", [[], [1.0], [0.4] * 40])
-    def test_constant_samples_have_none(self, samples: list[float]) -> None:
+    def test_constant_samples_have_none(self, samples: list[float]):
         assert outliers(samples) == ()
 
-    def test_of_normal_steps_hardly_any_is_one(self) -> None:
+    def test_of_normal_steps_hardly_any_is_one(self):
         rows = made_steps(200, 1, 0.0, 0)[:, 0]
 
         assert np.mean([len(outliers(row.tolist())) for row in rows]) / 40 < 0.005
 
     @given(series)
-    def test_never_is_more_than_half_of_them(self, samples: list[float]) -> None:
+    def test_never_is_more_than_half_of_them(self, samples: list[float]):
         places = outliers(samples)
 
         assert len(places) <= len(samples) / 2
         assert all(0 <= place < len(samples) for place in places)
 
 
+class TestLag1Autocorrelation:
+    def test_it_is_the_covariance_of_neighbours_over_the_variance(self):
+        assert lag1_autocorrelation([1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.25)
+        assert lag1_autocorrelation([1.0, -1.0] * 50) == pytest.approx(-0.99)
+
+    @pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
+    def test_of_constant_or_few_samples_there_is_none(self, samples):
+        assert lag1_autocorrelation(samples) is None
+
+    @given(st.lists(seconds, min_size=3, max_size=60))
+    def test_it_is_a_correlation_in_no_unit(self, samples):
+        correlation = lag1_autocorrelation(samples)
+
+        assert correlation is None or -1 <= correlation <= 1
+        assert lag1_autocorrelation([2 * sample for sample in samples]) == correlation
+
+    @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
+    def test_it_finds_what_long_series_were_made_with(self, true):
+        samples = made_steps(1, 1, true, 0, steps=5000)[0, 0]
+
+        assert lag1_autocorrelation(samples.tolist()) == pytest.approx(true, abs=0.03)
+
+
+class TestEffectiveSamples:
+    @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
+    def test_of_long_series_it_is_what_theory_gives(self, true):
+        samples = made_steps(1, 1, true, 0, steps=5000)[0, 0]
+
+        assert effective_samples(samples.tolist()) == pytest.approx(5000 * (1 - true) / (1 + true), rel=0.15)
+
+    @pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
+    def test_of_constant_or_few_samples_there_is_none(self, samples):
+        assert effective_samples(samples) is None
+
+    def test_steps_that_alternate_are_worth_no_more_than_there_are(self):
+        assert effective_samples([1.0, 1.1] * 20) == 40
+
+    @given(st.lists(seconds, min_size=3, max_size=60))
+    def test_it_is_between_one_and_all(self, samples):
+        effective = effective_samples(samples)
+
+        assert effective is None or 1 <= effective <= len(samples)
+
+
+class TestPositiveCorrelation:
+    @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
+    def test_of_forty_steps_it_is_right_on_average_where_the_plain_one_is_too_small(self, true):
+        rows = [row.tolist() for row in made_steps(1000, 1, true, 0)[:, 0]]
+
+        plain = np.median([lag1_autocorrelation(row) or 0.0 for row in rows])
+        corrected = np.median([positive_correlation(row) for row in rows])
+
+        assert plain < true
+        assert corrected == pytest.approx(true, abs=0.03)
+
+    @given(st.lists(seconds, max_size=20), st.integers(1, 2))
+    def test_it_stays_where_forty_steps_can_tell(self, samples, fitted):
+        assert 0 <= positive_correlation(samples, fitted) <= 0.8
+
+
+def test_ten_thousand_steps_take_no_more_than_a_second():
+    samples = made_steps(1, 1, 0.6, 0, steps=10_000)[0, 0].tolist()
+    start = perf_counter()
+
+    assert effective_samples(samples) is not None
+    assert perf_counter() - start < 1
+
+
 class TestDrift:
     @pytest.mark.parametrize("share", [-0.1, 0.0, 0.041])
-    def test_it_is_the_change_from_first_to_last_over_the_median(self, share: float) -> None:
+    def test_it_is_the_change_from_first_to_last_over_the_median(self, share: float):
         assert drift(falling(-share)) == pytest.approx(share, abs=1e-12)
 
-    def test_late_steps_do_not_tilt_it(self) -> None:
+    def test_late_steps_do_not_tilt_it(self):
         samples = falling(0.03)
         samples[-3:] = [9.0, 9.0, 9.0]
 
         assert drift(samples) == pytest.approx(-0.03, rel=0.15)
 
     @pytest.mark.parametrize("count", range(8))
-    def test_of_fewer_than_eight_there_is_none(self, count: int) -> None:
+    def test_of_fewer_than_eight_there_is_none(self, count: int):
         assert drift([1.0] * count) is None
 
-    def test_of_thousands_of_steps_it_is_of_their_neighbours_medians(self) -> None:
+    def test_of_thousands_of_steps_it_is_of_their_neighbours_medians(self):
         assert drift(falling(0.1, steps=20_000)) == pytest.approx(-0.1, rel=0.01)
 
     @given(series)
-    def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples: list[float]) -> None:
+    def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples: list[float]):
         there, back = drift(samples), drift(samples[::-1])
 
         assert there is not None
@@ -79,29 +157,29 @@ class TestDrift:
 
 
 class TestUnsteady:
-    def test_a_drift_is_told_with_its_figure(self) -> None:
+    def test_a_drift_is_told_with_its_figure(self):
         assert unsteady(falling(0.041), 0, 0) == "steps still fell by 4.1 % while they were timed"
         assert unsteady(falling(-0.03), None, None) == "steps still rose by 3.0 % while they were timed"
 
-    def test_a_certain_drift_that_is_small_is_none(self) -> None:
+    def test_a_certain_drift_that_is_small_is_none(self):
         assert unsteady(falling(0.019), 0, 0) is None
 
     @pytest.mark.parametrize(("count", "words"), [(1, "recompiled once"), (3, "recompiled 3 times")])
-    def test_a_recompilation_is_warm_up(self, count: int, words: str) -> None:
+    def test_a_recompilation_is_warm_up(self, count: int, words: str):
         assert unsteady([1.0] * 40, count, None) == f"torch.compile {words} while steps were timed"
 
-    def test_an_allocator_that_retries_is_warm_up(self) -> None:
+    def test_an_allocator_that_retries_is_warm_up(self):
         found = unsteady([1.0] * 40, 0, 2)
 
         assert found == "the GPU ran out of memory and the allocator retried 2 times while steps were timed"
 
     @pytest.mark.parametrize("samples", [[], [1.0, 2.0], [0.4] * 40])
-    def test_nothing_is_said_of_few_or_constant_steps(self, samples: list[float]) -> None:
+    def test_nothing_is_said_of_few_or_constant_steps(self, samples: list[float]):
         assert unsteady(samples, None, None) is None
 
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.slow
-    def test_steps_that_only_wander_are_seldom_taken_for_a_drift(self, correlation: float) -> None:
+    def test_steps_that_only_wander_are_seldom_taken_for_a_drift(self, correlation: float):
         """Spread five times over, so that nearly any slope is larger than 2 %. So few have no thirds: the test of the
         slope stands alone; `TestThirds` has more steps, and both tests.
         """
@@ -112,7 +190,7 @@ class TestUnsteady:
         assert alarms <= 0.055
 
     @pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.95), (0.3, 0.9), (0.6, 0.5)])
-    def test_a_drift_of_5_percent_is_found(self, correlation: float, least: float) -> None:
+    def test_a_drift_of_5_percent_is_found(self, correlation: float, least: float):
         rows = made_steps(200, 1, correlation, 0)[:, 0] * (1 - 0.05 * np.linspace(0, 1, 40))
 
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= least
@@ -127,10 +205,10 @@ def levels(steps: int, share: float, changed: slice) -> np.ndarray:
 
 class TestThirds:
     @pytest.mark.parametrize("share", [-0.06, 0.0, 0.12])
-    def test_it_is_by_how_much_the_last_third_took_longer_over_the_median(self, share: float) -> None:
+    def test_it_is_by_how_much_the_last_third_took_longer_over_the_median(self, share: float):
         assert thirds(levels(60, share, slice(40, None)).tolist()) == pytest.approx(share)
 
-    def test_late_steps_do_not_move_it(self) -> None:
+    def test_late_steps_do_not_move_it(self):
         samples = [1.0] * 60
         samples[50:54] = [9.0] * 4
 
@@ -138,7 +216,7 @@ class TestThirds:
         assert unsteady(samples, 0, 0) is None
 
     @pytest.mark.parametrize("count", [0, 1, 39])
-    def test_of_fewer_than_forty_there_is_none(self, count: int) -> None:
+    def test_of_fewer_than_forty_there_is_none(self, count: int):
         assert thirds([1.0] * count) is None
 
     @pytest.mark.parametrize(
@@ -149,13 +227,13 @@ class TestThirds:
         ],
         ids=["warm-up that ended late", "slower at the end"],
     )
-    def test_a_level_that_changed_once_is_told_although_no_line_fits_it(self, share, changed, words) -> None:
+    def test_a_level_that_changed_once_is_told_although_no_line_fits_it(self, share, changed, words):
         samples = levels(100, share, changed).tolist()
 
         assert drift(samples) == 0.0
         assert unsteady(samples, 0, 0) == words
 
-    def test_a_change_that_is_certain_but_small_is_none(self) -> None:
+    def test_a_change_that_is_certain_but_small_is_none(self):
         assert unsteady(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0) is None
 
     @pytest.mark.thorough
@@ -171,13 +249,13 @@ class TestThirds:
         ids=["the first third", "the first half", "the last third", "evenly"],
     )
     @pytest.mark.slow
-    def test_a_change_of_10_percent_is_found(self, shape: np.ndarray, correlation: float) -> None:
+    def test_a_change_of_10_percent_is_found(self, shape: np.ndarray, correlation: float):
         rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
 
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.95
 
     @pytest.mark.parametrize("correlation", [0.0, 0.3])
-    def test_a_warm_up_that_ends_within_the_first_third_is_found_where_it_is_large(self, correlation: float) -> None:
+    def test_a_warm_up_that_ends_within_the_first_third_is_found_where_it_is_large(self, correlation: float):
         shape = 1 + 0.15 * np.exp(-np.arange(100) / 12.5)
         rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
 
@@ -187,9 +265,7 @@ class TestThirds:
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize(("steps", "trials"), [(40, 1000), (100, 500), (300, 500)])
     @pytest.mark.slow
-    def test_steps_that_only_wander_are_seldom_called_unsteady(
-        self, correlation: float, steps: int, trials: int
-    ) -> None:
+    def test_steps_that_only_wander_are_seldom_called_unsteady(self, correlation: float, steps: int, trials: int):
         """Spread five times over, so that nearly any difference is larger than 2 %: both tests together."""
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:trials, 0] - 1)
 
@@ -197,7 +273,7 @@ class TestThirds:
 
 
 class TestSteadiness:
-    def test_it_is_all_of_it(self) -> None:
+    def test_it_is_all_of_it(self):
         samples = made_steps(1, 1, 0.6, 0)[0, 0].tolist()
         samples[5] = 2.0
 
@@ -211,7 +287,7 @@ class TestSteadiness:
         )
 
     @pytest.mark.parametrize("count", range(4))
-    def test_few_steps_have_little_to_say(self, count: int) -> None:
+    def test_few_steps_have_little_to_say(self, count: int):
         assert steadiness([0.5] * count, None, None) == Steadiness(
             lag1_autocorrelation=None, effective_samples=None, outliers=(), drift=None, thirds=None, unsteady=None
         )

@@ -23,7 +23,7 @@ def ranks_with(*step_s: tuple[float, ...]) -> list[RankSamples]:
     ]
 
 
-def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_its_steps() -> None:
+def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_its_steps():
     rows = ((1.0, 1.0, 4.0), (1.0, 3.0, 1.0), (3.0, 1.0, 1.0))
 
     summary = summarize(ranks_with(*rows), workload_facts(batch_size=4))
@@ -33,7 +33,7 @@ def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_it
     assert summary.median_step_s == 1.0
 
 
-def test_a_step_that_took_longer_is_paid_for_and_counted() -> None:
+def test_a_step_that_took_longer_is_paid_for_and_counted():
     steps = (1.0,) * 97 + (1.2, 1.3, 3.0)
 
     summary = summarize(ranks_with(steps), workload_facts())
@@ -42,7 +42,7 @@ def test_a_step_that_took_longer_is_paid_for_and_counted() -> None:
     assert (summary.median_step_s, summary.slow_steps) == (1.0, 2)
 
 
-def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish() -> None:
+def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish():
     steps = tuple(3.0 if place % 50 == 7 else 1.0 for place in range(200))
 
     summary = summarize(ranks_with(steps), workload_facts(batch_size=64))
@@ -51,7 +51,7 @@ def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish() -> None:
     assert summary.slow_steps == 4
 
 
-def test_one_process_has_a_step_time_and_no_interval() -> None:
+def test_one_process_has_a_step_time_and_no_interval():
     summary = summarize(ranks_with(tuple(float(i) for i in range(1, 13))), workload_facts())
 
     assert summary.step_time_s == 6.5
@@ -59,7 +59,7 @@ def test_one_process_has_a_step_time_and_no_interval() -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 8])
-def test_units_and_flops_are_those_of_all_ranks(world_size: int) -> None:
+def test_units_and_flops_are_those_of_all_ranks(world_size: int):
     facts = workload_facts(batch_size=64, flops_per_step=1000)
 
     summary = summarize(ranks_with(*[(0.5,)] * world_size), facts)
@@ -70,19 +70,19 @@ def test_units_and_flops_are_those_of_all_ranks(world_size: int) -> None:
     assert summary.throughput_per_s == 128 * world_size
 
 
-def test_the_articles_step_gives_the_articles_throughput() -> None:
+def test_the_articles_step_gives_the_articles_throughput():
     summary = summarize(ranks_with(*[(0.41,)] * 8), workload_facts(batch_size=64))
 
     assert summary.throughput_per_s == pytest.approx(1248.78, abs=0.01)
 
 
-def test_host_time_is_the_median_of_the_slowest_rank() -> None:
+def test_host_time_is_the_median_of_the_slowest_rank():
     samples = [rank_samples(0, host_s=(1.0, 1.0, 0.2)), rank_samples(1, host_s=(0.2, 1.5, 0.2))]
 
     assert summarize(samples, workload_facts()).host_s == 1.0
 
 
-def test_data_wait_is_all_that_the_rank_that_waited_longest_did_over_the_elapsed_time() -> None:
+def test_data_wait_is_all_that_the_rank_that_waited_longest_did_over_the_elapsed_time():
     """One wait in eight steps, as from a loader whose eight processes deliver at once: its median is 0."""
     samples = [
         rank_samples(0, step_s=(2.0,) * 16, data_wait_s=(4.8, *(0.0,) * 7) * 2),
@@ -95,7 +95,7 @@ def test_data_wait_is_all_that_the_rank_that_waited_longest_did_over_the_elapsed
     assert summary.data_wait_s == pytest.approx(0.6)
 
 
-def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu() -> None:
+def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu():
     samples = ranks_with((0.1, 0.1, 0.2, 0.2))
     busy = profile(busy_s=0.09)
 
@@ -105,7 +105,7 @@ def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu() -> None:
     assert summarize(samples, workload_facts()).idle_share is None
 
 
-def test_the_parts_of_a_step_are_medians_of_the_slowest_rank_too() -> None:
+def test_the_parts_of_a_step_are_medians_of_the_slowest_rank_too():
     parts = {"forward_s": (0.3, 0.5, 0.3), "backward_s": (1.0, 1.0, 1.2), "optimizer_s": (0.1, 0.1, 0.1)}
     later = {"forward_s": (0.5, 0.3, 0.3), "backward_s": (1.1, 0.9, 0.9), "optimizer_s": (0.1, 0.2, 0.2)}
     samples = [rank_samples(rank, step_s=(2.0,) * 3, **part) for rank, part in enumerate((parts, later))]
@@ -115,14 +115,14 @@ def test_the_parts_of_a_step_are_medians_of_the_slowest_rank_too() -> None:
     assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.5, 1.1, 0.2)
 
 
-def test_a_part_that_one_rank_does_not_know_is_unknown() -> None:
+def test_a_part_that_one_rank_does_not_know_is_unknown():
     summary = summarize([rank_samples(0), rank_samples(1, forward_s=None)], workload_facts())
 
     assert summary.forward_s is None
     assert summary.backward_s == pytest.approx(0.06)
 
 
-def test_the_parts_may_be_of_fewer_steps_than_were_timed() -> None:
+def test_the_parts_may_be_of_fewer_steps_than_were_timed():
     """Those of a replayed step are read from a few replays of their own."""
     parts = {"forward_s": (0.3, 0.5), "backward_s": (1.0, 1.2), "optimizer_s": None}
     samples = [rank_samples(rank, step_s=(2.0,) * 30, **parts) for rank in range(2)]
@@ -133,20 +133,20 @@ def test_the_parts_may_be_of_fewer_steps_than_were_timed() -> None:
 
 
 @pytest.mark.parametrize("empty", ["forward_s", "host_lead_s"])
-def test_what_has_no_sample_is_unknown(empty: str) -> None:
+def test_what_has_no_sample_is_unknown(empty: str):
     samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
 
     assert getattr(summarize(samples, workload_facts()), empty) is None
 
 
-def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving() -> None:
+def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving():
     leads = [rank_samples(0, host_lead_s=(0.03, 0.04, 0.05)), rank_samples(1, host_lead_s=(0.0, 0.001, 0.9))]
 
     assert summarize(leads, workload_facts()).host_lead_s == 0.001
     assert summarize([*leads, rank_samples(2)], workload_facts()).host_lead_s is None
 
 
-def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps() -> None:
+def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
     ranks = ranks_with((0.1,) * 10, (0.1,) * 10)
     gpus = [telemetry(0, energy_j=6000.0), telemetry(1, energy_j=6800.0)]
 
@@ -158,7 +158,7 @@ def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps() -> None:
     assert summary.flags == ()
 
 
-def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag() -> None:
+def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag():
     hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
     silent = RankTelemetry(rank=1, warning="NVML: library not found")
 
@@ -167,7 +167,7 @@ def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag() -> None:
     assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
 
 
-def test_where_nvml_is_missing_its_numbers_are_null_and_one_flag_says_so() -> None:
+def test_where_nvml_is_missing_its_numbers_are_null_and_one_flag_says_so():
     silent = [RankTelemetry(rank=rank, warning="NVML: library not found") for rank in range(2)]
 
     summary = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), silent, on_gpu=True)
@@ -176,7 +176,7 @@ def test_where_nvml_is_missing_its_numbers_are_null_and_one_flag_says_so() -> No
     assert summary.flags == ("telemetry missing",)
 
 
-def test_a_cpu_has_no_energy_and_misses_no_telemetry() -> None:
+def test_a_cpu_has_no_energy_and_misses_no_telemetry():
     summary = summarize(ranks_with((0.1,)), workload_facts())
 
     assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
@@ -196,7 +196,7 @@ def test_a_cpu_has_no_energy_and_misses_no_telemetry() -> None:
         ),
     ],
 )
-def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts: dict, said: str | None) -> None:
+def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts: dict, said: str | None):
     ((name, values),) = counts.items()
     samples = [rank_samples(rank, steps_about(0.1), **{name: value}) for rank, value in enumerate(values)]
 
@@ -206,7 +206,7 @@ def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts: dict,
     assert steadiness.unsteady == said
 
 
-def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest() -> None:
+def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest():
     late = list(steps_about(0.1))
     late[4] = 0.5
     steadiness = summarize(ranks_with(steps_about(0.1), tuple(late)), workload_facts()).steadiness
@@ -215,7 +215,7 @@ def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest() -> None:
     assert 4 in steadiness.outliers
 
 
-def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted() -> None:
+def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted():
     samples = [rank_samples(0, loss=(6.0, 5.0, None, 4.0)), rank_samples(1, loss=(60.0, 50.0, 40.0, 30.0))]
 
     summary = summarize(samples, workload_facts())
@@ -223,18 +223,18 @@ def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted() -> Non
     assert (summary.loss_first, summary.loss_last) == (6.0, 4.0)
 
 
-def test_a_loss_that_was_not_finite_is_null() -> None:
+def test_a_loss_that_was_not_finite_is_null():
     summary = summarize([rank_samples(loss=(6.0, None))], workload_facts())
 
     assert summary.loss_last is None
 
 
-def test_ranks_that_counted_different_steps_are_an_error() -> None:
+def test_ranks_that_counted_different_steps_are_an_error():
     with pytest.raises(ValueError, match="different steps"):
         summarize(ranks_with((1.0, 2.0), (1.0,)), workload_facts())
 
 
-def test_no_rank_is_an_error() -> None:
+def test_no_rank_is_an_error():
     with pytest.raises(ValueError, match="no rank"):
         summarize([], workload_facts())
 
@@ -245,7 +245,7 @@ def test_no_rank_is_an_error() -> None:
     ),
     st.integers(1, 512),
 )
-def test_throughput_is_the_global_batch_over_the_step_time(rows: list[tuple[float, ...]], batch_size: int) -> None:
+def test_throughput_is_the_global_batch_over_the_step_time(rows: list[tuple[float, ...]], batch_size: int):
     summary = summarize(ranks_with(*rows), workload_facts(batch_size))
 
     assert summary.units_per_step == batch_size * len(rows)
@@ -257,7 +257,7 @@ def test_throughput_is_the_global_batch_over_the_step_time(rows: list[tuple[floa
         lambda steps: st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=4),
     )
 )
-def test_the_run_is_never_faster_than_any_of_its_ranks(rows: list[tuple[float, ...]]) -> None:
+def test_the_run_is_never_faster_than_any_of_its_ranks(rows: list[tuple[float, ...]]):
     summary = summarize(ranks_with(*rows), workload_facts())
 
     assert all(summary.step_time_s >= statistics.fmean(row) * (1 - 1e-12) for row in rows)

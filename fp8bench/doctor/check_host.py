@@ -1,0 +1,219 @@
+"""Checks of the host: environment variables that change what is measured; NCCL and its variables, which change how
+gradients are transferred; then speed, load, cores, governor, memory, shared memory and open files.
+
+The value of a variable is shown only if it is a plain number or switch; any other may be private.
+"""
+
+import re
+from collections.abc import Iterable
+
+from fp8bench.doctor.check import Check, Verdict, a_gpu
+from fp8bench.doctor.facts import MachineFacts
+from fp8bench.machine.host import LOOP_TURNS
+from fp8bench.schema.machine import GIB, gib
+
+STEADY_SWING = 1.25
+BUSY_LOAD = 0.5
+CORES_A_GPU = 4
+"""A rank's Python thread, autograd's, NCCL's, and at least one DataLoader worker."""
+
+HOST_BYTES_A_GPU = 8 * GIB
+"""torch with CUDA takes 3 to 4 GiB per process; ViT-Huge's float32 weights take 2.4 GiB; waiting batches are extra."""
+
+SHM_LEAST_BYTES = GIB
+"""Docker's default of 64 MiB ends a DataLoader with a bus error. A batch of 64 images of 224 px is 37 MiB, and every
+worker keeps two.
+"""
+
+OPEN_FILES = 1024
+"""Linux's default for a login. A DataLoader holds a descriptor for every tensor in transit, some dozens per rank."""
+
+_SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
+OFF = frozenset({"", "0", "false", "no", "off"})
+
+SPOILS_WHEN_ON = {
+    "CUDA_LAUNCH_BLOCKING": "every launch waits",
+    "NVTE_DEBUG": "Transformer Engine logs at every step",
+    "TORCH_COMPILE_DISABLE": "nothing is compiled",
+    "TORCHDYNAMO_DISABLE": "nothing is compiled",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "every allocation waits for the GPU",
+    "NVIDIA_TF32_OVERRIDE": "precisions are not what they seem",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "precisions are not what they seem",
+    "PYTHONDEVMODE": "Python is slowed",
+    "PYTHONTRACEMALLOC": "Python is slowed",
+}
+SPOILS_WHEN_OFF = {
+    "NVTE_FUSED_ATTN": "Transformer Engine may not use fused attention",
+    "NVTE_FLASH_ATTN": "Transformer Engine may not use flash attention",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "Transformer Engine may not use its fastest attention",
+}
+SPOILS_WHEN_SET = {
+    "PYTORCH_CUDA_ALLOC_CONF": "another allocator",
+    "PYTORCH_ALLOC_CONF": "another allocator",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "launches may be serialised",
+    "CUBLAS_WORKSPACE_CONFIG": "cuBLAS may choose slower kernels",
+    "TORCH_CUDA_ARCH_LIST": "kernels may be built for another GPU",
+    "TORCH_LOGS": "torch logs",
+    "NVTE_UNFUSED_ATTN": "Transformer Engine's choice of attention",
+}
+SPOILS_AT = {
+    "OMP_NUM_THREADS": ("1", "CPU work of a rank on one thread"),
+    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", "every collective is checked"),
+}
+
+NCCL_SPEED = (
+    *("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL"),
+    *("NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_NTHREADS"),
+    *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_LAUNCH_MODE"),
+    *("NCCL_NET", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_TUNER_PLUGIN", "NCCL_DEBUG"),
+)
+"""Settings that change speed. Names of network interfaces and the like do not."""
+
+
+def environment(facts: MachineFacts) -> Verdict:
+    """Every variable that spoils a number, with its effect."""
+    environ = facts.environ
+    found = {
+        **{name: effect for name, effect in SPOILS_WHEN_ON.items() if environ.get(name, "").lower() not in OFF},
+        **{name: effect for name, effect in SPOILS_WHEN_OFF.items() if environ.get(name) == "0"},
+        **{name: effect for name, (value, effect) in SPOILS_AT.items() if environ.get(name, "").upper() == value},
+        **{name: effect for name, effect in SPOILS_WHEN_SET.items() if environ.get(name)},
+    }
+    if not found:
+        return Verdict("ok", "none that spoils a number")
+    text = "; ".join(f"{shown(name, environ[name])} ({effect})" for name, effect in found.items())
+    return Verdict("warning", text, _unset(found))
+
+
+def nccl(facts: MachineFacts) -> Verdict:
+    """Without it, training on several GPUs is impossible."""
+    torch = facts.torch_on_gpu
+    if isinstance(torch, str):
+        return Verdict("unknown", torch)
+    if torch.nccl is None:
+        several = len(facts.driver.gpus) > 1
+        return Verdict(
+            "problem" if several else "warning", "torch has none", "Install a torch that was built with NCCL"
+        )
+    return Verdict("ok", torch.nccl)
+
+
+def nccl_settings(facts: MachineFacts) -> Verdict:
+    """They only matter between GPUs."""
+    found = [name for name in NCCL_SPEED if facts.environ.get(name)]
+    if not found:
+        return Verdict("ok", "none in the environment")
+    text = ", ".join(shown(name, facts.environ[name]) for name in found)
+    if len(facts.driver.gpus) == 1:
+        return Verdict("ok", f"{text}: without effect on one GPU")
+    return Verdict("warning", text, _unset(found))
+
+
+def shown(name: str, value: str) -> str:
+    """Return `NAME=1`, or `NAME is set` if the value may be private."""
+    return f"{name}={value}" if _SHOWN.fullmatch(value) else f"{name} is set"
+
+
+def _unset(names: Iterable[str]) -> str:
+    return f"Unset them: `unset {' '.join(names)}`"
+
+
+def slow(text: str, remedy: str, facts: MachineFacts) -> Verdict:
+    """Warn of a slow or uneven host. With a GPU, one remedy needs no fast host."""
+    replay = "; with `--cuda-graphs on` no step waits for Python to launch" if facts.driver.gpus else ""
+    return Verdict("warning", text, remedy + replay)
+
+
+def speed(facts: MachineFacts) -> Verdict:
+    """The swing is judged, and not the speed, because no limit is known."""
+    found = facts.speed
+    text = f"a loop of {LOOP_TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
+    if found.swing > STEADY_SWING:
+        why = "launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
+        return slow(f"{text}: {why}", "Quiet the host, and measure in several processes with --rounds", facts)
+    return Verdict("ok", text)
+
+
+def load(facts: MachineFacts) -> Verdict:
+    """Before the doctor's own work."""
+    host = facts.host
+    if host.load is None:
+        return Verdict("unknown", "the system does not report its load")
+    text = f"load {host.load:.1f} on {host.cores:g} cores"
+    if host.load > BUSY_LOAD * host.cores:
+        return slow(text, "Wait for the other work to end", facts)
+    return Verdict("ok", text)
+
+
+def cores(facts: MachineFacts) -> Verdict:
+    """The cores that this process may use, under affinity and quota."""
+    gpus = len(facts.driver.gpus)
+    text = f"{facts.host.cores:g}" + (f" for {gpus} GPU(s)" if gpus else "")
+    if facts.host.cores < gpus * CORES_A_GPU:
+        remedy = "Give the container more cores, or show fewer GPUs"
+        return slow(f"{text}, fewer than {CORES_A_GPU} each", remedy, facts)
+    return Verdict("ok", text)
+
+
+def governor(facts: MachineFacts) -> Verdict:
+    """`performance` keeps the clock high; the others follow the load with a delay."""
+    governors = facts.host.governors
+    if governors is None:
+        return Verdict("unknown", "not reported, as in most virtual machines")
+    if governors != ("performance",):
+        return slow(", ".join(governors), "Set it: `sudo cpupower frequency-set -g performance`", facts)
+    return Verdict("ok", "performance")
+
+
+def memory(facts: MachineFacts) -> Verdict:
+    """Free memory for one rank per GPU, or one rank on the CPU."""
+    free = facts.host.memory_free_bytes
+    if free is None:
+        return Verdict("unknown", "the system does not report its free memory")
+    needed = max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
+    if free < needed:
+        text = f"{free / GIB:.0f} GiB; a run needs {needed // GIB} GiB"
+        return Verdict("warning", text, "Free memory, or raise the container's limit")
+    return Verdict("ok", f"{free / GIB:.0f} GiB")
+
+
+def shared_memory(facts: MachineFacts) -> Verdict:
+    """DataLoader workers put their batches in it."""
+    free, size, gpus = facts.host.shm_free_bytes, facts.host.shm_bytes, len(facts.driver.gpus)
+    if free is None or size is None:
+        return Verdict("unknown", "there is none here")
+    text = f"{_size(free)} free of {_size(size)}"
+    remedy = "Enlarge it: `docker run --shm-size=16g`, or `sudo mount -o remount,size=16g /dev/shm`"
+    if free < SHM_LEAST_BYTES:
+        return Verdict("problem" if gpus else "warning", text, remedy)
+    if free < gpus * SHM_LEAST_BYTES:
+        return Verdict("warning", f"{text} for {gpus} GPUs", remedy)
+    return Verdict("ok", text)
+
+
+def open_files(facts: MachineFacts) -> Verdict:
+    """The soft limit, which is the effective one."""
+    limit = facts.host.open_files
+    if limit is None:
+        return Verdict("ok", "no limit")
+    if limit < OPEN_FILES:
+        return Verdict("warning", f"up to {limit} a process", f"Raise it: `ulimit -n {OPEN_FILES * 4}`")
+    return Verdict("ok", f"up to {limit} a process")
+
+
+def _size(count: int) -> str:
+    return gib(count) if count >= GIB else f"{count >> 20} MiB"
+
+
+CHECKS = (
+    Check("environment", "host", "environment variables", environment),
+    Check("nccl", "gpu", "NCCL", nccl),
+    Check("nccl-settings", "gpu", "NCCL's settings", nccl_settings, a_gpu),
+    Check("host-speed", "host", "host speed", speed),
+    Check("load", "host", "load", load),
+    Check("cores", "host", "cores", cores),
+    Check("cpu-governor", "host", "CPU governor", governor),
+    Check("host-memory", "host", "free memory", memory),
+    Check("shared-memory", "host", "/dev/shm", shared_memory),
+    Check("open-files", "host", "open files", open_files),
+)

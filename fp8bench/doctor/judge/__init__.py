@@ -1,4 +1,0 @@
-"""Judging: facts in, findings out. Nothing here examines the machine.
-
-There is one file per subject, and each has `findings(facts)`.
-"""

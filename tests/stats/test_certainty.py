@@ -1,0 +1,54 @@
+"""What so few processes cannot have shown, and when a precision is reached."""
+
+import pytest
+
+from fp8bench.stats.certainty import FEWEST_ROUNDS, processes_to_see, reached, unseen_share
+from fp8bench.stats.estimate import Estimate, estimate
+
+
+@pytest.mark.parametrize(("processes", "share"), [(1, 0.95), (4, 0.5271), (14, 0.1926), (59, 0.0495)])
+def test_a_state_of_that_share_is_missed_by_all_in_one_case_of_twenty(processes: int, share: float):
+    assert unseen_share(processes) == pytest.approx(share, abs=1e-4)
+    assert (1 - unseen_share(processes)) ** processes == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.2, 0.5, 0.9])
+def test_so_many_processes_show_it_and_one_less_may_not(share: float):
+    needed = processes_to_see(share)
+
+    assert (1 - share) ** needed <= 0.05 < (1 - share) ** (needed - 1)
+
+
+def test_one_in_five_needs_fourteen():
+    assert processes_to_see(0.2) == 14
+
+
+def test_nothing_can_be_said_of_no_process_nor_of_a_share_that_is_none():
+    with pytest.raises(ValueError, match="at least one process"):
+        unseen_share(0)
+    for share in (0.0, 1.0, float("nan")):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            processes_to_see(share)
+
+
+def agreeing(processes: int, by: float = 0.001) -> Estimate:
+    """Processes that differ by so much, there and back."""
+    return estimate(1 + by * (place % 2) for place in range(processes))
+
+
+def test_processes_that_agree_reach_it_once_there_are_enough():
+    assert reached([agreeing(FEWEST_ROUNDS)], 0.01)
+    assert not reached([agreeing(FEWEST_ROUNDS - 2)], 0.01)
+
+
+def test_one_mode_that_has_it_not_keeps_all_of_them_going():
+    assert not reached([agreeing(FEWEST_ROUNDS), agreeing(FEWEST_ROUNDS, by=0.2)], 0.01)
+
+
+def test_half_a_pair_of_rounds_is_not_looked_at():
+    assert not reached([agreeing(FEWEST_ROUNDS + 1)], 0.01)
+
+
+@pytest.mark.parametrize("unknown", [None, estimate([1.0])])
+def test_what_has_no_interval_has_not_reached_it(unknown: Estimate | None):
+    assert not reached([agreeing(FEWEST_ROUNDS), unknown], 0.5)
