@@ -8,7 +8,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.options import FORMATS, Strict, choice, option, switch
+from fp8bench.cli.options import FORMATS, Strict, choice, folder_of, option, switch
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind
@@ -60,7 +60,11 @@ def compare(
         str, choice("--format", (*FORMATS, "answer"), "How to print; answer: JSON of the answer alone.")
     ] = "table",
     results_dir: list[Path] = typer.Option(
-        [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
+        [Path("results")],
+        "--results-dir",
+        metavar="DIR",
+        parser=folder_of,
+        help="Where records are; may be given several times.",
     ),
 ) -> None:
     compared: Kind = registry.load(registry.find_kind(kind))

@@ -10,7 +10,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.options import FormOfTables
+from fp8bench.cli.options import FormOfTables, folder_of
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.entries import FamilyEntry, ModeEntry
 from fp8bench.report.render.aligned import aligned
@@ -121,7 +121,9 @@ def _show(name: str, given: dict[str, str | None], form: str) -> None:
 
 def instances(
     as_json: bool = typer.Option(False, "--json", help="Print every price with its source, as JSON."),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
+    results_dir: Path = typer.Option(
+        Path("results"), "--results-dir", metavar="DIR", parser=folder_of, help="Where own instances are."
+    ),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose

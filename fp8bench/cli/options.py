@@ -8,6 +8,7 @@ import typer
 
 from fp8bench.cli import names
 from fp8bench.report import render
+from fp8bench.schema.address import local
 from fp8bench.schema.errors import require_known
 from fp8bench.schema.execution import OPTIMIZERS
 
@@ -57,4 +58,11 @@ Workload = Annotated[
 Optimizer = Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")]
 Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
 Strict = Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")]
-ResultsDir = Annotated[Path, option("DIR", "Where records are.")]
+
+
+def folder_of(word: str) -> Path:
+    """Return the folder; of an address its mirror."""
+    return Path(str(local(word)))
+
+
+ResultsDir = Annotated[Path, typer.Option(metavar="DIR", parser=folder_of, help="Where records are.")]

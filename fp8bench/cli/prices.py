@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.options import PURCHASES, Form, Region, choice
+from fp8bench.cli.options import PURCHASES, Form, Region, choice, folder_of
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
 from fp8bench.config.words import above_zero
 from fp8bench.pricing import offers, snapshot
@@ -24,7 +24,9 @@ from fp8bench.schema.option import USD_PER_HOUR
 
 INSTANCES = typer.Argument(None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Only these [all].")
 PROVIDER = typer.Option(None, "--provider", metavar="NAME", help="Only this one's instances. Repeatable.")
-RESULTS_DIR = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own prices and snapshots are.")
+RESULTS_DIR = typer.Option(
+    Path("results"), "--results-dir", metavar="DIR", parser=folder_of, help="Where own prices and snapshots are."
+)
 
 
 def show_prices(

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.command import with_options
-from fp8bench.cli.options import Form, ResultsDir, option
+from fp8bench.cli.options import Form, ResultsDir, folder_of, option
 from fp8bench.cli.output import load_catalog, show, warn
 from fp8bench.records import audit, results
 from fp8bench.remote.mirror import Mirror, names_in, send
@@ -17,7 +16,9 @@ from fp8bench.schema.address import address_of, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.throughput import ThroughputRecord
 
-Folder = Annotated[Path, option("DIR|URL", "Where records are: a folder or an address.")]
+Folder = Annotated[
+    Path, typer.Option(metavar="DIR|URL", parser=folder_of, help="Where records are: a folder or an address.")
+]
 
 
 def push(
@@ -97,4 +98,4 @@ def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> N
         warn(warning)
 
 
-COMMANDS = {"push": push, "verify": verify, "import": with_options(import_figure)}
+COMMANDS = {"push": push, "verify": verify, "import": import_figure}

@@ -1,33 +1,27 @@
 """What holds for every command: empty values are refused, and FP8BENCH_ variables obeyed or warned of."""
 
 import json
-from functools import cache
 
 import pytest
 from builders import measured
 from cli.calling import keep, one_line
 from typer.main import get_command
 
-from fp8bench.cli.app import COMMANDS, program
 from fp8bench.cli.command import obeyed, refuse_empty, variable_warnings
+from fp8bench.cli.program import COMMANDS, PROGRAM
 from fp8bench.schema.errors import UsageError
 
 
 def valued_options():
     """Every option that takes a value, by its command's words."""
-    found, commands = [], get_command(program([])).commands
-    for name, command in commands.items():
+    found, program = [], get_command(PROGRAM)
+    for name in COMMANDS:
+        command = program.get_command(None, name)
         inner = {f"{name} {one}": within for one, within in getattr(command, "commands", {}).items()}
         for words, one in (inner or {name: command}).items():
             options = [option for option in one.params if option.opts[0].startswith("--") and not option.is_flag]
             found += [(words, option.opts[0]) for option in options]
     return found
-
-
-@cache
-def main_of(command):
-    """The program with this command alone; to make it takes longer than to call it."""
-    return get_command(program([command])).main
 
 
 def test_every_command_is_looked_at():
@@ -39,7 +33,7 @@ def test_every_command_is_looked_at():
 def test_no_option_takes_an_empty_value(command, flag, words):
     arguments = words.format(flag=flag).split("|")
     with pytest.raises(UsageError, match=f"{flag} was given an empty value"):
-        main_of(command.split()[0])([*command.split(), *arguments], prog_name="fp8bench", standalone_mode=False)
+        get_command(PROGRAM).main([*command.split(), *arguments], prog_name="fp8bench", standalone_mode=False)
 
 
 def test_an_empty_argument_is_refused_too():
@@ -122,6 +116,6 @@ def test_a_file_in_the_place_of_the_results_is_refused(fp8bench_in, tmp_path):
     "command", [(), *((name,) for name in COMMANDS)], ids=lambda words: " ".join(words) or "itself"
 )
 def test_help_has_a_short_flag(command, capsys):
-    main = get_command(program(command))
+    main = get_command(PROGRAM)
     assert main.main([*command, "-h"], prog_name="fp8bench", standalone_mode=False) in (0, None)
     assert f"Usage: {' '.join(['fp8bench', *command])}" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from builders import (
 from calling import call, invoked, keep, one_line
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
+from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.errors import UsageError
 
 TRACE = Path(__file__).parent.parent / "profiling" / "data" / "trace-te-fp8.json.gz"
@@ -325,7 +325,7 @@ def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fp8bench.launch.session.measure", measure)
     words = ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"]
-    done = CliRunner().invoke(program(words), words)
+    done = CliRunner().invoke(PROGRAM, words)
 
     assert (done.exit_code, done.stdout) == (code, "")
 
@@ -341,7 +341,7 @@ def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch)
     monkeypatch.setattr("fp8bench.launch.session.measure", measure)
     given = {"BATCH_SIZE": "7", "ROUNDS": "5", "PRECISION": "1%", "RESULTS_DIR": "mine"}
     words = ["explain", "--mode", "te-fp8"]
-    done = CliRunner().invoke(program(words), words, env={f"FP8BENCH_{name}": text for name, text in given.items()})
+    done = CliRunner().invoke(PROGRAM, words, env={f"FP8BENCH_{name}": text for name, text in given.items()})
 
     assert asked == [(7, 1, Path("mine"))]
     assert "warning: FP8BENCH_PRECISION, FP8BENCH_ROUNDS do not apply to this call of `fp8bench explain`" in done.stderr

@@ -7,7 +7,7 @@ import pytest
 from cli.calling import Outcome
 
 import fp8bench
-from fp8bench.cli.app import RENAMED
+from fp8bench.cli.program import RENAMED
 
 
 def test_help_lists_every_command(fp8bench_in):

@@ -9,7 +9,7 @@ from builders import environment, evidence, profile, published, rank_samples, ro
 from calling import call, invoked, keep, one_line
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
+from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.errors import UsageError
 
 PARTS = {"gemm_bf16": 0.06, "elementwise": 0.025, "attention": 0.01}
@@ -115,7 +115,7 @@ def test_a_prediction_is_neither_kept_nor_compared(predict, folder):
     predict("p5", "--from", "h200-1x")
     assert sorted((folder / "results").rglob("*")) == before
     words = ["compare", "p5", "h200-1x", "--allow-mismatch", "--format", "json"]
-    rows = json.loads(CliRunner().invoke(program(words), words).stdout)
+    rows = json.loads(CliRunner().invoke(PROGRAM, words).stdout)
     assert {row["source"] for row in rows} == {"measured", "published"}
 
 
