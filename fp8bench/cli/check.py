@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form, ResultsDir, option, switch
+from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.config.words import share
 from fp8bench.kinds.run.check import result
 from fp8bench.kinds.run.check.document import document, plan_sentence, sentence
 from fp8bench.kinds.run.check.document import plan as planned
@@ -27,7 +26,7 @@ def check(
     against: Annotated[
         str | None, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")
     ] = None,
-    max_regression: Annotated[str, option("3%", "How much longer a step may take.")] = "3%",
+    max_regression: Annotated[Share, option("3%", "How much longer a step may take [3%].")] = 0.03,
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
     plan: Annotated[
         bool,
@@ -42,18 +41,18 @@ def check(
         bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
     ] = False,
     export: Annotated[
-        list[str] | None, option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
-    ] = None,
+        tuple[str, ...], option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
+    ] = (),
     summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    exports = _exports(export or ())
+    exports = _exports(export)
     if against is None and not plan:
         raise UsageError("check has nothing to compare with", "Name a reference with --against, or give --plan")
     if plan and (exports or summary):
         raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
-    options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
+    options = result.CheckOptions(max_regression, strict, allow_mismatch)
     unread = Unread()
     found = find(results_dir, session, against, unread)
     done = result.check(found.now, found.before, options, found.reference)

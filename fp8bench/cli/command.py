@@ -7,24 +7,26 @@ value keeps its origin.
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, field, is_dataclass, make_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import Any, get_origin
 
 import typer
+from pydantic import create_model
 from typer.core import TyperCommand
 
 from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.output import warn
+from fp8bench.config.options import Options, kind_of, option_of, read, words_of
+from fp8bench.config.request import OPTIONS, RunRequest
+from fp8bench.config.sources import Resolved, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import Frozen, read_text
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
-
-if TYPE_CHECKING:
-    from fp8bench.config.sources import Resolved
-    from fp8bench.schema.files import Frozen
+from fp8bench.schema.yaml_text import parse_mapping
 
 Declared = tuple[str, Any, Any]
 """The name of an option, its type with typer's declaration, and its default."""
@@ -72,69 +74,65 @@ SHOW_PUBLISHED = frozenset(("compare", "scaling"))
 """Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
 
 
-def command(name: str, answer: Callable[..., None], summary: str | None, more: Iterable[Declared] = ()) -> Any:
-    """Make a command. answer: each parameter is an option; one whose type is a dataclass has the dataclass's fields as
-    options; `**settings` are the options of `run` that it does not declare itself. more: further options, first.
+def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
+    """Make a command. answer: each parameter is an option, or a model whose fields are options. settings: the options
+    that it takes as words, in `**settings`; without any they are those of `run` that it does not declare itself.
     """
-    own = [*_declared_by(answer)]
     parameters = inspect.signature(answer).parameters.values()
-    if not more and any(one.kind is one.VAR_KEYWORD for one in parameters):
-        # Imported here: it imports pydantic, which most commands' help does not need.
-        from fp8bench.config.request import OPTIONS, RunRequest
-
-        omitted = NOT_IN.get(name, frozenset()) | {one for one, _, _ in own}
-        more = options_of(RunRequest, [one for one in OPTIONS if one not in omitted])
-    declared = [(one, kind, field(default=default)) for one, kind, default in (*more, *own)]
+    models: dict[str, type[Options]] = {
+        one.name: one.annotation
+        for one in parameters
+        if inspect.isclass(one.annotation) and issubclass(one.annotation, Options)
+    }
+    takes_settings = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
+    given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
+    model = create_model("Given", __base__=Options, **given)  # type: ignore[call-overload]
+    declared = [one for each in (model, *models.values()) for one in options_of(each)]
+    if takes_settings and not settings:
+        omitted = NOT_IN.get(name, frozenset()) | model.model_fields.keys()
+        settings = [one for one in options_of(RunRequest) if one[0] not in omitted]
     # typer reads the options from a class as it does from a function, and makes an object of the words.
-    words = make_dataclass("Words", declared, kw_only=True, eq=False, repr=False)
+    fields = [(one, kind, field(default=default)) for one, kind, default in (*settings, *declared)]
+    words = make_dataclass("Words", fields, kw_only=True, eq=False, repr=False)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=Command, help=summary)(words)
     made: Any = typer.main.get_command(app)
-    made.answer = answer
+    made.answer, made.model, made.models = answer, model, models
     return made
 
 
-def _declared_by(answer: Callable[..., Any]) -> Iterator[Declared]:
-    for one in inspect.signature(answer).parameters.values():
-        if is_dataclass(one.annotation):
-            yield from _declared_by(one.annotation)  # type: ignore[arg-type]
-        elif one.kind is not one.VAR_KEYWORD:
-            yield one.name, one.annotation, MISSING if one.default is one.empty else one.default
-
-
-def options_of(model: "type[Frozen]", wanted: Iterable[str]) -> list[Declared]:
+def options_of(model: type[Frozen]) -> list[Declared]:
     """Return the options that the fields of a model declare. If not given, a value is None, false or an empty list;
     otherwise it is text, because all sources are parsed later.
     """
-    from fp8bench.config.request import kind_of, option_of, words_of
-
     found: list[Declared] = []
-    for name in wanted:
-        of = model.model_fields[name]
+    for name, of in model.model_fields.items():
         option, kind = option_of(of), kind_of(of)
         if option is None:
             continue
         several = get_origin(kind) is tuple
         # The flag of an option with several values is singular.
-        flag = flag_of(name).removesuffix("s") if several else flag_of(name)
-        text = option.full_help(of.default or option.default)
-        if kind is bool:
-            found.append((name, bool, typer.Option(False, flag, help=text)))
-            continue
+        flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
+        text = option.full_help(None if of.is_required() else of.default or option.default)
         words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
         metavar = option.metavar or "|".join(words) or "N"
         complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
-        declared = typer.Option(None, flag, metavar=metavar, autocompletion=complete, help=text)
-        found.append((name, list[str] if several else str, declared))
+        missing = ... if of.is_required() else None
+        if option.argument:
+            default = typer.Argument(missing, metavar=metavar, autocompletion=complete, help=text)
+        elif kind is bool and of.default is None:
+            default = typer.Option(None, f"{flags[0]}/--no-{flags[0].removeprefix('--')}", help=text)
+        elif kind is bool:
+            default = typer.Option(False, *flags, help=text)
+        else:
+            default = typer.Option(missing, *flags, metavar=metavar, autocompletion=complete, help=text)
+        found.append((name, bool if kind is bool else list[str] if several else str, default))
     return found
 
 
-def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
+def resolved(settings: Mapping[str, Any], config: Path | None) -> Resolved:
     """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
-    from fp8bench.config.sources import resolve
-    from fp8bench.schema.files import read_text
-    from fp8bench.schema.yaml_text import parse_mapping
-
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     if config is None:
         return resolve(flags, os.environ, {}, None)
@@ -147,6 +145,8 @@ class Command(TyperCommand):
     """A command of the program, which `command` makes."""
 
     answer: Callable[..., None]
+    model: type[Options]
+    models: Mapping[str, type[Options]]
     folders: Sequence[Path] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -215,21 +215,25 @@ class Command(TyperCommand):
         given = vars(super().invoke(ctx))
         folders = [folder for folder in self.folders if address_of(folder) is not None]
         if not folders or self.name == "run":
-            self._call(given)
+            self._call(ctx.command_path.partition(" ")[2], given)
             return
         from fp8bench.cli.remote import MEASURING, all_synced
 
         measuring = (self.name in MEASURING or bool(given.get("modes"))) and not given.get("record")
         with all_synced(folders, measuring):
-            self._call(given)
+            self._call(ctx.command_path.partition(" ")[2], given)
 
-    def _call(self, given: dict[str, Any]) -> None:
-        own = {}
-        for one in inspect.signature(self.answer).parameters.values():
-            if is_dataclass(one.annotation):
-                of_group = [name for name, _, _ in _declared_by(one.annotation)]  # type: ignore[arg-type]
-                own[one.name] = one.annotation(**{name: given.pop(name) for name in of_group})  # type: ignore[operator]
-        self.answer(**given, **own)
+    def _call(self, called: str, given: dict[str, Any]) -> None:
+        """Read the words into their models, and answer."""
+        every = {"": self.model, **self.models}
+        found = {name: read(model, _pop(given, model.model_fields), called) for name, model in every.items()}
+        own = found.pop("")
+        # What is left are settings.
+        self.answer(**given, **found, **{name: getattr(own, name) for name in self.model.model_fields})
+
+
+def _pop(given: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    return {name: given.pop(name) for name in fields}
 
 
 def refuse_empty(words: Sequence[str]) -> None:
@@ -251,9 +255,6 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
     if command in LISTS_ONLY:
         return frozenset()
     if _merges_sources_itself(command, words):
-        # Imported here: it imports pydantic's models, and most calls have no such variable.
-        from fp8bench.config.request import OPTIONS
-
         if command in NOT_IN:
             return frozenset(OPTIONS.keys() - NOT_IN[command])
         return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
@@ -275,9 +276,6 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []
-    from fp8bench.config.request import OPTIONS
-    from fp8bench.config.sources import unknown_variable
-
     name = command.rpartition(" ")[2]
     settings = obeyed(name, words)
     known = {variable_of(option): option for option in OPTIONS}

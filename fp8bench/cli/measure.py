@@ -30,9 +30,9 @@ from fp8bench.schema.option import flag_of
 def command_of(entry: KindEntry) -> Any:
     """Return the command of a kind, with its own options, then those that every kind has."""
     kind: OneRecord[Any, Any, Any] = registry.load(entry)
-    names = sorted(kind.request.model_fields, key=Request.model_fields.__contains__)
+    own = sorted(options_of(kind.request), key=lambda declared: declared[0] in Request.model_fields)
     figures = [
-        (name, Annotated[Path | None, option("FILE", f"Draw {what}, .png, .svg or .pdf.")], None)
+        (name, Path, typer.Option(None, metavar="FILE", help=f"Draw {what}, .png, .svg or .pdf."))
         for name, (_, what) in kind.figures.items()
     ]
 
@@ -45,7 +45,7 @@ def command_of(entry: KindEntry) -> Any:
     ) -> None:
         _answer(kind, record, form, given)
 
-    return command(entry.name, answer, entry.summary, [*options_of(kind.request, names), *figures])
+    return command(entry.name, answer, entry.summary, [*own, *figures])
 
 
 def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ import typer
 
 from fp8bench.cli.command import resolved
 from fp8bench.cli.nodes import as_torchrun_has_it
-from fp8bench.cli.options import Strict, switch
+from fp8bench.cli.options import Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
-from fp8bench.cli.progress import listener
+from fp8bench.cli.progress import OfSession, shown
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: Path = typer.Option(
-        None, "--config", metavar="FILE", help="YAML file with any of these settings, or with variants of a mode."
-    ),
+    config: Annotated[
+        Path | None, option("FILE", "YAML file with any of these settings, or with variants of a mode.")
+    ] = None,
     dry_run: Annotated[
         bool,
         switch(
@@ -37,8 +37,8 @@ def run(
             "Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
         ),
     ] = False,
-    quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
-    as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    as_json: Annotated[bool, switch("--json", "Print the records as JSON.")] = False,
     notes: Annotated[bool, switch("--notes", "Where the session's seconds went too, by phase and mode.")] = False,
     strict: Strict = False,
     **settings: Any,
@@ -97,13 +97,10 @@ def _measure_and_print(
     from fp8bench.launch.phases import process_began_s
     from fp8bench.launch.session import exit_code, measure, session
 
-    with (
-        session(prepared, log) as rounds,
-        listener(rounds, quiet) as listening,
-    ):
+    with session(prepared, log) as rounds, shown(quiet) as on:
         say = log if not quiet else lambda _line: None
         records, paths, reached = [], [], mirror is not None
-        for record, path in measure(prepared, rounds, listening, say=say, since_s=process_began_s()):
+        for record, path in measure(prepared, rounds, OfSession(rounds, on), say=say, since_s=process_began_s()):
             records.append(record)
             paths.append(path)
             # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.

@@ -5,12 +5,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from pydantic import Field
 
 from fp8bench import registry
 from fp8bench.cli.command import resolved
-from fp8bench.cli.options import Form, option, switch
+from fp8bench.cli.options import AsJson, Form, option, switch
 from fp8bench.cli.output import load_catalog, log, show
+from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 
@@ -54,9 +55,7 @@ def sweep(
     cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
-    look_steps: int = typer.Option(
-        LOOK_STEPS, "--look-steps", min=2, max=10_000, metavar="N", help="Timed steps of a look."
-    ),
+    look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = LOOK_STEPS,
     budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
     budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
     session: Annotated[
@@ -67,10 +66,9 @@ def sweep(
     ] = False,
     quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
     form: Form = "table",
-    as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
+    as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import register
     from fp8bench.launch.sweep import search
@@ -90,10 +88,10 @@ def sweep(
         show(plan_document(outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
-    with _held(planned), listener(planned, quiet) as listening:
+    with _held(planned), shown(quiet) as on:
         if not quiet:
             _announce(planned)
-        swept = search.run(planned, search.spawn(planned.prepared), listening)
+        swept = search.run(planned, search.spawn(planned.prepared), OfSweep(planned, on))
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
 

@@ -5,7 +5,7 @@ whole, declared here.
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,18 +13,20 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
-    ValidationInfo,
     create_model,
     field_validator,
 )
 from pydantic.fields import FieldInfo
 
+from fp8bench.config.options import Options
+from fp8bench.config.options import kind_of as kind_of
+from fp8bench.config.options import option_of as option_of
+from fp8bench.config.options import words_of as words_of
 from fp8bench.config.words import fraction
 from fp8bench.schema import option as limits
 from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
@@ -33,11 +35,6 @@ MAX_ROUNDS = 30
 
 LATEST = "latest"
 """The name of the newest session."""
-
-
-def option_of(field: FieldInfo) -> Option | None:
-    """Return the field's declaration as an option; None if it is not an option."""
-    return next((one for one in field.metadata if isinstance(one, Option)), None)
 
 
 OBEYED_BY_WORKERS = {
@@ -69,8 +66,8 @@ def _of_price(help: str) -> Option:
     return Option(help, shown_unset="none", limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
 
 
-class _CommonOptions(Frozen):
-    """The validators of all options, and the options that help lists first."""
+class _CommonOptions(Options):
+    """The options that help lists first."""
 
     mode: Annotated[
         tuple[str, ...],
@@ -125,33 +122,6 @@ class _CommonOptions(Frozen):
         if number < 1:
             raise ValueError("input should be greater than 0")
         return number
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number, and
-        what Python alone takes for one.
-        """
-        kind = kind_of(cls.model_fields[str(info.field_name)])
-        if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
-            raise ValueError("it must be a number in the digits 0 to 9, without underscores")
-        if not isinstance(value, bool):
-            return value
-        word = {True: "on", False: "off"}[value]
-        if word in words_of(kind):
-            return word
-        if kind in (int, float):
-            raise ValueError("it must be a number")
-        return value
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
-        option = option_of(cls.model_fields[str(info.field_name)])
-        numeric = value is not None and value != AUTO
-        if numeric and option is not None and option.limit is not None and value > option.limit.most:
-            raise ValueError(option.limit.refusal)
-        return value
 
 
 def _as_option(field: FieldInfo, option: Option) -> Any:
@@ -290,18 +260,3 @@ class RunRequest(_OptionsOfWorkers):
 
 OPTIONS = {name: option for name, field in RunRequest.model_fields.items() if (option := option_of(field)) is not None}
 """Every option by its field's name, in the order of help."""
-
-
-def kind_of(field: FieldInfo) -> Any:
-    """Return the type of a given value: int for `Annotated[PositiveInt | None, ...]`, and a Literal unchanged."""
-    kind: Any = field.annotation
-    given = [one for one in get_args(kind) if one is not type(None)]
-    if type(None) in get_args(kind):
-        # For a number that may also be a word (`auto`), the type of the number.
-        kind = given[0]
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
-
-
-def words_of(kind: Any) -> tuple[str, ...]:
-    """Return the only values that an option of this type takes; empty if it takes others."""
-    return get_args(kind) if get_origin(kind) is Literal else ()

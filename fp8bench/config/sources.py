@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fp8bench.config import variants
+from fp8bench.config.options import reason_of
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
@@ -64,13 +65,13 @@ def resolve(
         if origins[field] == file_name:
             origin += _at(file_text, field)
         raise UsageError(
-            f"{origin}: invalid value {quoted(values[field])}: {_reason(first)}",
+            f"{origin}: invalid value {quoted(values[field])}: {reason_of(first)}",
             "See `fp8bench run --help` for what it takes",
         ) from error
     if variants.VARIANTS in file_values:
         found = variants.written(file_values[variants.VARIANTS], file_name or "file", file_text)
         variants.refuse_overridden(found, origins)
-        each = variants.requested(found, values, lambda error: _reason(error.errors()[0]))
+        each = variants.requested(found, values, lambda error: reason_of(error.errors()[0]))
         request = request.model_copy(update={variants.VARIANTS: each})
         origins.update(dict.fromkeys((variants.VARIANTS, *found.owned), found.file))
     if request.price is not None and request.price_per_gpu is not None:
@@ -79,15 +80,6 @@ def resolve(
             "Give one of them: --price is of the whole machine",
         )
     return Resolved(request=request, origins=origins)
-
-
-def _reason(fault: Mapping[str, Any]) -> str:
-    """Return the reason of a fault that pydantic found, in this program's words."""
-    if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
-    if fault["type"] == "string_pattern_mismatch":
-        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
-    return str(fault["msg"]).lower()
 
 
 def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:
