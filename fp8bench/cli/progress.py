@@ -175,13 +175,13 @@ class OfSweep:
             return "-"
         price = self._sweep.budget.usd_per_hour
 
-        def said(seconds: float) -> str:
-            return rate(1 / seconds if price is None else units_per_usd(1 / seconds, price))
+        def said(throughput: float) -> str:
+            return rate(throughput if price is None else units_per_usd(throughput, price))
 
-        text = f"{said(found_s)} units/{'s' if price is None else 'USD'}"
+        text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
         if rounds is None or rounds.interval is None:
             return text
-        return f"{text} ({low_to_high(rounds.interval[1], rounds.interval[0], said)})"
+        return f"{text} ({low_to_high(1 / rounds.interval[1], 1 / rounds.interval[0], said)})"
 
 
 def _called(turn: "Turn") -> str:

@@ -101,8 +101,8 @@ class Interrupted(Fp8benchError):
 MOST_NAMES = 4
 """The most names in a suggestion. There is a separate command to list them all."""
 
-LIKENESS = 0.7
-"""The least likeness of a suggestion, from 0 to 1 (difflib): with less, `p5` is offered for `p4`."""
+LIKENESS, OF_SHORT = 0.75, 0.6
+"""The least likeness of a suggestion, from 0 to 1 (difflib), and that of a name of three letters at most."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, family: Iterable[str] = ()) -> UsageError:
@@ -137,7 +137,8 @@ def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list
     from difflib import get_close_matches
 
     said, spelt = name.lower(), {one.lower(): one for one in known}
-    near = [spelt[one] for one in get_close_matches(said, spelt, MOST_NAMES, LIKENESS)]
+    least = LIKENESS if len(said) > 3 else OF_SHORT
+    near = [spelt[one] for one in get_close_matches(said, spelt, MOST_NAMES, least)]
     of_group = [*family, *(one for lower, one in spelt.items() if said in lower and len(said) > 1)]
     return near or [*dict.fromkeys(of_group)][:MOST_NAMES]
 

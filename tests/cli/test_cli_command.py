@@ -45,16 +45,6 @@ def test_a_value_that_ends_in_an_equals_sign_is_one():
     assert refuse_empty(["--source=https://a.b/?q=", "--source", "a="]) is None
 
 
-@pytest.mark.parametrize(
-    "arguments", [("run", "--price", ""), ("gemm", "--instance="), ("results", "import", "--source", " ")]
-)
-def test_as_a_program_it_is_one_line_and_exit_code_2(arguments, fp8bench_in):
-    outcome = fp8bench_in(*arguments)
-
-    assert "was given an empty value" in one_line(outcome)
-    assert outcome.code == 2
-
-
 def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(fp8bench_in, tmp_path):
     keep(measured("p5", step_time_s=0.5), tmp_path / "mine")
     there = {"FP8BENCH_RESULTS_DIR": "mine"}
@@ -102,14 +92,6 @@ def test_variables_that_hold_are_no_cause_for_a_warning():
     assert variable_warnings("gemm", [], {"FP8BENCH_NAME": "box"}) == []
     assert variable_warnings("numerics", [], {"FP8BENCH_NAME": "box"}) == []
     assert variable_warnings("run", [], {"FP8BENCH_STEPS": "3"}) == []
-
-
-def test_a_file_in_the_place_of_the_results_is_refused(fp8bench_in, tmp_path):
-    (tmp_path / "taken").write_text("")
-    outcome = fp8bench_in("compare", "p4d", "--results-dir", "taken")
-
-    assert "--results-dir taken is a file" in one_line(outcome)
-    assert outcome.code == 2
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,12 @@
 """Help, and the lists of what there is."""
 
 import json
-import re
 
 import pytest
 from cli.calling import Outcome
 
 import fp8bench
 from fp8bench.cli.program import RENAMED
-
-
-def test_help_lists_every_command(fp8bench_in):
-    outcome = fp8bench_in("--help")
-
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith("Usage: fp8bench")
-    for command in ("run", "compare", "list", "results", "prices"):
-        assert re.search(rf"^  {command} ", outcome.stdout, re.MULTILINE)
 
 
 def test_version_says_the_version(fp8bench_in):

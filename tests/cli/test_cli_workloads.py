@@ -5,8 +5,6 @@ import json
 import pytest
 from cli.calling import invoked
 
-from fp8bench.schema.errors import UsageError
-
 
 def test_the_listing_ends_with_the_families():
     shown = invoked("list", "workloads").stdout
@@ -20,22 +18,6 @@ def test_names_of_a_family_are_listed_all_or_by_a_pattern():
     assert "timm:convnext_base" in everyone
     assert some == [name for name in everyone if name.startswith("timm:eva02_t")]
     assert some
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("timm:no*such",), "no model of timm has a name like 'no*such'"),
-        (("timm:convnxt_base",), "unknown workload 'timm:convnxt_base'"),
-        (("vit-huge", "--image-size", "384"), "--image-size 384 does not apply to 'vit-huge'"),
-        (("timm:convnext_base", "--classes", "1"), "--classes '1'"),
-        (("timm:convnext_base", "--image-size", "9999"), "--image-size '9999' is too large"),
-    ],
-)
-def test_a_word_that_cannot_be_fails_before_anything_is_built(words, what):
-    with pytest.raises(UsageError) as refused:
-        invoked("list", "workloads", *words)
-    assert what in refused.value.what
 
 
 @pytest.mark.slow
