@@ -70,8 +70,11 @@ LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 
 RESULTS_DIR = frozenset(("results_dir",))
 
-SHOW_PUBLISHED = frozenset(("compare", "scaling"))
+SHOW_PUBLISHED = ("compare", "scaling")
 """Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
+
+OF_RECORDS = ("push", "verify")
+"""Commands that have nothing to do without a folder."""
 
 
 def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
@@ -172,7 +175,8 @@ class Command(TyperCommand):
             # The variable names one folder, whose name may contain a colon, at which click would split it.
             ctx.params["results_dir"] = [os.environ[variable_of("results_dir")]]
         if "results_dir" in ctx.params:
-            self._take_folders(ctx.params, origin in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED)
+            named = origin in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
+            self._take_folders(ctx.params, named or self.name in OF_RECORDS)
         return rest
 
     def _take_folders(self, given: dict[str, Any], must_exist: bool) -> None:
@@ -212,28 +216,24 @@ class Command(TyperCommand):
         """Answer, fetching remote results before and sending new ones after. `run` does so itself, because addresses
         may come from its file.
         """
-        given = vars(super().invoke(ctx))
-        folders = [folder for folder in self.folders if address_of(folder) is not None]
-        if not folders or self.name == "run":
-            self._call(ctx.command_path.partition(" ")[2], given)
+        given, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
+        models = {"": self.model, **self.models}
+        found = {
+            name: read(model, {one: given.pop(one) for one in model.model_fields}, called)
+            for name, model in models.items()
+        }
+        own = found.pop("")
+        # What is left of the words are settings.
+        values = {**given, **found, **{name: getattr(own, name) for name in self.model.model_fields}}
+        addresses = [folder for folder in self.folders if address_of(folder) is not None]
+        if not addresses or self.name == "run":
+            self.answer(**values)
             return
         from fp8bench.cli.remote import MEASURING, all_synced
 
-        measuring = (self.name in MEASURING or bool(given.get("modes"))) and not given.get("record")
-        with all_synced(folders, measuring):
-            self._call(ctx.command_path.partition(" ")[2], given)
-
-    def _call(self, called: str, given: dict[str, Any]) -> None:
-        """Read the words into their models, and answer."""
-        every = {"": self.model, **self.models}
-        found = {name: read(model, _pop(given, model.model_fields), called) for name, model in every.items()}
-        own = found.pop("")
-        # What is left are settings.
-        self.answer(**given, **found, **{name: getattr(own, name) for name in self.model.model_fields})
-
-
-def _pop(given: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    return {name: given.pop(name) for name in fields}
+        measuring = (self.name in MEASURING or bool(values.get("modes"))) and not values.get("record")
+        with all_synced(addresses, measuring):
+            self.answer(**values)
 
 
 def refuse_empty(words: Sequence[str]) -> None:

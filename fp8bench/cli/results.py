@@ -25,7 +25,6 @@ def push(
     results_dir: Source = Path("results"),
 ) -> None:
     """Send what the address lacks; nothing is overwritten. Exit code 4 if a file was refused."""
-    _require(results_dir)
     mirror = Mirror(parse(url), warn)
     if results_dir.resolve() == mirror.folder.resolve():
         done = mirror.push()
@@ -38,7 +37,6 @@ def push(
 
 def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     """Read every record strictly and check it against itself. Exit code 4 if one is bad."""
-    _require(results_dir)
     # No kind measures throughput records, because they are made from publications.
     models = {entry.name: registry.load(entry).record for entry in registry.KINDS} | {"throughput": ThroughputRecord}
     found = audit.verify(results_dir, models)
@@ -47,11 +45,6 @@ def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     show(verified(str(address_of(results_dir) or results_dir), found), form)
     if found.bad:
         raise typer.Exit(MeasurementInvalid.exit_code)
-
-
-def _require(folder: Path) -> None:
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "Name one with --results-dir")
 
 
 class Figure(Options):

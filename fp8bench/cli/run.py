@@ -3,8 +3,6 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +16,6 @@ from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_kee
 from fp8bench.cli.progress import OfSession, shown
 
 if TYPE_CHECKING:
-    from fp8bench.config.sources import Resolved
-    from fp8bench.launch.nodes.leader import Leader
-    from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
     from fp8bench.remote.mirror import Mirror
@@ -44,49 +39,31 @@ def run(
     **settings: Any,
 ) -> None:
     from fp8bench.cli.remote import synced
-
-    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
-        requested = resolved(settings, config)
-        leader = group.executor(requested.request) if group is not None else None
-        with synced(requested.request.results_dir, measuring=True) as mirror:
-            _run(requested, mirror, dry_run, quiet, as_json, notes, strict, place, leader)
-
-
-def _run(
-    requested: "Resolved",
-    mirror: "Mirror | None",
-    dry_run: bool,
-    quiet: bool,
-    as_json: bool,
-    notes: bool,
-    strict: bool,
-    place: "Elastic | None",
-    leader: "Leader | None",
-) -> None:
-    """Prepare and run. mirror: that of the results' address, if they are kept at one. place: the place under torchrun.
-    leader: the leader of several nodes.
-    """
     from fp8bench.launch.examined import examined, require_modes
     from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(requested.request, os.environ, place, leader)
-    named = bool(requested.request.mode or prepared.variants)
-    requested = requested.resumed(prepared.resumed, prepared.session or "")
-    price_of_machine = hourly_price(requested.request, prepared.instance)
-    answer = examined([entry.config for entry in prepared.entries])
-    if dry_run:
-        from fp8bench.cli.dry_run import document, look_ahead
+    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
+        requested = resolved(settings, config)
+        leader = group.executor(requested.request) if group is not None else None
+        with synced(requested.request.results_dir, measuring=True) as mirror:
+            prepared = prepare(requested.request, os.environ, place, leader)
+            named = bool(requested.request.mode or prepared.variants)
+            requested = requested.resumed(prepared.resumed, prepared.session or "")
+            price_of_machine = hourly_price(requested.request, prepared.instance)
+            answer = examined([entry.config for entry in prepared.entries])
+            if dry_run:
+                from fp8bench.cli.dry_run import document, look_ahead
 
-        form = "json" if as_json else "table"
-        show(document(requested, prepared, look_ahead(prepared, price_of_machine, answer), answer), form)
-        return
-    for note in prepared.notes:
-        log(note)
-    require_modes(answer, named)
-    register(prepared, price_of_machine, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
+                ahead = look_ahead(prepared, price_of_machine, answer)
+                show(document(requested, prepared, ahead, answer), "json" if as_json else "table")
+                return
+            for note in prepared.notes:
+                log(note)
+            require_modes(answer, named)
+            register(prepared, price_of_machine, date.today(), log)
+            raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
 
 
 def _measure_and_print(
@@ -109,7 +86,12 @@ def _measure_and_print(
     unread = Unread()
     if not records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
-    with _said_where_kept(prepared, paths):
+    key, results_dir = prepared.instance.key, prepared.results_dir
+    words = ["fp8bench", "compare", key]
+    words += [] if results_dir == Path("results") else ["--results-dir", str(results_dir)]
+    kept = f"the session's records are kept in {results_dir / key}"
+    kept = f"the record is kept as {paths[0]}" if len(paths) == 1 else kept
+    with shown_after_keeping(kept, shlex.join(words)):
         if as_json:
             typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
         else:
@@ -120,17 +102,6 @@ def _measure_and_print(
     if code == 0:
         unread.end(strict)
     return code
-
-
-def _said_where_kept(prepared: "Prepared", paths: Sequence[Path]) -> AbstractContextManager[None]:
-    """Say where the records are if they cannot be printed. paths: those of this call."""
-    key, results_dir = prepared.instance.key, prepared.results_dir
-    words = ["fp8bench", "compare", key]
-    if results_dir != Path("results"):
-        words += ["--results-dir", str(results_dir)]
-    one = len(paths) == 1
-    kept = f"the record is kept as {paths[0]}" if one else f"the session's records are kept in {results_dir / key}"
-    return shown_after_keeping(kept, shlex.join(words))
 
 
 def _say_whether_precise(rounds: "Schedule") -> None:

@@ -66,17 +66,6 @@ def fraction(text: str) -> float:
     return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
 
 
-def share(flag: str, text: str) -> float:
-    """Parse a fraction. Raises UsageError if it is not at least 0 and below 1."""
-    try:
-        value = fraction(text)
-    except ValueError:
-        value = math.nan
-    if 0 <= value < 1:
-        return value
-    raise UsageError(f"{flag} {quoted(text)} is not a share of at least 0 and below 1", f"Give, for example, {flag} 3%")
-
-
 def machine_label(text: str | None) -> str | None:
     """Return the name of a machine. Raises UsageError for characters that are not allowed in every file name."""
     if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
