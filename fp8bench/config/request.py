@@ -14,7 +14,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     create_model,
-    field_validator,
 )
 from pydantic.fields import FieldInfo
 
@@ -60,6 +59,19 @@ def _share(value: Any) -> Any:
         return fraction(str(value))
     except ValueError:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
+
+
+def _whole_or_auto(value: Any) -> Any:
+    """Convert a batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
+    if value is None or value == AUTO or isinstance(value, bool):
+        return value
+    try:
+        number = int(str(value))
+    except ValueError:
+        raise ValueError(f"it must be a whole number, or {AUTO}") from None
+    if number < 1:
+        raise ValueError("input should be greater than 0")
+    return number
 
 
 def _of_price(help: str) -> Option:
@@ -109,20 +121,6 @@ class _CommonOptions(Options):
         PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", limit=limits.GPUS)
     ] = None
 
-    @field_validator("batch_size", mode="before", check_fields=False)
-    @classmethod
-    def _whole_number(cls, value: Any) -> Any:
-        """Convert the batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
-        if value is None or value == AUTO or isinstance(value, bool):
-            return value
-        try:
-            number = int(str(value))
-        except ValueError:
-            raise ValueError(f"it must be a whole number, or {AUTO}") from None
-        if number < 1:
-            raise ValueError("input should be greater than 0")
-        return number
-
 
 def _as_option(field: FieldInfo, option: Option) -> Any:
     """Return a configuration's field as a request's, in which null leaves the value to the machine."""
@@ -152,7 +150,9 @@ class RunRequest(_OptionsOfWorkers):
     """The request. A null value is left to the machine (`launch.plan` fills it in)."""
 
     batch_size: Annotated[
-        PositiveInt | Literal["auto"] | None, replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE)
+        PositiveInt | Literal["auto"] | None,
+        BeforeValidator(_whole_or_auto),
+        replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE),
     ] = None
     recipe: Annotated[
         Path | None,

@@ -12,28 +12,20 @@ from fp8bench.cli.program import COMMANDS, PROGRAM
 from fp8bench.schema.errors import UsageError
 
 
-def valued_options():
-    """Every option that takes a value, by its command's words."""
-    found, program = [], get_command(PROGRAM)
+@pytest.mark.parametrize("words", ["{flag}=", "{flag}| ", "{flag}|"])
+def test_no_option_of_any_command_takes_an_empty_value(words):
+    program, looked_at = get_command(PROGRAM), set()
     for name in COMMANDS:
         command = program.get_command(None, name)
-        inner = {f"{name} {one}": within for one, within in getattr(command, "commands", {}).items()}
-        for words, one in (inner or {name: command}).items():
-            options = [option for option in one.params if option.opts[0].startswith("--") and not option.is_flag]
-            found += [(words, option.opts[0]) for option in options]
-    return found
-
-
-def test_every_command_is_looked_at():
-    assert {words.split()[0] for words, _ in valued_options()} == set(COMMANDS)
-
-
-@pytest.mark.parametrize("words", ["{flag}=", "{flag}| ", "{flag}|"])
-@pytest.mark.parametrize(("command", "flag"), valued_options(), ids=" ".join)
-def test_no_option_takes_an_empty_value(command, flag, words):
-    arguments = words.format(flag=flag).split("|")
-    with pytest.raises(UsageError, match=f"{flag} was given an empty value"):
-        get_command(PROGRAM).main([*command.split(), *arguments], prog_name="fp8bench", standalone_mode=False)
+        inner = {(name, one): within for one, within in getattr(command, "commands", {}).items()}
+        for called, one in (inner or {(name,): command}).items():
+            for option in one.params:
+                if option.opts[0].startswith("--") and not option.is_flag:
+                    looked_at.add(name)
+                    given = words.format(flag=option.opts[0]).split("|")
+                    with pytest.raises(UsageError, match=f"{option.opts[0]} was given an empty value"):
+                        one.make_context(" ".join(called), [*given])
+    assert looked_at == set(COMMANDS)
 
 
 def test_an_empty_argument_is_refused_too():
