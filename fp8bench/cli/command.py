@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.output import warn
+from fp8bench.cli.program import GROUPS
 from fp8bench.config.options import Options, kind_of, option_of, read, words_of
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.sources import Resolved, resolve, unknown_variable
@@ -229,9 +230,11 @@ class Command(TyperCommand):
         if not addresses or self.name == "run":
             self.answer(**values)
             return
-        from fp8bench.cli.remote import MEASURING, all_synced
+        from fp8bench.cli.remote import all_synced
 
-        measuring = (self.name in MEASURING or bool(values.get("modes"))) and not values.get("record")
+        # Commands whose records are kept before they are sent; `explain` is one if it measures modes.
+        measures = self.name in (*GROUPS["Measure"], "import") or bool(values.get("modes"))
+        measuring = measures and not values.get("record")
         with all_synced(addresses, measuring):
             self.answer(**values)
 

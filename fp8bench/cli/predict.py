@@ -1,6 +1,8 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that the user does not have."""
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +11,8 @@ import typer
 from pydantic import PositiveInt
 
 from fp8bench.cli.options import Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
-from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
-from fp8bench.cli.selection import BatchSize, of_one_workload
+from fp8bench.cli.output import load_catalog, log, require_read, show, tell_broken
+from fp8bench.cli.selection import BatchSize
 from fp8bench.predict.document import document
 from fp8bench.predict.error import known
 from fp8bench.predict.prediction import predictions, target
@@ -82,7 +84,13 @@ def _sources(name: str, workload: str | None, batch_size: int | None, catalog: C
         return sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
     requested = parse_source(name, workload, batch_size)
     there = results.read(results_dir, {str(requested.instance)})
-    requested = of_one_workload(requested, [one.record for one in there], "predicting")
+    # Rows of several workloads are not comparable.
+    every = Counter(record.what.workload for record in replace(requested, status="ok").of(one.record for one in there))
+    if requested.workload is None and len(every) > 1:
+        (most, _), *others = every.most_common()
+        requested = replace(requested, workload=most)
+        named = ", ".join(sorted(name for name, _ in others))
+        log(f"predicting {most}, the workload of most records; --workload chooses another ({named})")
 
     def found(records: list[Record], whole: Callable[[Record], Record]) -> Sources:
         if not records:

@@ -16,9 +16,6 @@ from fp8bench.report.written import counted
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 
-MEASURING = frozenset(("run", "gemm", "numerics", "collectives", "sweep", "import"))
-"""The commands whose records are kept before they are sent."""
-
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:

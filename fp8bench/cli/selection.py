@@ -3,7 +3,6 @@
 Both commands resolve them here, so that a page shows the same rows as the table with the same options.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -13,7 +12,7 @@ from pydantic import PositiveInt
 
 from fp8bench import registry
 from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option, switch
-from fp8bench.cli.output import load_catalog, log, require_read
+from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.options import Options
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.view import AS_IT_IS, View, parse_price
@@ -25,22 +24,6 @@ from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
-from fp8bench.schema.record import Record
-
-
-def of_one_workload(wanted: Filter, records: Iterable[Record], doing: str) -> Filter:
-    """Return the filter for the workload of most records if it names none, and log that: rows of several workloads are
-    not comparable. doing: what is done with the workload, e.g. `showing`.
-    """
-    if wanted.workload is not None:
-        return wanted
-    found = Counter(record.what.workload for record in replace(wanted, status="ok").of(records))
-    if len(found) < 2:
-        return wanted
-    most = found.most_common(1)[0][0]
-    others = ", ".join(sorted(found.keys() - {most}))
-    log(f"{doing} {most}, the workload of most records; --workload chooses another ({others})")
-    return replace(wanted, workload=most)
 
 
 BatchSize = Annotated[

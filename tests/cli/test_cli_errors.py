@@ -288,7 +288,7 @@ list modes foo | Got unexpected extra argument
 run --steps | Option '--steps' requires an argument
 foo | No such command 'foo' | . See `fp8bench --help`.
 compare p4dd | Did you mean 'p4d'
-check --against nowhere | neither a folder nor a session
+check --against nowhere | no record to check
 gemm --instance= | was given an empty value
 """
 
