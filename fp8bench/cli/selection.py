@@ -25,7 +25,6 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
 
-
 BatchSize = Annotated[
     PositiveInt | None,
     Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE),

@@ -1,14 +1,16 @@
 """What holds for every command: empty values are refused, and FP8BENCH_ variables obeyed or warned of."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from builders import measured
-from cli.calling import keep, one_line
+from cli.calling import invoked, keep, one_line
+from cli.home import IMPORT
 from typer.main import get_command
 
 from fp8bench.cli.command import obeyed, refuse_empty, variable_warnings
-from fp8bench.cli.program import COMMANDS, PROGRAM
+from fp8bench.cli.program import COMMANDS, GROUPS, PROGRAM
 from fp8bench.schema.errors import UsageError
 
 
@@ -93,3 +95,26 @@ def test_help_has_a_short_flag(command, capsys):
     main = get_command(PROGRAM)
     assert main.main([*command, "-h"], prog_name="fp8bench", standalone_mode=False) in (0, None)
     assert f"Usage: {' '.join(['fp8bench', *command])}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [*GROUPS["Measure"], "results import", "compare", "scaling", "predict"])
+def test_a_command_that_measures_goes_on_where_an_address_cannot_be_reached(name, monkeypatch, tmp_path):
+    """Its records are kept, and sent later; one that only reads has no answer without them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    asked = []
+
+    @contextmanager
+    def synced(_folder, measuring):
+        asked.append(measuring)
+        raise UsageError("this test ends here", "Go on")
+        yield
+
+    monkeypatch.setattr("fp8bench.cli.remote.synced", synced)
+    words = {"compare": ["p5"], "results import": IMPORT.split()}.get(name, [])
+    for more in ([], ["--record", "x"]) if name in ("gemm", "numerics", "converge", "collectives") else ([],):
+        with pytest.raises(UsageError, match="this test ends here"):
+            invoked(*name.split(), *words, *more, "--results-dir", "s3://bucket/x")
+
+    measures = name in GROUPS["Measure"] or name == "results import"
+    assert asked == [measures, False][: len(asked)]

@@ -15,16 +15,6 @@ THEN = ("--price-as-of", "2023-11-15")
 """The two figures that were published as they are."""
 
 
-def test_compare_in_an_empty_folder_shows_the_published_pair(fp8bench_in, tmp_path):
-    outcome = fp8bench_in(*PAIR, "--wide", *THEN)
-    first, second = (re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()[2:4])
-
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert {"p4d", "baseline-bf16", "32.77", "2023-11-15", "137,187", "reference", "published, Pareto"} <= set(first)
-    assert {"p5", "baseline-bf16", "98.32", "2023-11-15", "94,206", "-31.3 %", "published, Pareto"} <= set(second)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_compare_prints_markdown_csv_and_json_that_parse(fp8bench_in):
     markdown, table, listed = (
         fp8bench_in(*PAIR, "--wide", *THEN, "--format", form) for form in ("markdown", "csv", "json")
@@ -72,18 +62,6 @@ def test_price_as_of_today_prices_published_rows_anew(fp8bench_in):
     assert [row["usd_per_hour"] for row in rows] != [32.77, 98.32]
 
 
-def test_an_instance_answers_to_the_clouds_own_name_and_is_shown_once(fp8bench_in):
-    outcome = fp8bench_in("compare", "p5.48xlarge", "p5", "--batch-size", "64", "--format", "json")
-
-    assert [row["instance"] for row in json.loads(outcome.stdout)] == ["p5"]
-
-
-def test_the_reference_answers_to_the_clouds_own_name_too(fp8bench_in):
-    outcome = fp8bench_in("compare", "p4d", "p5", "--reference", "p5.48xlarge:baseline-bf16", "--format", "json")
-
-    assert [row["instance"] for row in json.loads(outcome.stdout) if row["is_reference"]] == ["p5", "p5"]
-
-
 def test_records_of_an_instance_that_no_catalogue_knows_are_compared_without_a_price(fp8bench_in, tmp_path):
     unlisted = environment(device_name="NVIDIA X1")
     keep(measured("my-box", environment=unlisted), tmp_path / "elsewhere")
@@ -127,21 +105,6 @@ def test_one_instance_has_one_price_in_the_readmes_own_example(fp8bench_in):
     assert (first["mode"], second["mode"]) == ("te-fp8", "baseline-bf16")
     assert first["usd_per_hour"] == second["usd_per_hour"]
     assert first["gain_vs_reference"] == pytest.approx(0.199 / 0.15 - 1)
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (("--price-as-of", "2020-01-01"), "the earliest is of 2023-11-15"),
-        (("--purchase", "spot", "--price-as-of", "2024-01-01"), "have no date"),
-        (("--region", "us-west-2", "--price-as-of", "2024-01-01"), "have no date"),
-    ],
-)
-def test_what_has_no_price_says_why_under_the_table(asked, words, fp8bench_in):
-    alone = ("--filter", "mode=baseline-bf16")
-    outcome = fp8bench_in("compare", "p4d", *alone, "--format", "markdown", *asked)
-    assert outcome.code == 0
-    assert any(note.startswith("baseline-bf16: no price: ") and words in note for note in outcome.stdout.split("\n\n"))
 
 
 def test_a_mode_named_after_escapes_is_inert_everywhere(fp8bench_in, tmp_path):

@@ -81,12 +81,6 @@ def test_a_what_if_price_is_taken_before_every_other_and_marked(fp8bench_in):
     assert "| what-if" in fp8bench_in(*PAIR, "--price", "p5=60", "--wide", "--format", "markdown").stdout
 
 
-def test_a_what_if_price_prices_what_no_catalogue_knows(fp8bench_in, tmp_path):
-    keep(measured("my-box"), tmp_path / "results")
-    (row,) = rows(fp8bench_in("compare", "my-box", "--price", "my-box=2", "--format", "json"))
-    assert row["units_per_usd"] == pytest.approx(row["throughput_per_s"] * 1800)
-
-
 def test_a_price_far_from_the_catalogues_is_taken_and_doubted(fp8bench_in):
     outcome = fp8bench_in(*PAIR, "--price", "p5=6000", "--format", "json")
     assert "times the catalogue's" in outcome.stderr
@@ -183,14 +177,6 @@ def test_rows_of_several_machines_name_the_view(fp8bench_in):
     assert (
         "Machines differ (2 of p5): each row is compared on its own; --group-by machine has a table for each." in shown
     )
-
-
-def test_published_figures_have_no_machine_and_are_compared_with_each_other(fp8bench_in):
-    listed = rows(fp8bench_in(*FIGURES, "--group-by", "machine", "--format", "json"))
-    of_p4d = [row for row in listed if row["instance"] == "p4d"]
-    assert {row["machine"] for row in of_p4d} == {None}
-    assert [row["mode"] for row in of_p4d if row["is_reference"]] == ["baseline-bf16"]
-    assert "machine: unknown" in fp8bench_in(*FIGURES, "--group-by", "machine").stdout
 
 
 def test_several_folders_are_one_comparison(fp8bench_in, tmp_path):

@@ -2,20 +2,11 @@
 of its words: an addition to a command adds its lines.
 """
 
-import shlex
-import shutil
-
 import pytest
-from builders import environment, profile, rank_samples, rounds, steps_about
-from cli.calling import invoked, keep, one_line
-from report.made_gemm import gemm_record
+from cli.calling import invoked, one_line
+from cli.home import cases
 
-from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
-
-OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
-
-IMPORT = "--instance p5 --mode te-fp8 --step-time 0.2 --batch-size 64 --gpus 8 --source talk"
 
 REFUSED = """
 compare p4dd | Did you mean 'p4d' | fp8bench list instances
@@ -90,6 +81,9 @@ run --dry-run --gpus 2 --tensor-parallel 3 | --tensor-parallel 3 does not divide
 run --dry-run --gpus 2 --grad-accumulation 5 | --grad-accumulation 5 does not divide
 run --dry-run --config none.yaml | cannot read none.yaml
 run --dry-run --config / | cannot read /
+run --instance my-box --dry-run | unknown instance 'my-box' | give its --price to `fp8bench run`
+run --mode baseline-bf16 --gpus 1 --price-per-gpu 2 | --price-per-gpu 2 was given, and 'cpu' has no GPU
+sweep --config article.yaml --dry-run | article.yaml names variants, which `fp8bench run` measures
 run --results-dir taken/results | cannot write results to taken/results
 predict | no instance was named
 predict p5 | --from is missing
@@ -232,41 +226,9 @@ claims | python benchmarks/claims.py --results-dir DIR
 """
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with records: two sessions of p5, one of them profiled, some of an H200, and GEMMs."""
-    folder = tmp_path_factory.mktemp("home")
-    results = folder / "results"
-    for record in rounds(0.1, 0.1002, session_id=OLD):
-        keep(record, results)
-    shutil.copytree(results, folder / "reference")
-    shape = profile(by_category={"gemm_fp8": 0.04, "elementwise": 0.045}, busy_s=0.085)
-    profiled = {"mode": "te-fp8", "recipe": "delayed", "profile": shape}
-    for record in rounds(0.11, 0.111, session_id=NEW, minutes=600, **profiled):
-        keep(record, results)
-    one_gpu = {"settings": {"world_size": 1}, "environment": environment("NVIDIA H200"), "instance": "h200-1x"}
-    for record in rounds(0.1, 0.1, samples=(rank_samples(0, steps_about(0.1)),), session_id="h", **profiled, **one_gpu):
-        keep(record, results)
-    write(gemm_record(instance="p5", run_id="20260501T100000Z-gemm"), results)
-    (folder / "empty").mkdir()
-    (folder / "taken").write_text("a file")
-    return folder
-
-
-def cases(table):
-    """Each line: a command, and words of its refusal, between bars."""
-    stand_for = {"OLD": OLD, "NEW": NEW, "IMPORT": IMPORT}
-    for name, words in stand_for.items():
-        table = table.replace(f" {name}", f" {words}")
-    lines = [[*map(str.strip, line.split(" | "))] for line in table.strip().splitlines()]
-    return [pytest.param(shlex.split(command), words, id=command[:80]) for command, *words in lines]
-
-
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("command", "words"), cases(REFUSED))
-def test_what_is_wrong_is_refused_in_a_line_with_a_remedy_and_nothing_is_written(command, words, home, monkeypatch):
-    monkeypatch.chdir(home)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    before = sorted(home.rglob("*"))
+def test_what_is_wrong_is_refused_in_a_line_with_a_remedy_and_nothing_is_written(command, words):
     with pytest.raises(UsageError) as refused:
         invoked(*command)
     line = str(refused.value)
@@ -274,7 +236,6 @@ def test_what_is_wrong_is_refused_in_a_line_with_a_remedy_and_nothing_is_written
     assert refused.value.exit_code == 2
     assert refused.value.remedy
     assert "\n" not in line
-    assert sorted(home.rglob("*")) == before
 
 
 AS_A_PROGRAM = """

@@ -245,10 +245,6 @@ def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
     assert (tmp_path / "steps.svg").read_text().startswith("<?xml")
 
 
-def test_markdown(explain, results):
-    assert explain("te-fp8", "--format", "markdown").stdout.startswith("| part of a step")
-
-
 @pytest.fixture
 def launcher(monkeypatch):
     """A session that measures nothing, and notes what it was asked."""

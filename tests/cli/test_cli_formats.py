@@ -36,12 +36,6 @@ def test_the_limits_of_every_format(formats):
     assert (float(e8m0["max"]), float(e8m0["min"]), e8m0["smallest_subnormal"]) == (2.0**127, 2.0**-127, "")
 
 
-def test_what_the_article_casts(casts, formats):
-    found = {one["dtype"]: one["becomes"] for one in casts("--cast", "-0.78251332044")}
-    assert (found["float8_e4m3fn"], found["float8_e5m2"]) == (-0.8125, -0.75)
-    assert "-0.8125" in formats("--cast", "-0.78251332044")
-
-
 def test_the_bits_of_a_value(casts, formats):
     (half,) = casts("--value", "0.3952", "--dtype", "float8_e4m3fn")
     assert (half["sign"], half["exponent"], half["mantissa"], half["becomes"]) == ("0", "0101", "101", 0.40625)
@@ -73,24 +67,9 @@ def test_values_of_a_block_share_a_scale(casts, formats):
     assert "scale" in formats("--cast", "1", "--block", "mxfp4")
 
 
-def test_numerics_itself_still_measures(fp8bench_in):
-    assert "--layer" in fp8bench_in("numerics", "--help").stdout
-    assert "--cast" in fp8bench_in("numerics", "formats", "--help").stdout
-
-
-def test_variables_of_measurements_do_not_concern_it(fp8bench_in):
-    assert fp8bench_in("numerics", "formats", FP8BENCH_STEPS="5").stderr == ""
-
-
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [("1e6", [1e6]), (" 1 , -2.5", [1, -2.5]), ("inf,-inf,Infinity", [math.inf, -math.inf, math.inf]), ("0e5", [0])],
 )
 def test_what_is_a_number(text, numbers):
     assert parse_numbers(text) == numbers
-
-
-def test_nan_and_the_negative_zero_are_numbers():
-    nan, zero = parse_numbers("nan,-0")
-    assert math.isnan(nan)
-    assert math.copysign(1, zero) == -1

@@ -38,16 +38,6 @@ def test_an_old_name_is_answered_with_a_line_that_has_the_new_one(old, fp8bench_
     assert f"`fp8bench {' '.join(RENAMED[old])}`" in said.stderr
 
 
-def test_the_articles_block_is_in_no_listing(fp8bench_in):
-    assert "article" not in fp8bench_in("list", "modes").stdout
-
-
-def test_the_listing_ends_with_the_families():
-    shown = invoked("list", "workloads").stdout
-    assert shown.splitlines()[-1].split()[0] == "timm:NAME"
-    assert "timm:convnext_base" in shown
-
-
 def test_names_of_a_family_are_listed_all_or_by_a_pattern():
     everyone = invoked("list", "workloads", "timm").stdout.splitlines()
     some = json.loads(invoked("list", "workloads", "timm:eva02_t*", "--json").stdout)

@@ -27,13 +27,6 @@ class TestShow:
         assert (p5["in_force"], p5["region"], p5["purchase"]) == (True, "us-east-1", "on_demand")
         assert p5["source"].endswith("hyperscalers.json")
 
-    def test_one_without_a_price_says_why(self, fp8bench_in):
-        text = fp8bench_in("prices", "show", "p5e").stdout
-
-        assert "no price [" in text
-        assert "On-demand column is empty" in text
-        assert "Without a price: p5e (on_demand)." in text
-
     @pytest.mark.parametrize(
         ("filters", "expected"),
         [
@@ -146,12 +139,6 @@ class TestSet:
         assert (first["usd_per_hour"], first["own"], first["in_force"]) == (40.0, True, True)
         assert (first["source"], first["as_of"], first["derived"]) == ("contract 7", "2026-10-01", True)
 
-    def test_a_price_far_from_the_catalogues_is_kept_and_doubted(self, fp8bench_in):
-        done = fp8bench_in("prices", "set", "p5", "5")
-
-        assert done.code == 0
-        assert "is 1/11.0 of the catalogue's 55.04" in done.stderr
-
     @pytest.mark.parametrize("words", [("set", "p5", "3"), ("update", "p5")])
     def test_a_folder_that_cannot_be_written_is_refused(self, words, fp8bench_in, tmp_path):
         folder = tmp_path / "closed"
@@ -165,28 +152,7 @@ class TestSet:
         assert "cannot write" in one_line(done)
 
 
-def test_a_group_alone_lists_its_commands(fp8bench_in):
-    done = fp8bench_in("prices")
-
-    assert (done.code, done.stderr) == (0, "")
-    assert [word for word in ("show", "update", "set") if f"\n  {word} " in done.stdout] == ["show", "update", "set"]
-
-
 class TestAMachineOfOnesOwn:
-    def test_an_unknown_name_with_a_price_is_planned_as_this_machine(self, fp8bench_in):
-        done = fp8bench_in("run", "--instance", "my-box", "--price", "3.20", "--dry-run", "--json")
-
-        assert done.code == 0
-        assert json.loads(done.stdout)["instance"] == "my-box"
-        assert json.loads(done.stdout)["estimate"]["usd_per_hour"] == 3.2
-
-    def test_without_a_price_it_is_refused_with_the_remedy(self, fp8bench_in):
-        done = fp8bench_in("run", "--instance", "my-box", "--dry-run")
-
-        assert done.code == 2
-        assert "unknown instance 'my-box'" in one_line(done)
-        assert "give its --price to `fp8bench run`, which makes an instance of this machine" in done.stderr
-
     def test_an_interrupted_session_of_it_is_resumed_by_the_line_that_is_printed(self, fp8bench_in, outside_site):
         tiny = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
         words = ("--steps", "2", "--mode", "outside-polite", "--rounds", "1", "--results-dir", "kept")

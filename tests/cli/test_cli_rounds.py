@@ -237,11 +237,6 @@ def test_a_default_mode_that_cannot_run_here_spoils_nothing(run_with):
     assert run_with([0.1, refused, 0.1], "--quiet") == 0
 
 
-def test_the_price_of_a_gpu_is_not_taken_for_that_of_a_machine_without_one(run_with, capsys):
-    assert run_with([0.1], "--mode", "baseline-bf16", "--price-per-gpu", "2") == 2
-    assert "--price-per-gpu 2 was given, and 'cpu' has no GPU" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("quiet", [("--quiet",), ()], ids=["quiet", "not quiet"])
 def test_a_warning_of_the_sessions_table_is_printed_once(run_with, capsys, quiet):
     flags = ("--mode", "baseline-fp32", "--workload", "vit-micro", "--rounds", "1", "--steps", "3")
