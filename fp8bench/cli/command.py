@@ -151,7 +151,6 @@ class Command(TyperCommand):
     answer: Callable[..., None]
     model: type[Options]
     models: Mapping[str, type[Options]]
-    folders: Sequence[Path] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises UsageError for an option or an argument that is an empty string."""
@@ -170,32 +169,10 @@ class Command(TyperCommand):
             for line in variable_warnings(ctx.command_path.partition(" ")[2] or str(self.name), args, os.environ):
                 warn(line)
         rest = super().parse_args(ctx, args)
-        source = ctx.get_parameter_source("results_dir")
-        origin = "" if source is None else source.name
-        if isinstance(ctx.params.get("results_dir"), list | tuple) and origin == "ENVIRONMENT":
+        if isinstance(ctx.params.get("results_dir"), list | tuple) and _origin(ctx) == "ENVIRONMENT":
             # The variable names one folder, whose name may contain a colon, at which click would split it.
             ctx.params["results_dir"] = [os.environ[variable_of("results_dir")]]
-        if "results_dir" in ctx.params:
-            named = origin in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
-            self._take_folders(ctx.params, named or self.name in OF_RECORDS)
         return rest
-
-    def _take_folders(self, given: dict[str, Any], must_exist: bool) -> None:
-        """Replace addresses of results by their mirrors. Raises UsageError for a file in the place of a folder, and for
-        a missing folder if it must exist: otherwise it has no results, and may be created, as a mirror may.
-        """
-        several = isinstance(given["results_dir"], list | tuple)
-        words = given["results_dir"] if several else [given["results_dir"]]
-        folders = [Path(str(local(word))) for word in words if word is not None]
-        for folder in folders:
-            if folder.is_file():
-                raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
-        for folder in folders:
-            if must_exist and address_of(folder) is None and not folder.exists():
-                raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")
-        self.folders = folders
-        if self.name != "run" and folders:
-            given["results_dir"] = folders if several else folders[0]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         found = {str(one.name): (one.param_type_name, one.get_help_record(ctx)) for one in self.get_params(ctx)}
@@ -226,7 +203,14 @@ class Command(TyperCommand):
         own = found.pop("")
         # What is left of the words are settings.
         values = {**given, **found, **{name: getattr(own, name) for name in self.model.model_fields}}
-        addresses = [folder for folder in self.folders if address_of(folder) is not None]
+        folders = values.get("results_dir", ())
+        folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
+        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
+        addresses = [folder for folder in folders if address_of(folder) is not None]
+        for folder in folders if named or self.name in OF_RECORDS else ():
+            # Otherwise a missing folder has no results, and may be created, as a mirror may.
+            if folder not in addresses and not folder.exists():
+                raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")
         if not addresses or self.name == "run":
             self.answer(**values)
             return
@@ -234,9 +218,13 @@ class Command(TyperCommand):
 
         # Commands whose records are kept before they are sent; `explain` is one if it measures modes.
         measures = self.name in (*GROUPS["Measure"], "import") or bool(values.get("modes"))
-        measuring = measures and not values.get("record")
-        with all_synced(addresses, measuring):
+        with all_synced(addresses, measures and not values.get("record")):
             self.answer(**values)
+
+
+def _origin(ctx: Any) -> str:
+    source = ctx.get_parameter_source("results_dir")
+    return "" if source is None else str(source.name)
 
 
 def refuse_empty(words: Sequence[str]) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from fp8bench import registry
-from fp8bench.cli.options import Folder, Strict, argument, option, switch
+from fp8bench.cli.options import Strict, argument, option, switch
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
-from fp8bench.config.options import Options
+from fp8bench.config.options import Folder, Options
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
 from fp8bench.schema.errors import UsageError

@@ -11,8 +11,9 @@ import typer
 from pydantic import Field, PositiveInt
 
 from fp8bench import registry
-from fp8bench.cli.options import AsJson, Folder, FormOfTables, argument, option, switch
+from fp8bench.cli.options import AsJson, FormOfTables, argument, option, switch
 from fp8bench.cli.output import load_catalog, require_read, show
+from fp8bench.config.options import Folder
 from fp8bench.entries import FamilyEntry, ModeEntry
 from fp8bench.report.render.aligned import aligned
 from fp8bench.schema.errors import UsageError

@@ -1,14 +1,13 @@
 """How options are declared that several commands have, or that take one line: in an `Annotated`, next to their type."""
 
 from datetime import date
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
+from fp8bench.config.options import Folder
 from fp8bench.config.sizes import sized
 from fp8bench.config.words import fraction
-from fp8bench.schema.address import local
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Purchase
 from fp8bench.schema.option import Option
@@ -70,11 +69,4 @@ Workload = Annotated[
 
 Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this optimizer.")]
 
-
-def folder_of(word: object) -> object:
-    """Return the folder's name; of an address its mirror's."""
-    return local(word) if isinstance(word, str) else word
-
-
-Folder = Annotated[Path, BeforeValidator(folder_of)]
 ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]

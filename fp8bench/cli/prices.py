@@ -8,8 +8,9 @@ from typing import Annotated, get_args
 import typer
 from pydantic import PositiveFloat
 
-from fp8bench.cli.options import Day, Folder, Form, HowBought, Region, argument, option, switch
+from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option, switch
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
+from fp8bench.config.options import Folder
 from fp8bench.pricing import offers, snapshot
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region

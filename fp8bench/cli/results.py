@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.options import Folder, Form, ResultsDir, argument, option, switch
+from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
 from fp8bench.cli.output import load_catalog, show, warn
-from fp8bench.config.options import Options
+from fp8bench.config.options import Folder, Options
 from fp8bench.records import audit, results
 from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.report.kept import pushed, verified

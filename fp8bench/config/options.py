@@ -3,12 +3,14 @@ pydantic refuses of a word is told in one line that names its flag.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from fp8bench.config.words import quoted
+from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import Frozen
@@ -45,6 +47,17 @@ class Options(Frozen):
             raise ValueError(option.limit.refusal)
         return value
 
+
+def _no_file(folder: Path) -> Path:
+    if "\0" in str(folder):
+        raise ValueError("no name of a folder holds a NUL")
+    if folder.is_file():
+        raise ValueError("it is a file, and no folder")
+    return folder
+
+
+Folder = Annotated[Path, BeforeValidator(local), AfterValidator(_no_file)]
+"""A folder of results, or the mirror of the address that was given."""
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 

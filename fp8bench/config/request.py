@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     PositiveFloat,
@@ -17,13 +16,12 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from fp8bench.config.options import Options
+from fp8bench.config.options import Folder, Options
 from fp8bench.config.options import kind_of as kind_of
 from fp8bench.config.options import option_of as option_of
 from fp8bench.config.options import words_of as words_of
 from fp8bench.config.words import fraction
 from fp8bench.schema import option as limits
-from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.machine import LABEL, MAX_LABEL
@@ -140,12 +138,6 @@ else:
     )
 
 
-def _nameable(folder: Path) -> Path:
-    if "\0" in str(folder):
-        raise ValueError("no name of a folder holds a NUL")
-    return folder
-
-
 class RunRequest(_OptionsOfWorkers):
     """The request. A null value is left to the machine (`launch.plan` fills it in)."""
 
@@ -227,12 +219,9 @@ class RunRequest(_OptionsOfWorkers):
         PositiveFloat | None, _of_price("Price of the whole machine, not of one GPU; kept by its results")
     ] = None
     price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
-    results_dir: Annotated[
-        Path,
-        BeforeValidator(local),
-        AfterValidator(_nameable),
-        Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL"),
-    ] = Path("results")
+    results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (
+        Path("results")
+    )
     variants: tuple[VariantSettings, ...] = Field(
         default=(), description="of a file that names several; without any each mode is one, with the settings above"
     )

@@ -60,7 +60,7 @@ compare p5 --kind gemm --workload vit-micro | no record of `fp8bench gemm` of vi
 compare p5 --kind gemm --results-dir empty | no record of `fp8bench gemm` | fp8bench gemm --instance p5
 compare p5 --kind numerics --batch-size 64 | --batch-size does not apply to records of kind numerics
 compare p5 --kind numerics --job 9M | --job does not apply to records of kind numerics
-compare p4d p5 --results-dir results --results-dir taken | --results-dir taken is a file
+compare p4d p5 --results-dir results --results-dir taken | --results-dir | 'taken': it is a file
 compare p5 --results-dir nowhere | there is no folder nowhere | --results-dir
 compare no-box --results-dir results --results-dir reference | results has records of | and reference has records of p5
 run --dry-run --mode te-fp9 | Did you mean 'te-fp8' | fp8bench list modes
