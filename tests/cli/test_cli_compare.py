@@ -9,6 +9,7 @@ from datetime import date
 import pytest
 from builders import environment, measured, unsupported
 from cli.calling import keep
+from cli.home import IMPORT
 
 PAIR = ("compare", "p4d", "p5", "--batch-size", "64", "--filter", "mode=baseline-bf16")
 THEN = ("--price-as-of", "2023-11-15")
@@ -85,19 +86,7 @@ def test_a_warning_is_one_line_on_stderr_and_leaves_stdout_to_the_table(fp8bench
 
 
 def test_one_instance_has_one_price_in_the_readmes_own_example(fp8bench_in):
-    figure = (
-        "--mode",
-        "te-fp8",
-        "--step-time",
-        "0.15",
-        "--batch-size",
-        "64",
-        "--gpus",
-        "8",
-        "--source",
-        "whose, where",
-    )
-    fp8bench_in("results", "import", "--instance", "p5", *figure)
+    fp8bench_in("results", "import", *IMPORT.split(), "--step-time", "0.15")
     outcome = fp8bench_in("compare", "p5", "--batch-size", "64", "--format", "json")
     first, second = json.loads(outcome.stdout)
 
@@ -117,12 +106,7 @@ def test_a_mode_named_after_escapes_is_inert_everywhere(fp8bench_in, tmp_path):
 
 
 def test_what_ran_out_of_memory_at_one_batch_size_is_shown_beside_what_ran_at_another(fp8bench_in, tmp_path):
-    stopped = {
-        "status": "failed",
-        "reason": "the GPU ran out of memory",
-        "cause": "oom",
-        "remedy": "Use a smaller batch",
-    }
+    stopped = {"status": "failed", "cause": "oom", "reason": "the GPU ran out of memory", "remedy": "Use less"}
     large = {"batch_size": 512, "compile": "off", "cuda_graphs": "on"}
     keep(unsupported("p5", "te-fp8", "delayed", settings=large, **stopped), tmp_path / "results")
     keep(measured("p5", "te-fp8", "delayed", settings={"batch_size": 256}, minutes=1), tmp_path / "results")

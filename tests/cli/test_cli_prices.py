@@ -156,18 +156,8 @@ class TestAMachineOfOnesOwn:
     def test_an_interrupted_session_of_it_is_resumed_by_the_line_that_is_printed(self, fp8bench_in, outside_site):
         tiny = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
         words = ("--steps", "2", "--mode", "outside-polite", "--rounds", "1", "--results-dir", "kept")
-        first = fp8bench_in(
-            "run",
-            "--instance",
-            "my-box",
-            "--price",
-            "3.20",
-            "--session",
-            "b8",
-            *tiny,
-            *words,
-            PYTHONPATH=str(outside_site),
-        )
+        own = "--instance my-box --price 3.20 --session b8".split()
+        first = fp8bench_in("run", *own, *tiny, *words, PYTHONPATH=str(outside_site))
         resumed = fp8bench_in(
             "run", "--session", "b8", "--results-dir", "kept", "--dry-run", "--json", PYTHONPATH=str(outside_site)
         )

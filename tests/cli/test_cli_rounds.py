@@ -92,20 +92,7 @@ class TestAgainstItself:
     def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
         done = call(
             tmp_path,
-            *[
-                "run",
-                *TINY,
-                "--steps",
-                "20",
-                "--gpus",
-                "1",
-                "--min-time",
-                "0",
-                "--aa",
-                "--mode",
-                "outside-polite",
-                "--json",
-            ],
+            *("run", *TINY, "--steps", "20", "--aa", "--mode", "outside-polite", "--json"),
             PYTHONPATH=str(outside_site),
         )
         ratio, verdict = done.stderr.splitlines()[-2:]
