@@ -118,7 +118,8 @@ def options_of(model: type[Frozen]) -> list[Declared]:
         several = get_origin(kind) is tuple
         # The flag of an option with several values is singular.
         flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
-        text = option.full_help(None if of.is_required() else of.default or option.default)
+        told = of.is_required() or option.help.endswith("]")
+        text = option.full_help(None if told else of.default or option.default)
         words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
         metavar = option.metavar or "|".join(words) or "N"
         complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)

@@ -60,7 +60,7 @@ def compare(
     ] = "table",
     results_dir: Annotated[
         tuple[Folder, ...],
-        option("DIR", "Where records are [results]; may be given several times.", None, "--results-dir"),
+        option("DIR", "Where records are; may be given several times [results].", None, "--results-dir"),
     ] = (Path("results"),),
 ) -> None:
     compared: Kind = registry.load(registry.find_kind(kind))

@@ -101,8 +101,10 @@ class Interrupted(Fp8benchError):
 MOST_NAMES = 4
 """The most names in a suggestion. There is a separate command to list them all."""
 
-LIKENESS, OF_SHORT = 0.75, 0.6
-"""The least likeness of a suggestion, from 0 to 1 (difflib), and that of a name of three letters at most."""
+LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.05
+"""The least likeness of a suggestion, from 0 to 1 (difflib); that of a name of three letters at most; and by how much
+less like it a name is no suggestion beside the best.
+"""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, family: Iterable[str] = ()) -> UsageError:
@@ -134,13 +136,15 @@ def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list
     the names that contain `name`, and behind those that are spelt almost as it is.
     """
     # Imported here: a name is seldom mistyped.
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
     said, spelt = name.lower(), {one.lower(): one for one in known}
     least = LIKENESS if len(said) > 3 else OF_SHORT
-    near = [spelt[one] for one in get_close_matches(said, spelt, MOST_NAMES, least)]
+    near = get_close_matches(said, spelt, MOST_NAMES, least)
+    likeness = [SequenceMatcher(a=one, b=said).ratio() for one in near]
+    best = [spelt[one] for one, like in zip(near, likeness, strict=True) if like > max(likeness) - MUCH_LESS]
     of_group = [*family, *(one for lower, one in spelt.items() if said in lower and len(said) > 1)]
-    return near or [*dict.fromkeys(of_group)][:MOST_NAMES]
+    return best or [*dict.fromkeys(of_group)][:MOST_NAMES]
 
 
 def first_line(error: Exception) -> str:

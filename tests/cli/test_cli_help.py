@@ -55,6 +55,8 @@ def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one(words, ca
     }
     short, everything = (flags_in(said(words, flag, capsys, monkeypatch)) for flag in ("--help", "--help-all"))
 
+    shown = " ".join(" ".join(said(words, "--help-all", capsys, monkeypatch)).split())
+    assert not re.search(r"[a-z0-9%]\] \[(?!required)|Path\(|\[None\]", shown)
     assert everything == options | {"--help"}
     assert short - {HELP_ALL} <= everything
     assert (HELP_ALL in short) == (short - {HELP_ALL} != everything)
