@@ -6,6 +6,7 @@ typer's own ranges (click.IntRange) state neither the reason for a limit nor a r
 import math
 import re
 
+from fp8bench.schema.address import Address, is_address
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import Limit
@@ -15,8 +16,9 @@ _LONGEST = 40
 
 
 def quoted(value: object) -> str:
-    """Return the value in the form in which an error repeats it."""
+    """Return the value in the form in which an error repeats it: cut, and an address without its secrets."""
     text = value if isinstance(value, str) else repr(value)
+    text = str(Address(text)) if is_address(text) else text
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return repr(text) if isinstance(value, str) else text
 

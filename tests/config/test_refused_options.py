@@ -86,6 +86,11 @@ def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) 
         assert f"{bound.most:,}, since {bound.why}" in error.what
 
 
+def test_a_value_that_is_repeated_has_no_password() -> None:
+    error = refused({"instance": "p5", "steps": "s3://AKIA:hunter2@bucket/x"}, {}, {})
+    assert error.what.startswith("--steps: invalid value 's3://***@bucket/x'")
+
+
 @pytest.mark.parametrize("value", ["", " ", ","])
 @pytest.mark.parametrize("field", ["workload", "price", "session", "mode", "results_dir"])
 def test_an_empty_value_of_the_file_is_no_default(field: str, value: str) -> None:
