@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fp8bench import __version__, registry
 from fp8bench.cli.output import warn
@@ -83,7 +83,8 @@ class Program(TyperGroup):
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _made(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+        """Return a command by name and help alone, for lists and completion; `resolve_command` makes the whole one."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command with its name and arguments. Raises UsageError for an old name that is gone."""
@@ -96,7 +97,8 @@ class Program(TyperGroup):
             warn(f"`fp8bench {old}` is called {called} now; the next release forgets the old name")
         if tuple(args[:2]) in BESIDE:
             return args[0], _made(args[0], *BESIDE[args[0], args[1]]), args[1:]
-        return super().resolve_command(ctx, args)
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and _made(str(name), *COMMANDS[str(name)]), rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for heading, commands in GROUPS.items():

@@ -18,7 +18,7 @@ from fp8bench.schema.errors import UsageError
 def test_no_option_of_any_command_takes_an_empty_value(words):
     program, looked_at = get_command(PROGRAM), set()
     for name in COMMANDS:
-        command = program.get_command(None, name)
+        _, command, _ = program.resolve_command(program.make_context("fp8bench", ["list"]), [name])
         inner = {(name, one): within for one, within in getattr(command, "commands", {}).items()}
         for called, one in (inner or {(name,): command}).items():
             for option in one.params:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pynvml
 import pytest
 from builders import measured
-from cli.calling import environment, keep
+from cli.calling import call_python, environment, keep
 
+from fp8bench.cli.program import COMMANDS
 from fp8bench.cli.start import start
 from fp8bench.machine import gpus
 
@@ -139,6 +140,16 @@ def test_options_and_names_complete(words, offered, fp8bench_in):
 
     assert (done.code, done.stderr) == (0, "")
     assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.slow
+def test_names_of_commands_complete_without_an_import_of_any(tmp_path):
+    (tmp_path / "pydantic.py").write_text("raise RuntimeError('a command was imported')")
+    words = {"_FP8BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fp8bench ", "COMP_CWORD": "1"}
+    done = call_python(tmp_path, "-m", "fp8bench", PYTHONPATH=str(tmp_path), **words)
+
+    assert (done.code, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == set(COMMANDS)
 
 
 def test_a_machine_of_ones_own_completes_too(fp8bench_in, tmp_path):
