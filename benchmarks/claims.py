@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
 from fp8bench.cli.output import load_catalog
+from fp8bench.cli.program import PROGRAM
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
@@ -68,7 +68,7 @@ class Records:
     def _compare(self, *words: str) -> list[Row]:
         """Return the rows of `compare`; none where it has none, and where it refuses, which is a warning."""
         asked = ["compare", *words, "--format", "json", "--results-dir", str(self.folder)]
-        done = CliRunner().invoke(program(asked), asked)
+        done = CliRunner().invoke(PROGRAM, asked)
         self.warnings |= dict.fromkeys(done.stderr.splitlines())
         if isinstance(done.exception, UsageError):
             if not done.exception.what.startswith(("no record", "no ok record")):

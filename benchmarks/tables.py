@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
+from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.files import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,7 +19,7 @@ TABLE = re.compile(r"(<!-- made by: fp8bench (.+?) -->\n).*?(\n<!-- end -->)", r
 def printed(command: str, form: str = "markdown") -> str:
     """What a command prints in a format. It reads the records of the current folder. Exits if the command fails."""
     words = [*shlex.split(command), "--format", form]
-    done = CliRunner().invoke(program(words), words)
+    done = CliRunner().invoke(PROGRAM, words)
     if done.exit_code:
         sys.exit(f"fp8bench {command}: {done.exception or done.output}")
     return done.stdout.strip()

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form, ResultsDir, option, switch
+from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.config.words import share
 from fp8bench.kinds.run.check import Check, find
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
@@ -25,7 +24,7 @@ def check(
     against: Annotated[
         str | None, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")
     ] = None,
-    max_regression: Annotated[str, option("3%", "How much longer a step may take.")] = "3%",
+    max_regression: Annotated[Share, option("3%", "How much longer a step may take [3%].")] = 0.03,
     session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
     plan: Annotated[
         bool,
@@ -40,19 +39,19 @@ def check(
         bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
     ] = False,
     export: Annotated[
-        list[str] | None, option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
-    ] = None,
+        tuple[str, ...], option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
+    ] = (),
     summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    exports = _exports(export or ())
+    exports = _exports(export)
     if against is None and not plan:
         raise UsageError("check has nothing to compare with", "Name a reference with --against, or give --plan")
     if plan and (exports or summary):
         raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
-    allowed, unread = share("--max-regression", max_regression), Unread()
-    done = checked(find(results_dir, session, against, unread), allowed, strict, allow_mismatch)
+    unread = Unread()
+    done = checked(find(results_dir, session, against, unread), max_regression, strict, allow_mismatch)
     if plan:
         show(planned(done), form)
         if done.plan_exit_code:

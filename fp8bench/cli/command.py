@@ -1,79 +1,143 @@
-"""What applies to the options of every command: how they are built from declared ones, that none accepts an empty
-value, and that FP8BENCH_ variables are obeyed or warned about.
+"""What applies to the options of every command: how they are made of a function's parameters and of a model's fields,
+which of them `--help` shows, that none accepts an empty value, and that FP8BENCH_ variables are obeyed or warned about.
 
 `run`, and `explain` when it measures, merge variables, files and defaults themselves (`config.sources`), so that each
 value keeps its origin.
 """
 
-import gc
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from functools import partial, wraps
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+from typing import Any, get_origin
 
 import typer
+from pydantic import create_model
 from typer.core import TyperCommand
 
 from fp8bench import registry
-from fp8bench.cli import help, names
+from fp8bench.cli import names
 from fp8bench.cli.output import warn
+from fp8bench.cli.program import GROUPS
+from fp8bench.config.options import Options, kind_of, option_of, read, words_of
+from fp8bench.config.request import OPTIONS, RunRequest
+from fp8bench.config.sources import Resolved, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import PREFIX, Option, flag_of, variable_of
+from fp8bench.schema.files import Frozen, read_text
+from fp8bench.schema.option import PREFIX, flag_of, variable_of
+from fp8bench.schema.yaml_text import parse_mapping
 
-if TYPE_CHECKING:
-    from fp8bench.config.sources import Resolved
-    from fp8bench.schema.files import Frozen
+Declared = tuple[str, Any, Any]
+"""The name of an option, its type with typer's declaration, and its default."""
 
-Function = Callable[..., None]
+HELP_ALL = "--help-all"
+COLUMNS_OF_FLAGS = 24
+"""Columns for an option with its values; a longer one has a line to itself."""
 
+SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "run": {
+        "What is trained": ("mode", "workload", "gpus", "batch_size", "optimizer"),
+        "How": ("compile", "cuda_graphs", "steps", "rounds", "precision"),
+        "This machine": ("instance", "price"),
+        "This call": ("dry_run", "results_dir"),
+    },
+    "sweep": {
+        "What is searched": ("mode", "workload", "gpus", "batch_size", "compile", "cuda_graphs", "te_attention"),
+        "How long": ("budget", "budget_usd", "session"),
+        "This machine": ("instance", "price"),
+        "This call": ("dry_run", "results_dir", "form"),
+    },
+    "converge": {
+        "What is trained": ("modes", "workload", "gpus", "batch_size", "text"),
+        "How long": ("steps", "seeds", "learning_rate"),
+        "This call": ("instance", "results_dir", "record", "plot", "form"),
+    },
+    "compare": {
+        "Which records": ("workload", "batch_size", "kind", "results_dir"),
+        "Which price": ("price_as_of", "region", "purchase", "price"),
+        "Which table": ("reference", "best_batch", "wide", "columns", "notes", "filter", "job", "form"),
+    },
+}
+"""The options, by group, that `--help` shows of a command whose help would be longer than two screens of 24 lines."""
 
 NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 """Options of `run` that a command that measures differently does not have."""
 
+KINDS = frozenset(entry.name for entry in registry.KINDS)
+LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
+"""Commands that take no settings: none of them is affected by a variable."""
 
-def with_options(command: Function) -> Function:
-    """Return the command with all options of `run` instead of its `**settings`, and with the options that a dataclass
-    declares instead of a parameter of that type.
+RESULTS_DIR = frozenset(("results_dir",))
+
+SHOW_PUBLISHED = ("compare", "scaling")
+"""Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
+
+OF_RECORDS = ("push", "verify")
+"""Commands that have nothing to do without a folder."""
+
+
+def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
+    """Make a command. answer: each parameter is an option, or a model whose fields are options. settings: the options
+    that it takes as words, in `**settings`; without any they are those of `run` that it does not declare itself.
     """
-    own = list(inspect.signature(command).parameters.values())
-    if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD:
-        # Imported here: it imports pydantic, which the list of all commands does not need.
-        from fp8bench.config.request import OPTIONS, RunRequest
-
-        omitted = NOT_IN.get(command.__name__, frozenset()) | {one.name for one in own}
-        return with_parameters(
-            command, [*parameters_of(RunRequest, [name for name in OPTIONS if name not in omitted]), *own[:-1]]
-        )
-    groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
-
-    @wraps(command)
-    def answer(**given: Any) -> None:
-        made = {
-            name: group(**{one.name: given.pop(one.name) for one in fields(group)}) for name, group in groups.items()
-        }
-        command(**given, **made)
-
-    declared = [each for one in own for each in (_declared_by(one.annotation) if one.name in groups else [one])]
-    return with_parameters(answer, declared)
-
-
-def _declared_by(group: Any) -> list[inspect.Parameter]:
-    """Return the fields of a dataclass, each annotated with a typer option."""
-    hints = get_type_hints(group, include_extras=True)
-    bare = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hints[name]) for name in hints]
-    return [one.replace(default=getattr(group, one.name, inspect.Parameter.empty)) for one in bare]
+    parameters = inspect.signature(answer).parameters.values()
+    models: dict[str, type[Options]] = {
+        one.name: one.annotation
+        for one in parameters
+        if inspect.isclass(one.annotation) and issubclass(one.annotation, Options)
+    }
+    takes_settings = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
+    given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
+    model = create_model("Given", __base__=Options, **given)  # type: ignore[call-overload]
+    declared = [one for each in (model, *models.values()) for one in options_of(each)]
+    if takes_settings and not settings:
+        omitted = NOT_IN.get(name, frozenset()) | model.model_fields.keys()
+        settings = [one for one in options_of(RunRequest) if one[0] not in omitted]
+    # typer reads the options from a class as it does from a function, and makes an object of the words.
+    fields = [(one, kind, field(default=default)) for one, kind, default in (*settings, *declared)]
+    words = make_dataclass("Words", fields, kw_only=True, eq=False, repr=False)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, cls=Command, help=summary)(words)
+    made: Any = typer.main.get_command(app)
+    made.answer, made.model, made.models = answer, model, models
+    return made
 
 
-def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
+def options_of(model: type[Frozen]) -> list[Declared]:
+    """Return the options that the fields of a model declare. If not given, a value is None, false or an empty list;
+    otherwise it is text, because all sources are parsed later.
+    """
+    found: list[Declared] = []
+    for name, of in model.model_fields.items():
+        option, kind = option_of(of), kind_of(of)
+        if option is None:
+            continue
+        several = get_origin(kind) is tuple
+        # The flag of an option with several values is singular.
+        flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
+        told = of.is_required() or option.help.endswith("]")
+        text = option.full_help(None if told else of.default or option.default)
+        words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
+        metavar = option.metavar or "|".join(words) or "N"
+        complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
+        missing = ... if of.is_required() else None
+        if option.argument:
+            default = typer.Argument(missing, metavar=metavar, autocompletion=complete, help=text)
+        elif kind is bool and of.default is None:
+            default = typer.Option(None, f"{flags[0]}/--no-{flags[0].removeprefix('--')}", help=text)
+        elif kind is bool:
+            default = typer.Option(False, *flags, help=text)
+        else:
+            default = typer.Option(missing, *flags, metavar=metavar, autocompletion=complete, help=text)
+        found.append((name, bool if kind is bool else list[str] if several else str, default))
+    return found
+
+
+def resolved(settings: Mapping[str, Any], config: Path | None) -> Resolved:
     """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
-    from fp8bench.config.sources import resolve
-    from fp8bench.schema.files import read_text
-    from fp8bench.schema.yaml_text import parse_mapping
-
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     if config is None:
         return resolve(flags, os.environ, {}, None)
@@ -82,144 +146,86 @@ def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
 
 
-def with_parameters(command: Function, parameters: list[inspect.Parameter]) -> Function:
-
-    @wraps(command)
-    def answer(**given: Any) -> None:
-        command(**given)
-
-    answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    answer.__annotations__ = {}
-    return answer
-
-
-def parameters_of(request: "type[Frozen]", names: Iterable[str]) -> list[inspect.Parameter]:
-    """Return the options that the fields of a request declare."""
-    from fp8bench.config.request import kind_of, option_of
-
-    fields = {name: request.model_fields[name] for name in names}
-    return [
-        parameter(name, kind_of(field), option, field.default or option.default)
-        for name, field in fields.items()
-        if (option := option_of(field)) is not None
-    ]
-
-
-def parameter(name: str, kind: Any, option: Option, default: Any) -> inspect.Parameter:
-    """Return an option. If not given, its value is None, false or an empty list, otherwise text: all sources are parsed
-    later.
-
-    kind: the type of its value; the flag of an option with several values is singular. default: shown in help.
-    """
-    from fp8bench.config.request import words_of
-
-    several = get_origin(kind) is tuple
-    flag = flag_of(name).removesuffix("s") if several else flag_of(name)
-    text = option.full_help(default)
-    bare = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if kind is bool:
-        return bare.replace(annotation=bool, default=typer.Option(False, flag, help=text))
-    words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
-    one_of = names.one_of(*words) if len(words) > 1 else None
-    metavar, complete = option.metavar or "|".join(words) or "N", getattr(names, option.complete or "", one_of)
-    default = typer.Option(None, flag, metavar=metavar, autocompletion=complete, help=text)
-    return bare.replace(annotation=list[str] if several else str, default=default)
-
-
-KINDS = frozenset(entry.name for entry in registry.KINDS)
-LISTS_ONLY = ("modes", "workloads", "numerics formats", "doctor")
-"""Commands that take no settings: none of them is affected by a variable."""
-
-RESULTS_DIR = frozenset(("results_dir",))
-
-SHOW_PUBLISHED = frozenset(("compare", "scaling"))
-"""Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
-
-OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))
-"""Commands whose records form no reference cycles, so that garbage collection only costs time."""
-
-
 class Command(TyperCommand):
+    """A command of the program, which `command` makes."""
+
+    answer: Callable[..., None]
+    model: type[Options]
+    models: Mapping[str, type[Options]]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises UsageError for an option or an argument that is an empty string."""
-        if help.ALL in args:
-            ctx.meta[help.ALL] = True
+        if HELP_ALL in args:
+            ctx.meta[HELP_ALL] = True
             args = ["--help"]
         if not ctx.resilient_parsing:
             refuse_empty(args)
-            self._take_variables(args)
-            # With its group's name, if it belongs to a group.
-            called = ctx.command_path.partition(" ")[2] or str(self.name)
-            for line in variable_warnings(called, args, os.environ):
-                warn(line)
+            settings = obeyed(str(self.name), args)
+            if _merges_sources_itself(str(self.name), args):
+                settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
             for option in self.params:
-                if option.name in RESULTS_DIR:
-                    option.process_value = partial(_as_folder, option.process_value)  # type: ignore[method-assign]
+                if option.name in settings:
+                    option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
+            # With its group's name, if it belongs to a group.
+            for line in variable_warnings(ctx.command_path.partition(" ")[2] or str(self.name), args, os.environ):
+                warn(line)
         rest = super().parse_args(ctx, args)
-        source = ctx.get_parameter_source("results_dir")
-        if isinstance(ctx.params.get("results_dir"), list) and source is not None and source.name == "ENVIRONMENT":
+        if isinstance(ctx.params.get("results_dir"), list | tuple) and _origin(ctx) == "ENVIRONMENT":
             # The variable names one folder, whose name may contain a colon, at which click would split it.
-            ctx.params["results_dir"] = [Path(str(local(os.environ[variable_of("results_dir")])))]
-        named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
-        _require_folders(_folders(ctx), must_exist=named and self.name in SHOW_PUBLISHED)
+            ctx.params["results_dir"] = [os.environ[variable_of("results_dir")]]
         return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        found = {str(one.name): (one, one.get_help_record(ctx)) for one in self.get_params(ctx)}
-        arguments = [line for one, line in found.values() if one.param_type_name == "argument" and line]
-        options = {name: line for name, (one, line) in found.items() if one.param_type_name == "option" and line}
-        called = ctx.command_path.partition(" ")[2]
-        groups = help.grouped(called, options, everything=help.ALL in ctx.meta)
-        for heading, lines in (("Arguments", arguments), *groups):
+        found = {str(one.name): (one.param_type_name, one.get_help_record(ctx)) for one in self.get_params(ctx)}
+        arguments = [line for of, line in found.values() if of == "argument" and line]
+        left = {name: line for name, (of, line) in found.items() if of == "option" and line}
+        count, groups = len(left), SHOWN.get(ctx.command_path.partition(" ")[2], {})
+        sections = [("Arguments", arguments)]
+        sections += [(heading, [left.pop(name) for name in shown if name in left]) for heading, shown in groups.items()]
+        if not groups or HELP_ALL in ctx.meta:
+            sections.append(("Further options" if groups else "Options", [*left.values()]))
+        else:
+            sections.append(("Help", [(HELP_ALL, f"Show all {count} options."), left["help"]]))
+        for heading, lines in sections:
             if lines:
                 with formatter.section(heading):
-                    formatter.write_dl(lines, col_max=help.FLAGS)
+                    formatter.write_dl(lines, col_max=COLUMNS_OF_FLAGS)
 
-    def invoke(self, ctx: Any) -> Any:
-        """Invoke the command, fetching remote results before and sending new ones after. `run` does so itself, because
-        addresses may come from its file.
+    def invoke(self, ctx: Any) -> None:
+        """Answer, fetching remote results before and sending new ones after. `run` does so itself, because addresses
+        may come from its file.
         """
-        if self.name in OF_A_MOMENT:
-            gc.disable()
-        folders = [folder for folder in _folders(ctx) if address_of(folder) is not None]
-        if not folders or self.name == "run":
-            return super().invoke(ctx)
-        from fp8bench.cli.remote import MEASURING, all_synced
+        given, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
+        models = {"": self.model, **self.models}
+        found = {
+            name: read(model, {one: given.pop(one) for one in model.model_fields}, called)
+            for name, model in models.items()
+        }
+        own = found.pop("")
+        # What is left of the words are settings.
+        values = {**given, **found, **{name: getattr(own, name) for name in self.model.model_fields}}
+        folders = values.get("results_dir", ())
+        folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
+        named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
+        addresses = [folder for folder in folders if address_of(folder) is not None]
+        for folder in folders if named or self.name in OF_RECORDS else ():
+            # Otherwise a missing folder has no results, and may be created, as a mirror may.
+            if folder not in addresses and not folder.exists():
+                raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")
+        if not addresses or self.name == "run":
+            self.answer(**values)
+            return
+        from fp8bench.cli.remote import all_synced
 
-        measuring = self.name in MEASURING or bool(ctx.params.get("modes"))
-        with all_synced(folders, measuring and not ctx.params.get("record")):
-            return super().invoke(ctx)
-
-    def _take_variables(self, args: Sequence[str]) -> None:
-        settings = obeyed(str(self.name), args)
-        if _merges_sources_itself(str(self.name), args):
-            settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
-        for option in self.params:
-            if option.name in settings:
-                option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
-
-
-def _as_folder(process: Callable[[Any, Any], Any], ctx: Any, words: Any) -> Any:
-    """Turn an address into its mirror before words are read as a path. words: one, several, or a default."""
-    return process(ctx, type(words)(map(local, words)) if isinstance(words, list | tuple) else local(words))
-
-
-def _folders(ctx: Any) -> list[Path]:
-    given = ctx.params.get("results_dir")
-    several = given if isinstance(given, list | tuple) else [given]
-    return [Path(str(one)) for one in several if one is not None]
+        # Commands whose records are kept before they are sent; `explain` is one if it measures modes.
+        measures = self.name in (*GROUPS["Measure"], "import") or bool(values.get("modes"))
+        with all_synced(addresses, measures and not values.get("record")):
+            self.answer(**values)
 
 
-def _require_folders(folders: Sequence[Path], must_exist: bool) -> None:
-    """Raise UsageError for a file in the place of a folder, and for a missing folder if it must exist: otherwise it has
-    no results, and may be created. The mirror of an address may be missing.
-    """
-    for folder in folders:
-        if folder.is_file():
-            raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
-    for folder in folders:
-        if must_exist and address_of(folder) is None and not folder.exists():
-            raise UsageError(f"there is no folder {folder}", "Name another with --results-dir")
+def _origin(ctx: Any) -> str:
+    source = ctx.get_parameter_source("results_dir")
+    return "" if source is None else str(source.name)
 
 
 def refuse_empty(words: Sequence[str]) -> None:
@@ -237,13 +243,10 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
     """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments, because showing or
     reading a record uses fewer settings than a measurement.
     """
-    flags = _flags(words)
+    flags = {word.partition("=")[0] for word in words}
     if command in LISTS_ONLY:
         return frozenset()
     if _merges_sources_itself(command, words):
-        # Imported here: it imports pydantic's models, and most calls have no such variable.
-        from fp8bench.config.request import OPTIONS
-
         if command in NOT_IN:
             return frozenset(OPTIONS.keys() - NOT_IN[command])
         return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
@@ -254,12 +257,8 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
 
 
 def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
-    """Return whether the command lets `config.sources` merge its settings."""
-    return command in ("run", "sweep") or (command == "explain" and "--mode" in _flags(words))
-
-
-def _flags(words: Sequence[str]) -> set[str]:
-    return {word.partition("=")[0] for word in words}
+    measures = any(word.partition("=")[0] == "--mode" for word in words)
+    return command in ("run", "sweep") or (command == "explain" and measures)
 
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -269,16 +268,14 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []
-    from fp8bench.config.request import OPTIONS
-    from fp8bench.config.sources import unknown_variable
-
-    settings = obeyed(command, words)
-    known = {variable_of(name): name for name in OPTIONS}
-    idle = [name for name in present if name in known and known[name] not in settings]
+    name = command.rpartition(" ")[2]
+    settings = obeyed(name, words)
+    known = {variable_of(option): option for option in OPTIONS}
+    idle = [one for one in present if one in known and known[one] not in settings]
     lines = []
-    if idle and command not in LISTS_ONLY:
+    if idle and name not in LISTS_ONLY:
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")
-    if not _merges_sources_itself(command, words):
-        lines += [str(unknown_variable(name)) for name in present if name not in known]
+    if not _merges_sources_itself(name, words):
+        lines += [str(unknown_variable(one)) for one in present if one not in known]
     return lines

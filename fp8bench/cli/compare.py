@@ -1,71 +1,71 @@
 """`fp8bench compare`: joins records and prices into a price-performance table."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Literal
 
 from fp8bench import registry
-from fp8bench.cli import names
-from fp8bench.cli.options import FORMATS, Strict, choice, option, switch
+from fp8bench.cli.options import Strict, argument, option, switch
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
+from fp8bench.config.options import Folder, Options
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 
-KINDS = tuple(entry.name for entry in registry.KINDS)
 
-
-@dataclass(frozen=True)
-class Shown:
+class Shown(Options):
     """Options for the rows and columns of a table, and for its purpose. All are optional."""
 
     job: Annotated[str | None, option("UNITS", "Show hours and USD to train on so many images or tokens, as 90M.")] = (
         None
     )
     price: Annotated[
-        list[str] | None, option("INSTANCE=USD", "What if an hour cost this; may be given several times.")
-    ] = None
+        tuple[str, ...],
+        option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
+    ] = ()
     wide: Annotated[bool, switch("--wide", "Every column; a narrow terminal divides them over tables.")] = False
     columns: Annotated[
         str | None, option("A,B,...", "These columns, by name (mode, step, value, gain, memory, ...).")
     ] = None
     sort: Annotated[
         str | None,
-        option("[-]COLUMN", "Best of a column first; with a dash last [what a USD buys].", names.columns),
+        option("[-]COLUMN", "Best of a column first; with a dash last [what a USD buys].", "columns"),
     ] = None
     filter: Annotated[
-        list[str] | None, option("COLUMN=VALUE", "Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8.")
-    ] = None
+        tuple[str, ...], option("COLUMN=VALUE", "Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8.")
+    ] = ()
     group_by: Annotated[
         str | None,
-        option("COLUMN", "A table for each value; batch, machine: compared within each.", names.columns),
+        option("COLUMN", "A table for each value; batch, machine: compared within each.", "columns"),
     ] = None
     best_batch: Annotated[bool, switch("--best-batch", "Each mode at its best batch size alone.")] = False
     notes: Annotated[bool, switch("--notes", "Every note below the table, and not only the first three.")] = False
 
 
 def compare(
-    instances: list[str] = typer.Argument(
-        ..., metavar="INSTANCE...", autocompletion=names.instances, help="Names in the catalogue or in the results."
-    ),
-    selection: Selection = Selection(),
-    shown: Shown = Shown(),
-    kind: Annotated[str, choice("--kind", KINDS, "Kind of record: runs, or what these commands kept.")] = "run",
+    instances: Annotated[
+        tuple[str, ...], argument("INSTANCE...", "Names in the catalogue or in the results.", "instances")
+    ],
+    selection: Selection,
+    shown: Shown,
+    kind: Annotated[
+        Literal["run", "gemm", "numerics", "converge", "collectives"],
+        option(None, "Kind of record: runs, or what these commands kept."),
+    ] = "run",
     strict: Strict = False,
     form: Annotated[
-        str, choice("--format", (*FORMATS, "answer"), "How to print; answer: JSON of the answer alone.")
+        Literal["table", "markdown", "csv", "json", "answer"],
+        option(None, "How to print; answer: JSON of the answer alone.", None, "--format"),
     ] = "table",
-    results_dir: list[Path] = typer.Option(
-        [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
-    ),
+    results_dir: Annotated[
+        tuple[Folder, ...],
+        option("DIR", "Where records are; may be given several times [results].", None, "--results-dir"),
+    ] = (Path("results"),),
 ) -> None:
     compared: Kind = registry.load(registry.find_kind(kind))
     for name, setting in {**vars(selection), **vars(shown)}.items():
-        if name not in (*compared.compare_options, "every") and setting not in (None, False, []):
+        if name not in (*compared.compare_options, "every") and setting not in (None, False, ()):
             flag = flag_of(name)
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
     if form == "answer" and kind != "run":
@@ -74,15 +74,13 @@ def compare(
         columns=parse_columns(shown.columns),
         wide=shown.wide,
         sort=shown.sort,
-        filter=parse_conditions(shown.filter or ()),
+        filter=parse_conditions(shown.filter),
         group_by=shown.group_by,
         best_batch=shown.best_batch,
         notes=shown.notes,
     )
     job = None if shown.job is None else parse_job(shown.job)
-    options, catalog = selection.resolved(
-        instances, results_dir, shown.price or (), job, view, reference=selection.reference
-    )
+    options, catalog = selection.resolved(instances, results_dir, shown.price, job, view, reference=selection.reference)
     unread = Unread()
     show(compared.compare(options, catalog, results_dir, log, unread), form)
     unread.end(strict)

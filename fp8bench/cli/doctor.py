@@ -1,19 +1,20 @@
 """`fp8bench doctor`: checks whether this machine is fit for measurements, and what would spoil a number on it."""
 
 import os
+from typing import Annotated
 
 import typer
 
-from fp8bench.cli.options import Form
+from fp8bench.cli.options import AsJson, Form, switch
 from fp8bench.cli.output import show
 from fp8bench.doctor.document import document
 from fp8bench.doctor.examine import examine
 
 
 def doctor(
-    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+    as_json: AsJson = False,
     form: Form = "table",
-    quick: bool = typer.Option(False, "--quick", help="Skip what imports torch or Transformer Engine."),
+    quick: Annotated[bool, switch("--quick", "Skip what imports torch or Transformer Engine.")] = False,
 ) -> None:
     examination = examine(os.environ, quick)
     show(document(examination), "json" if as_json else form)

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
-from fp8bench.cli import names as known
-from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, option
+from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
-from fp8bench.cli.progress import listener
+from fp8bench.cli.progress import OfSession, shown
 from fp8bench.kinds.run.explain import PICTURE, Choice, alone, choose, document, explain_steps
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
@@ -26,7 +25,6 @@ from fp8bench.records.named import Reference, candidates, nothing_called, of_mod
 from fp8bench.records.results import Found, Kept, read_record, sound
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
 from fp8bench.tables.chart import require_drawable
@@ -35,17 +33,18 @@ AT_MOST = 2
 
 
 def explain(
-    names: list[str] = typer.Argument(
-        None,
-        metavar="[RECORD [REFERENCE]]",
-        autocompletion=known.modes_kept,
-        help="A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; "
-        "a mode may have its :RECIPE and /VARIANT (as /graphed).",
-    ),
+    names: Annotated[
+        tuple[str, ...],
+        argument(
+            "[RECORD [REFERENCE]]",
+            "A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; a mode may have its "
+            ":RECIPE and /VARIANT (as /graphed).",
+            "modes_kept",
+        ),
+    ] = (),
     modes: Annotated[
-        list[str] | None,
-        option("MODE", "Measure this mode now; twice: the second is the reference.", known.modes, "--mode"),
-    ] = None,
+        tuple[str, ...], option("MODE", "Measure this mode now; twice: the second is the reference.", "modes", "--mode")
+    ] = (),
     batch_size: Annotated[int | None, option("N", "Of the modes that are named [as in `compare`'s first row].")] = None,
     workload: Workload = None,
     optimizer: Optimizer = None,
@@ -55,8 +54,8 @@ def explain(
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    wanted = Filter(workload=workload, batch_size=batch_size, optimizer=cast("OptimizerName | None", optimizer))
-    _require_one_way(names or [], modes or [], trace, wanted)
+    wanted = Filter(workload=workload, batch_size=batch_size, optimizer=optimizer)
+    _require_one_way(names, modes, trace, wanted)
     if plot is not None:
         require_drawable(plot)
     unread = Unread()
@@ -88,8 +87,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     examined([entry.config for entry in prepared.entries])
     register(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
-    with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:
-        records = [record for record, _ in measure(prepared, rounds, listening, traces)]
+    with session(prepared, log) as rounds, shown(quiet=False) as on:
+        records = [record for record, _ in measure(prepared, rounds, OfSession(rounds, on), traces)]
     code = exit_code(records, named=True)
     if code:
         raise typer.Exit(code)

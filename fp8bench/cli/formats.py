@@ -2,11 +2,9 @@
 
 import math
 import re
+from typing import Annotated
 
-import typer
-
-from fp8bench.cli.names import one_of
-from fp8bench.cli.options import Form
+from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
 from fp8bench.numerics.definitions import BLOCK_FORMATS, DEFINITIONS, bits, in_blocks
 from fp8bench.numerics.formats_document import document
@@ -16,32 +14,30 @@ HELP = "fp8bench numerics formats --help"
 
 
 def formats(
-    cast: list[str] = typer.Option(
-        None, "--cast", "--value", metavar="NUMBER[,NUMBER...]", help="Show what each becomes, and its bits."
-    ),
-    block: list[str] = typer.Option(
-        None,
-        "--block",
-        metavar="|".join(BLOCK_FORMATS),
-        autocompletion=one_of(*BLOCK_FORMATS),
-        help="Cast the values as blocks that share a scale, too. Repeatable.",
-    ),
-    names: list[str] = typer.Option(
-        None, "--dtype", metavar="NAME", autocompletion=one_of(*DEFINITIONS), help="Only this format. Repeatable."
-    ),
+    cast: Annotated[
+        tuple[str, ...],
+        option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits.", None, "--cast", "--value"),
+    ] = (),
+    block: Annotated[
+        tuple[str, ...],
+        option("|".join(BLOCK_FORMATS), "Cast the values as blocks that share a scale, too. Repeatable."),
+    ] = (),
+    names: Annotated[
+        tuple[str, ...], option("NAME", "Only this format. Repeatable.", "number_formats", "--dtype")
+    ] = (),
     form: Form = "table",
 ) -> None:
     """Limits of number formats; the bits of a value in each, what it becomes, and block scales."""
-    values = [number for text in cast or [] for number in parse_numbers(text)]
-    for name in names or []:
+    values = [number for text in cast for number in parse_numbers(text)]
+    for name in names:
         require_known("--dtype", name, list(DEFINITIONS), HELP)
-    for name in block or []:
+    for name in block:
         require_known("--block", name, list(BLOCK_FORMATS), HELP)
     if block and not values:
         raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
     casts = [[bits(one, value) for value in values] for one in chosen]
-    casts += [in_blocks(name, values) for name in block or []]
+    casts += [in_blocks(name, values) for name in block]
     show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
 
 

@@ -5,22 +5,25 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Annotated
 
 import typer
+from pydantic import Field, PositiveInt
 
 from fp8bench import registry
-from fp8bench.cli import names
-from fp8bench.cli.options import FormOfTables
+from fp8bench.cli.options import AsJson, FormOfTables, argument, option, switch
 from fp8bench.cli.output import load_catalog, require_read, show
+from fp8bench.config.options import Folder
 from fp8bench.entries import FamilyEntry, ModeEntry
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.option import CLASSES, IMAGE_SIZE, Option, flag_of
 from fp8bench.tables.document import Cells, Table
 from fp8bench.tables.render import plain
 
 
 def modes(
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    fields: bool = typer.Option(False, "--fields", help="The fields of recipes, as in te-fp8:delayed,history=16."),
+    as_json: AsJson = False,
+    fields: Annotated[bool, switch("--fields", "The fields of recipes, as in te-fp8:delayed,history=16.")] = False,
 ) -> None:
     """List the precision modes, their recipes, the default first, and with --fields what a recipe has."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
@@ -55,16 +58,21 @@ def _recipe_fields(shown: Sequence[ModeEntry], as_json: bool) -> None:
 
 
 def workloads(
-    name: str = typer.Argument(
-        None,
-        metavar="[NAME]",
-        autocompletion=names.workloads,
-        help="Look at the model of this one; `timm` or a pattern as 'timm:eva*' lists timm's.",
-    ),
-    image_size: str = typer.Option(None, "--image-size", metavar="PIXELS", help="Of timm:NAME [the model's own]."),
-    classes: str = typer.Option(None, "--classes", metavar="N", help="Of timm:NAME [the model's own]."),
+    name: Annotated[
+        str | None,
+        argument(
+            "[NAME]", "Look at the model of this one; `timm` or a pattern as 'timm:eva*' lists timm's.", "workloads"
+        ),
+    ] = None,
+    image_size: Annotated[
+        PositiveInt | None, Option("Of timm:NAME [the model's own]", metavar="PIXELS", limit=IMAGE_SIZE)
+    ] = None,
+    classes: Annotated[
+        Annotated[int, Field(ge=2)] | None,
+        Option("Of timm:NAME [the model's own]", metavar="N", limit=CLASSES),
+    ] = None,
     form: FormOfTables = "table",
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
 ) -> None:
     """List the workloads, or look at what the model of one is made of."""
     if name is None:
@@ -98,21 +106,15 @@ def _list_members(family: FamilyEntry, pattern: str, as_json: bool) -> None:
     typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(found))
 
 
-def _show(name: str, given: dict[str, str | None], form: str) -> None:
+def _show(name: str, given: dict[str, int | None], form: str) -> None:
     from fp8bench.cli.model import document
-    from fp8bench.config.request import OBEYED_BY_WORKERS
-    from fp8bench.config.words import whole
-    from fp8bench.schema.option import flag_of
 
     entry = registry.find_workload(name)
-    sizes = {}
-    for setting, word in given.items():
-        flag, limit = flag_of(setting), OBEYED_BY_WORKERS[setting].limit
-        if word is None or limit is None:
-            continue
-        sizes[setting] = whole(flag, word, 1 if setting == "image_size" else 2, limit)
+    sizes = {setting: size for setting, size in given.items() if size is not None}
+    for setting, size in sizes.items():
         if entry.defaults is not None and setting not in entry.defaults:
-            raise UsageError(f"{flag} {word} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
+            flag = flag_of(setting)
+            raise UsageError(f"{flag} {size} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
     # Imported here: torch takes seconds, and a mistyped word should fail first.
     from fp8bench.numerics.model_facts import facts_of
     from fp8bench.workloads.resizable import as_named
@@ -121,8 +123,8 @@ def _show(name: str, given: dict[str, str | None], form: str) -> None:
 
 
 def instances(
-    as_json: bool = typer.Option(False, "--json", help="Print every price with its source, as JSON."),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
+    as_json: Annotated[bool, switch("--json", "Print every price with its source, as JSON.")] = False,
+    results_dir: Annotated[Folder, option("DIR", "Where own instances are.")] = Path("results"),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose

@@ -1,6 +1,5 @@
 """The command of a kind whose call makes one record: measure, keep and show; with --record, show a kept record."""
 
-import inspect
 import os
 import shlex
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.command import Function, parameters_of, with_parameters
+from fp8bench.cli.command import command, options_of
 from fp8bench.cli.nodes import Group, as_torchrun_has_it
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
@@ -24,36 +23,29 @@ from fp8bench.records import results
 from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.option import flag_of
 from fp8bench.tables.chart import require_drawable
 
-Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 
-
-def command_of(entry: KindEntry) -> Function:
+def command_of(entry: KindEntry) -> Any:
     """Return the command of a kind, with its own options, then those that every kind has."""
     kind: OneRecord[Any, Any, Any] = registry.load(entry)
-
-    def answer(record: str | None, form: str, **given: Any) -> None:
-        _answer(kind, record, form, given)
-
+    own = sorted(options_of(kind.request), key=lambda declared: declared[0] in Request.model_fields)
     figures = [
-        _parameter(name, Annotated[Path | None, option("FILE", f"Draw {what}, .png, .svg or .pdf.")])
+        (name, Path, typer.Option(None, metavar="FILE", help=f"Draw {what}, .png, .svg or .pdf."))
         for name, (_, what) in kind.figures.items()
     ]
-    return with_parameters(
-        answer,
-        [*_parameters(kind), _parameter("record", Record), *figures, _parameter("form", Form, "table")],
-    )
 
+    def answer(
+        record: Annotated[
+            str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")
+        ] = None,
+        form: Form = "table",
+        **given: Any,
+    ) -> None:
+        _answer(kind, record, form, given)
 
-def _parameters(kind: OneRecord[Any, Any, Any]) -> list[inspect.Parameter]:
-    """Return a kind's own options first, then those that all kinds share."""
-    return parameters_of(kind.request, sorted(kind.request.model_fields, key=Request.model_fields.__contains__))
-
-
-def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+    return command(entry.name, answer, entry.summary, [*own, *figures])
 
 
 def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: dict[str, Any]) -> None:
@@ -69,15 +61,20 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
     }
     request = kind.request(**settings)
     if kept is not None:
-        _refuse_beside_record(kind, settings)
+        for name in kind.request.model_fields:
+            if name in settings.keys() - OF_THE_MACHINE:
+                flag = flag_of(name).removesuffix("s") if isinstance(settings[name], tuple) else flag_of(name)
+                raise UsageError(
+                    f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them"
+                )
         _show(kind, find_kept(kept, request.results_dir, kind.record, tell_broken), request.results_dir, form, plots)
         return
     with _nodes(kind) as group:
         record = fit(_measured(kind, request, group))
         path = results.write(record, request.results_dir)
         log(f"kept as {path}")
-        command = shlex.join(["fp8bench", kind.name, "--record", str(path)])
-        with shown_after_keeping(f"the record is kept as {path}", command):
+        shown_by = shlex.join(["fp8bench", kind.name, "--record", str(path)])
+        with shown_after_keeping(f"the record is kept as {path}", shown_by):
             _show(kind, record, request.results_dir, form, plots)
         raise typer.Exit(kind.exit_code(record, request))
 
@@ -106,14 +103,6 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | N
     marks = (*prepared.warnings, *agent.verdict.marks)
     prepared = replace(prepared, warnings=marks, machines=agent.verdict.machines)
     return kind.over_nodes.lead(prepared, agent, log)
-
-
-def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:
-    """Raise UsageError for an option that only applies to a measurement."""
-    for one in _parameters(kind):
-        if one.name in given.keys() - OF_THE_MACHINE:
-            (flag,) = one.default.param_decls
-            raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")
 
 
 def _show(

@@ -65,5 +65,11 @@ def columns() -> list[str]:
     return list(registry.load(registry.find_kind("run")).columns)
 
 
+def number_formats() -> list[str]:
+    from fp8bench.numerics.definitions import DEFINITIONS
+
+    return list(DEFINITIONS)
+
+
 def one_of(*words: str) -> Callable[[], list[str]]:
     return lambda: list(words)

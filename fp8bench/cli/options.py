@@ -1,60 +1,72 @@
 """How options are declared that several commands have, or that take one line: in an `Annotated`, next to their type."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from datetime import date
+from typing import Annotated, Literal
 
-import typer
+from pydantic import BeforeValidator
 
-from fp8bench.cli import names
-from fp8bench.schema.errors import require_known
-from fp8bench.schema.execution import OPTIMIZERS
-from fp8bench.tables import render
-
-
-def option(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, *flags: str) -> Any:
-    """Declare an option. flags: if there are none, the flag is made from the parameter's name."""
-    return typer.Option(*flags, metavar=metavar, help=help, autocompletion=complete)
+from fp8bench.config.options import Folder
+from fp8bench.config.sizes import sized
+from fp8bench.config.words import fraction
+from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.instance import Purchase
+from fp8bench.schema.option import Option
 
 
-def switch(flag: str, help: str) -> Any:
+def option(metavar: str | None, help: str, complete: str | None = None, *flags: str) -> Option:
+    """Declare an option. metavar: None for the words of its type. complete: a function of `cli.names`. flags: none for
+    the one of the parameter's name.
+    """
+    return Option(help.removesuffix("."), metavar=metavar, complete=complete, flags=flags)
+
+
+def switch(flag: str, help: str) -> Option:
     """Declare a flag that is off unless given."""
-    return typer.Option(flag, help=help)
+    return Option(help.removesuffix("."), flags=(flag,))
 
 
-def choice(flag: str, words: Sequence[str], help: str) -> Any:
-    """Declare an option that takes one of these words, refuses any other with the nearest word, and completes them."""
-
-    def known(ctx: typer.Context, value: str | None) -> str | None:
-        if value is not None and not ctx.resilient_parsing:
-            require_known(flag, value, words, f"fp8bench {ctx.command_path.partition(' ')[2]} --help")
-        return value
-
-    metavar, complete = "|".join(words), names.one_of(*words)
-    return typer.Option(flag, metavar=metavar, autocompletion=complete, callback=known, help=help)
+def argument(metavar: str, help: str, complete: str | None = None) -> Option:
+    """Declare a word, or several words, without a flag."""
+    return Option(help.removesuffix("."), metavar=metavar, complete=complete, argument=True)
 
 
-FORMATS = ("table", *render.FORMATS)
-PURCHASES = ("on_demand", "spot", "capacity_block")
+def _day(value: object) -> object:
+    if value == "today":
+        return date.today()
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("it is not a date such as 2026-11-09") from None
 
-Form = Annotated[str, choice("--format", FORMATS, "How to print.")]
-FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if form != "csv"], "How to print.")]
+
+def _share(value: object) -> object:
+    try:
+        found = fraction(str(value))
+    except ValueError:
+        found = -1.0
+    if 0 <= found < 1:
+        return found
+    raise ValueError("it is not a share of at least 0 and below 1, such as 3%")
+
+
+Day = Annotated[date, BeforeValidator(_day)]
+Share = Annotated[float, BeforeValidator(_share)]
+
+Form = Annotated[Literal["table", "markdown", "csv", "json"], option(None, "How to print.", None, "--format")]
+FormOfTables = Annotated[Literal["table", "markdown", "json"], option(None, "How to print.", None, "--format")]
 """The formats of a document that has no lines for csv."""
 
-
-def _sized(ctx: typer.Context, value: str | None) -> str | None:
-    """Return the workload's name with its sizes in the order that records have."""
-    # Imported here: it imports pydantic, which help does not need.
-    from fp8bench.config.sizes import sized
-
-    return value if value is None or ctx.resilient_parsing else sized(value)
-
+AsJson = Annotated[bool, switch("--json", "The same as --format json.")]
+HowBought = Annotated[Purchase, option(None, "How it is bought.")]
+PriceAsOf = Annotated[Day | None, option("DATE|today", "Price all rows on this day [today].")]
+Region = Annotated[str | None, option("NAME", "Only prices of this region.")]
+Strict = Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")]
 
 Workload = Annotated[
-    str | None,
-    typer.Option(autocompletion=names.workloads, callback=_sized, help="Only records of this workload."),
+    Annotated[str, BeforeValidator(sized)] | None, option("NAME", "Only records of this workload.", "workloads")
 ]
-Optimizer = Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")]
-Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
-Strict = Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")]
-ResultsDir = Annotated[Path, option("DIR", "Where records are.")]
+"""The workload's name with its sizes in the order that records have."""
+
+Optimizer = Annotated[OptimizerName | None, option(None, "Only records of this optimizer.")]
+
+ResultsDir = Annotated[Folder, option("DIR", "Where records are.")]

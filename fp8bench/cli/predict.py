@@ -1,16 +1,17 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that the user does not have."""
 
+from collections import Counter
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
+from pydantic import PositiveInt
 
-from fp8bench.cli import names
-from fp8bench.cli.options import PURCHASES, Form, Region, ResultsDir, Workload, choice, option
-from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
-from fp8bench.cli.selection import day_of, of_one_workload
-from fp8bench.config.words import whole
+from fp8bench.cli.options import Form, HowBought, PriceAsOf, Region, ResultsDir, Workload, argument, option
+from fp8bench.cli.output import load_catalog, log, require_read, show, tell_broken
+from fp8bench.cli.selection import BatchSize
 from fp8bench.predict.document import document
 from fp8bench.predict.error import known
 from fp8bench.predict.prediction import predictions, target
@@ -24,30 +25,30 @@ from fp8bench.records.results import read_record
 from fp8bench.records.select import Measurement
 from fp8bench.registry import find_workload
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.instance import Catalog, Purchase
-from fp8bench.schema.option import IMPORTED_BATCH_SIZE
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE, Option
 from fp8bench.schema.record import Record
 
 
 def predict(
-    instance: str = typer.Argument(
-        None, metavar="INSTANCE", autocompletion=names.instances, help="To predict: a name in the catalogue."
-    ),
+    instance: Annotated[str | None, argument("INSTANCE", "To predict: a name in the catalogue.", "instances")] = None,
     source: Annotated[
         str | None,
         option(
             "INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
             "Whose records to predict from, all modes or one; or a record's file.",
-            names.references,
+            "references",
             "--from",
         ),
     ] = None,
-    gpus: Annotated[str | None, option("N", "How many of its GPUs train [all].")] = None,
-    batch_size: Annotated[str | None, option("N", "Only records of this batch size a GPU.")] = None,
+    gpus: Annotated[
+        PositiveInt | None, Option("How many of its GPUs train [all]", metavar="N", limit=IMPORTED_BATCH_SIZE)
+    ] = None,
+    batch_size: BatchSize = None,
     workload: Workload = None,
-    price_as_of: Annotated[str | None, option("DATE|today", "Prices of this day [today].")] = None,
+    price_as_of: PriceAsOf = None,
     region: Region = None,
-    purchase: Annotated[str, choice("--purchase", PURCHASES, "How the instance is bought.")] = PURCHASES[0],
+    purchase: HowBought = "on_demand",
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -59,16 +60,12 @@ def predict(
         raise UsageError(missing, "Give both, as in `fp8bench predict p5 --from h200-1x`")
     require_read(catalog, [instance, source.partition("/")[0].partition(":")[0]])
     today = date.today()
-    day = day_of(price_as_of, today) or today
-    query = PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
+    day = price_as_of or today
+    query = PriceQuery(day, day >= today, region, purchase, ANY_MACHINE)
     called = find(catalog, instance)
     require_region(region, catalog, [called.key])
-    used, size = (
-        None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
-        for flag, words in (("--gpus", gpus), ("--batch-size", batch_size))
-    )
-    there = target(called, catalog, used, query)
-    found = _sources(source, workload, size, catalog, results_dir)
+    there = target(called, catalog, gpus, query)
+    found = _sources(source, workload, batch_size, catalog, results_dir)
     predicted = predictions(found, there, known(), catalog, query)
     show(document(predicted), form)
     if all(row.status == "unsupported" for row in predicted.rows):
@@ -86,7 +83,13 @@ def _sources(name: str, workload: str | None, batch_size: int | None, catalog: C
         return sources([Measurement((read_record(Path(name)),))], catalog)
     requested = parse_source(name, workload, batch_size)
     there = results.read(results_dir, {str(requested.instance)})
-    requested = of_one_workload(requested, [one.record for one in there], "predicting")
+    # Rows of several workloads are not comparable.
+    every = Counter(record.what.workload for record in replace(requested, status="ok").of(one.record for one in there))
+    if requested.workload is None and len(every) > 1:
+        (most, _), *others = every.most_common()
+        requested = replace(requested, workload=most)
+        named = ", ".join(sorted(name for name, _ in others))
+        log(f"predicting {most}, the workload of most records; --workload chooses another ({named})")
 
     def shown(records: list[Record]) -> list[Record]:
         if not records:

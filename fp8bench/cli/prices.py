@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, get_args
 
 import typer
+from pydantic import PositiveFloat
 
-from fp8bench.cli import names
-from fp8bench.cli.options import PURCHASES, Form, Region, choice
+from fp8bench.cli.options import Day, Form, HowBought, Region, argument, option, switch
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
-from fp8bench.config.words import above_zero
+from fp8bench.config.options import Folder
 from fp8bench.pricing import offers, snapshot
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region
@@ -20,34 +20,34 @@ from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
-from fp8bench.schema.option import USD_PER_HOUR
+from fp8bench.schema.option import USD_PER_HOUR, Option
 
-INSTANCES = typer.Argument(None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Only these [all].")
-PROVIDER = typer.Option(None, "--provider", metavar="NAME", help="Only this one's instances. Repeatable.")
-RESULTS_DIR = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own prices and snapshots are.")
+PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
+
+Instances = Annotated[tuple[str, ...], argument("[INSTANCE]...", "Only these [all].", "instances")]
+Providers = Annotated[tuple[str, ...], option("NAME", "Only this one's instances. Repeatable.")]
+OwnPrices = Annotated[Folder, option("DIR", "Where own prices and snapshots are.")]
 
 
 def show_prices(
-    instances: list[str] = INSTANCES,
-    providers: list[str] = PROVIDER,
-    gpu: str = typer.Option(None, "--gpu", metavar="NAME", help="Only instances with this GPU, such as h100."),
-    purchase: Annotated[
-        str | None, choice("--purchase", PURCHASES, f"Only prices of this kind [{PURCHASES[0]}].")
-    ] = None,
+    instances: Instances = (),
+    providers: Providers = (),
+    gpu: Annotated[str, option("NAME", "Only instances with this GPU, such as h100.")] = "",
+    purchase: Annotated[Purchase | None, option(None, "Only prices of this kind [on_demand].")] = None,
     region: Region = None,
-    every: bool = typer.Option(False, "--all", help="Every price that is known, not only those in force."),
+    every: Annotated[bool, switch("--all", "Every price that is known, not only those in force.")] = False,
     form: Form = "table",
-    results_dir: Path = RESULTS_DIR,
+    results_dir: OwnPrices = Path("results"),
 ) -> None:
     """List what instances cost: price, purchase, region, day, age and source."""
     catalog = load_catalog(results_dir)
-    require_read(catalog, instances or ())
-    wanted = [one for one in _wanted(instances, providers, catalog) if (gpu or "").lower() in (one.gpu or "").lower()]
+    require_read(catalog, instances)
+    wanted = [one for one in _wanted(instances, providers, catalog) if gpu.lower() in (one.gpu or "").lower()]
     if not wanted:
         raise UsageError(f"no instance has a GPU called {gpu!r}", "See every one with `fp8bench list instances`")
     require_region(region, catalog, [one.key for one in wanted])
     every = every or bool(instances)
-    bought = cast("list[Purchase]", [purchase] if purchase else list(PURCHASES) if every else [PURCHASES[0]])
+    bought = [purchase] if purchase else PURCHASES if every else PURCHASES[:1]
     query = PriceQuery(date.today(), True, region, machine=ANY_MACHINE)
     lines = [line for one in wanted for line in known(one, query, bought)]
     if purchase is None:
@@ -60,11 +60,11 @@ def show_prices(
 
 
 def update(
-    instances: list[str] = INSTANCES,
-    providers: list[str] = PROVIDER,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print what changed, and keep nothing."),
+    instances: Instances = (),
+    providers: Providers = (),
+    dry_run: Annotated[bool, switch("--dry-run", "Print what changed, and keep nothing.")] = False,
     form: Form = "table",
-    results_dir: Path = RESULTS_DIR,
+    results_dir: OwnPrices = Path("results"),
 ) -> None:
     """Take current offers from gpuhunt's catalogue (extra `prices`) into a new dated snapshot beside the old ones."""
     catalog = load_catalog(results_dir)
@@ -116,14 +116,17 @@ def _last(results_dir: Path, catalog: Catalog, covered: Sequence[Instance]) -> l
 
 
 def set_price(
-    instance: str = typer.Argument(..., metavar="INSTANCE", autocompletion=names.instances, help="Whose price it is."),
-    usd: str = typer.Argument(..., metavar="USD", help="Of an hour of the whole machine."),
-    purchase: Annotated[str, choice("--purchase", PURCHASES, "How it is bought.")] = PURCHASES[0],
-    region: str = typer.Option(None, "--region", help="Where it holds [everywhere]."),
-    as_of: str = typer.Option(None, "--as-of", metavar="DATE", help="Since when it holds [today]."),
-    per_gpu: bool = typer.Option(False, "--per-gpu", help="USD is of one GPU: times the GPUs of the machine."),
-    source: str = typer.Option("own contract", "--source", metavar="TEXT", help="Where it is from."),
-    results_dir: Path = RESULTS_DIR,
+    instance: Annotated[str, argument("INSTANCE", "Whose price it is.", "instances")],
+    usd: Annotated[
+        PositiveFloat,
+        Option("Of an hour of the whole machine", metavar="USD", limit=USD_PER_HOUR, flags=("USD",), argument=True),
+    ],
+    purchase: HowBought = "on_demand",
+    region: Annotated[str, option("NAME", "Where it holds.")] = EVERYWHERE,
+    as_of: Annotated[Day | None, option("DATE", "Since when it holds [today].")] = None,
+    per_gpu: Annotated[bool, switch("--per-gpu", "USD is of one GPU: times the GPUs of the machine.")] = False,
+    source: Annotated[str, option("TEXT", "Where it is from.")] = "own contract",
+    results_dir: OwnPrices = Path("results"),
 ) -> None:
     """Keep your own price of an instance, which goes before the catalogue's from its day on."""
     catalog = load_catalog(results_dir)
@@ -134,14 +137,16 @@ def set_price(
         remedy = f"{error.remedy}; on a machine of your own, `fp8bench run --instance {instance} --price USD` makes it"
         raise UsageError(error.what, remedy) from error
     require_read(catalog, [of.key])
-    amount = above_zero("USD", usd, 3.2, USD_PER_HOUR)
+    day = as_of or date.today()
+    if day > date.today():
+        raise UsageError(f"--as-of {day} is in the future", "Give the day since which the price holds")
     if per_gpu and not of.gpu_count:
         raise UsageError(f"--per-gpu was given, and {of.key!r} has no GPU", "Give the price of the machine")
     given = Price(
-        usd_per_hour=amount * of.gpu_count if per_gpu else amount,
-        purchase=cast("Purchase", purchase),
-        region=region or EVERYWHERE,
-        as_of=_day(as_of),
+        usd_per_hour=usd * of.gpu_count if per_gpu else usd,
+        purchase=purchase,
+        region=region,
+        as_of=day,
         source=source,
         derived=per_gpu and of.gpu_count > 1,
     )
@@ -153,26 +158,15 @@ def set_price(
         warn(doubt)
 
 
-def _day(text: str | None) -> date:
-    """Parse a date. Raises UsageError if it is invalid or in the future, because a price is valid from its date on."""
-    try:
-        day = date.fromisoformat(text) if text else date.today()
-    except ValueError as error:
-        raise UsageError(f"--as-of {text!r} is not a date", "Give a day as 2026-11-09") from error
-    if day > date.today():
-        raise UsageError(f"--as-of {day} is in the future", "Give the day since which the price holds")
-    return day
-
-
-def _wanted(names: Sequence[str] | None, providers: Sequence[str] | None, catalog: Catalog) -> list[Instance]:
+def _wanted(names: Sequence[str], providers: Sequence[str], catalog: Catalog) -> list[Instance]:
     """Return the instances. Raises UsageError for an unknown name or provider, and if they have nothing in common."""
     known = sorted({one.provider for one in catalog.instances.values() if one.provider})
-    for provider in providers or ():
+    for provider in providers:
         require_known("provider", provider, known, "fp8bench list instances")
     chosen = [find(catalog, name) for name in names] if names else list(catalog.instances.values())
     found = [one for one in dict.fromkeys(one.key for one in chosen if not providers or one.provider in providers)]
     if not found:
-        raise UsageError(f"none of {', '.join(names or ())} is of {', '.join(providers or ())}", "Omit one of them")
+        raise UsageError(f"none of {', '.join(names)} is of {', '.join(providers)}", "Omit one of them")
     return [catalog.instances[key] for key in found]
 
 

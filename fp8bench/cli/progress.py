@@ -1,64 +1,100 @@
-"""The progress of a session on standard error: live on a terminal, as plain lines elsewhere, or none. It includes what
-`cli.sweep_progress` also needs.
-"""
+"""The progress of a session and of a sweep on standard error: a bar on a terminal, plain lines elsewhere, or none."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import log, warn
-from fp8bench.tables.written import with_interval, workers
+from fp8bench.pricing.cost import units_per_usd
+from fp8bench.tables.written import low_to_high, rate, with_interval, workers
 
 if TYPE_CHECKING:
     from fp8bench.launch.processes import Watch
     from fp8bench.launch.rounds import Entry, Schedule
-    from fp8bench.launch.session import Listener
+    from fp8bench.launch.sweep.halving import Seen, Standings, Turn
+    from fp8bench.launch.sweep.search import Sweep
+    from fp8bench.schema.config import RunConfig
     from fp8bench.schema.record import Record, Session
-    from fp8bench.stats.estimate import Estimate
     from fp8bench.worker.progress import Progress
 
 LINE_EVERY_S = 15.0
 """Seconds between two plain lines of the same stage. A log file needs signs of life, not every step."""
 
 
-AnyListener = TypeVar("AnyListener")
+class Quiet:
+    """Shows nothing of what goes well."""
+
+    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> "Watch":
+        """Show that something begins, and return what shows its progress. work: what it consists of. compiles: whether
+        its first step may take long. stages: whether it has a line for each of its stages.
+        """
+        return lambda _progress: None
+
+    def ended(self, what: str, outcome: str) -> None:
+        """Show how it ended."""
+
+
+class Lines(Quiet):
+    """Prints a line for the beginning, each stage and the end, and occasional lines between."""
+
+    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> "Watch":
+        log(f"{what}: {work}")
+        began = time.monotonic()
+        last: dict[str, Any] = {"stage": "starting", "at": began}
+
+        def watch(progress: "Progress") -> None:
+            now = time.monotonic()
+            same = progress.stage == last["stage"]
+            if same and now - last["at"] < LINE_EVERY_S:
+                return
+            at_first_step = same and progress.stage == "warming up" and progress.step <= 1
+            doing = " (compiling)" if at_first_step and compiles else ""
+            last.update(stage=progress.stage, at=now)
+            median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
+            # The number of steps is agreed on after warm-up.
+            steps = "" if progress.steps is None else f" of {progress.steps}"
+            log(f"  after {now - began:.0f} s: {progress.stage}{doing}, step {progress.step}{steps}{median}")
+
+        return watch if stages else super().begins(what, work)
+
+    def ended(self, what: str, outcome: str) -> None:
+        log(f"  {outcome}")
+
+
+class Bars(Quiet):
+    """Shows a bar for what runs, and a line for each that has ended."""
+
+    def __init__(self, bars: Any) -> None:
+        self.bars = bars
+        self._task: Any = None
+
+    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> "Watch":
+        task = self._task = self.bars.add_task("starting", total=None, what=what, median="")
+
+        def watch(progress: "Progress | None") -> None:
+            if progress is None:
+                return
+            median = f"median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
+            self.bars.update(
+                task, description=progress.stage, completed=progress.step, total=progress.steps, median=median
+            )
+
+        return watch
+
+    def ended(self, what: str, outcome: str) -> None:
+        self.bars.remove_task(self._task)
+        self.bars.console.print(f"{what}: {outcome}", markup=False, highlight=False)
 
 
 @contextmanager
-def by_terminal(
-    quiet: AnyListener | None, plain: AnyListener, live: Callable[[], AbstractContextManager[AnyListener]]
-) -> Iterator[AnyListener]:
-    """Yield the quiet listener if there is one, the live one on a terminal, otherwise the plain one."""
-    if quiet is not None:
-        yield quiet
-    elif sys.stderr.isatty():
-        with live() as listening:
-            yield listening
-    else:
-        yield plain
-
-
-def ignore(_progress: "Progress | None") -> None:
-    """Watch a turn and show nothing while it runs."""
-
-
-def say_why_it_stopped(label: str, record: "Record") -> None:
-    """Print a line with reason and remedy, if there is a reason."""
-    if record.reason:
-        log(f"{label}: {record.reason}. {record.remedy}.")
-
-
-def listener(schedule: "Schedule", quiet: bool) -> "AbstractContextManager[Listener]":
-    """Return the listener for this terminal; a quiet one reports only failures and warnings."""
-    least: Listener | None = Quiet() if quiet else None
-    return by_terminal(least, PlainProgress(schedule), lambda: _live(schedule))
-
-
-@contextmanager
-def _live(schedule: "Schedule") -> "Iterator[Listener]":
+def shown(quiet: bool) -> Iterator[Quiet]:
+    """Yield what shows progress on this terminal, or in this pipe."""
+    if quiet or not sys.stderr.isatty():
+        yield Quiet() if quiet else Lines()
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -72,99 +108,86 @@ def _live(schedule: "Schedule") -> "Iterator[Listener]":
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield LiveProgress(schedule, bars)
+        yield Bars(bars)
 
 
-class Quiet:
-    """Reports only turns that stopped, and warnings."""
+class OfSession:
+    """Listens to a session (`launch.session.Listener`)."""
+
+    def __init__(self, schedule: "Schedule", on: Quiet) -> None:
+        self._schedule, self._on = schedule, on
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        return ignore
+        from fp8bench.launch.compile_time import compiles
+
+        stop, config = self._schedule.stop, entry.config
+        of = f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"
+        trained_by = workers(config.world_size, config.device).replace("process", "CPU process")
+        work = (
+            f"{config.workload}, batch {config.batch_size} x {trained_by}, {config.warmup} + at least {config.steps} "
+            "steps"
+        )
+        return self._on.begins(f"{entry.label}, round {place.round}{of}", work, compiles(config) is True)
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        """Report why the turn stopped, and the record's warnings."""
-        say_why_it_stopped(entry.label, record)
+        outcome, so_far = status_of(record), self._schedule.estimate(entry)
+        if record.summary is not None and so_far is not None:
+            executed = f", {record.execution}" if record.execution else ""
+            outcome = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
+            if so_far.interval is not None:
+                over = with_interval(so_far.value, so_far.interval, ".1f", 1e3)
+                outcome += f"; over {so_far.processes} processes {over}"
+        self._on.ended(f"{entry.label}, round {place.round}", f"{outcome}: {path}")
+        _say_why_it_stopped(entry.label, record)
         for warning in record.evidence.warnings if record.evidence else ():
             warn(f"{entry.label}: {warning}")
 
 
-class PlainProgress(Quiet):
-    """Prints a line for the beginning, each stage and the end of a turn, and occasional lines between."""
+class OfSweep:
+    """Listens to a sweep (`launch.sweep.search.Listener`): after each turn it says which configuration leads."""
 
-    def __init__(self, schedule: "Schedule") -> None:
-        self._schedule = schedule
+    def __init__(self, sweep: "Sweep", on: Quiet) -> None:
+        self._sweep, self._on = sweep, on
 
-    def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        """Print what runs, and return a function that prints its progress, stage by stage."""
-        log(f"{entry.label}, round {place.round}{_of(self._schedule)}: {_work(entry)}")
-        began = time.monotonic()
-        last: dict[str, Any] = {"stage": "starting", "at": began}
+    def begins(self, turn: "Turn", expected_s: float) -> "Watch":
+        from fp8bench.launch.forecast import duration
 
-        def watch(progress: "Progress") -> None:
-            now = time.monotonic()
-            same = progress.stage == last["stage"]
-            if same and now - last["at"] < LINE_EVERY_S:
-                return
-            doing = " (compiling)" if same and _compiles(entry, progress) else ""
-            last.update(stage=progress.stage, at=now)
-            median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            # The number of steps is agreed on after warm-up.
-            steps = "" if progress.steps is None else f" of {progress.steps}"
-            log(f"  after {now - began:.0f} s: {progress.stage}{doing}, step {progress.step}{steps}{median}")
+        return self._on.begins(_called(turn), f"about {duration(expected_s)}", stages=False)
 
-        return watch
+    def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
+        from fp8bench.launch.sweep.space import in_words
 
-    def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        log(f"  {_outcome(record, self._schedule.estimate(entry))}: {path}")
-        super().ended(entry, place, record, path)
+        outcome = status_of(record)
+        if record.status == "ok":
+            led = f"leads: {in_words(now.leaders[0])}" if now.leaders else "none is left"
+            led = "it leads" if now.leaders[:1] == (turn.config,) else led
+            outcome = f"{record.execution}, {self._worth(turn.config, seen)}; {led}"
+        self._on.ended(_called(turn), outcome)
+        _say_why_it_stopped(in_words(turn.config), record)
 
+    def _worth(self, config: "RunConfig", seen: "Seen") -> str:
+        """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
+        from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 
-def _compiles(entry: "Entry", progress: "Progress") -> bool:
-    """Return whether a turn that stays at its first step is compiling."""
-    from fp8bench.launch.compile_time import compiles
+        rounds = seconds_a_unit(seen.rounds.get(config, ()))
+        found_s = rounds.value if rounds else look_s(seen.looks[config])
+        if found_s is None:
+            return "-"
+        price = self._sweep.budget.usd_per_hour
 
-    return progress.stage == "warming up" and progress.step <= 1 and compiles(entry.config) is True
+        def said(throughput: float) -> str:
+            return rate(throughput if price is None else units_per_usd(throughput, price))
 
-
-class LiveProgress(Quiet):
-    """Shows a bar for the running turn, and a line for each that has ended."""
-
-    def __init__(self, schedule: "Schedule", bars: Any) -> None:
-        self._schedule = schedule
-        self._bars = bars
-        self._task: Any = None
-
-    def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        what = f"{entry.label}, round {place.round}{_of(self._schedule)}"
-        task = self._bars.add_task("starting", total=None, what=what, median="")
-        self._task = task
-
-        def watch(progress: "Progress") -> None:
-            median = f"median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            self._bars.update(
-                task, description=progress.stage, completed=progress.step, total=progress.steps, median=median
-            )
-
-        return watch
-
-    def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        self._bars.remove_task(self._task)
-        line = f"{entry.label}, round {place.round}: {_outcome(record, self._schedule.estimate(entry))}"
-        self._bars.console.print(line, markup=False, highlight=False)
-        super().ended(entry, place, record, path)
+        text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
+        if rounds is None or rounds.interval is None:
+            return text
+        return f"{text} ({low_to_high(1 / rounds.interval[1], 1 / rounds.interval[0], said)})"
 
 
-def _of(schedule: "Schedule") -> str:
-    stop = schedule.stop
-    return f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"
+def _called(turn: "Turn") -> str:
+    from fp8bench.launch.sweep.space import in_words
 
-
-def _work(entry: "Entry") -> str:
-    config = entry.config
-    trained_by = workers(config.world_size, config.device).replace("process", "CPU process")
-    return (
-        f"{config.workload}, batch {config.batch_size} x {trained_by}, {config.warmup} + at least {config.steps} steps"
-    )
+    return f"{'look' if turn.stage == 'look' else 'round'} {turn.number}: {in_words(turn.config)}"
 
 
 def status_of(record: "Record") -> str:
@@ -172,12 +195,6 @@ def status_of(record: "Record") -> str:
     return f"{record.status} ({record.cause})" if record.cause else record.status
 
 
-def _outcome(record: "Record", so_far: "Estimate | None") -> str:
-    if record.summary is None or so_far is None:
-        return status_of(record)
-    executed = f", {record.execution}" if record.execution else ""
-    text = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
-    if so_far.interval is not None:
-        over = with_interval(so_far.value, so_far.interval, ".1f", 1e3)
-        text += f"; over {so_far.processes} processes {over}"
-    return text
+def _say_why_it_stopped(label: str, record: "Record") -> None:
+    if record.reason:
+        log(f"{label}: {record.reason}. {record.remedy}.")

@@ -17,9 +17,6 @@ from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 from fp8bench.tables.written import counted
 
-MEASURING = frozenset(("run", "gemm", "numerics", "collectives", "sweep", "import"))
-"""The commands whose records are kept before they are sent."""
-
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:

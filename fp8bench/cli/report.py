@@ -2,12 +2,9 @@
 
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
-
-from fp8bench.cli import names
-from fp8bench.cli.options import ResultsDir, Strict, choice, option, switch
+from fp8bench.cli.options import ResultsDir, Strict, argument, option, switch
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import Gathered, gather
@@ -15,7 +12,7 @@ from fp8bench.kinds.run.page import page, shown_rows
 from fp8bench.kinds.run.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.errors import RunFailed, UsageError, require_known
 from fp8bench.schema.files import write_atomically
 from fp8bench.tables.page import render
 
@@ -25,25 +22,27 @@ REPLACE = "Name another file, or replace it with --force"
 
 
 def report(
-    instances: list[str] = typer.Argument(
-        None,
-        metavar="[INSTANCE...]",
-        autocompletion=names.instances,
-        help="Names in the catalogue or in the results [all that were measured].",
-    ),
+    selection: Selection,
+    instances: Annotated[
+        tuple[str, ...],
+        argument("[INSTANCE...]", "Names in the catalogue or in the results [all that were measured].", "instances"),
+    ] = (),
     output: Annotated[
         Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
     ] = None,
     force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
-    plot: Annotated[str | None, choice("--plot", tuple(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
-    form: Annotated[str | None, choice("--format", FORMATS, "Of the file [as its name ends].")] = None,
+    plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
+    form: Annotated[
+        Literal["html", "png", "svg", "pdf"] | None, option(None, "Of the file [as its name ends].", None, "--format")
+    ] = None,
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
     ] = None,
-    selection: Selection = Selection(),
     strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
+    if plot is not None:
+        require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
     units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
     _require_free(path, force)

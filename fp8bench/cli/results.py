@@ -1,15 +1,14 @@
 """`fp8bench results`: sends records to another host, verifies each strictly, and imports a figure from elsewhere."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.command import with_options
-from fp8bench.cli.options import Form, ResultsDir, option
+from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
 from fp8bench.cli.output import load_catalog, show, warn
+from fp8bench.config.options import Folder, Options
 from fp8bench.records import audit, results
 from fp8bench.records.document import pushed, verified
 from fp8bench.remote.mirror import Mirror, names_in, send
@@ -17,16 +16,15 @@ from fp8bench.schema.address import address_of, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.throughput import ThroughputRecord
 
-Folder = Annotated[Path, option("DIR|URL", "Where records are: a folder or an address.")]
+Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an address.")]
 
 
 def push(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: s3://, gs://, ssh:// or sftp://.")],
+    url: Annotated[str, argument("URL", "Where to: s3://, gs://, ssh:// or sftp://.")],
     form: Form = "table",
-    results_dir: Folder = Path("results"),
+    results_dir: Source = Path("results"),
 ) -> None:
     """Send what the address lacks; nothing is overwritten. Exit code 4 if a file was refused."""
-    _require(results_dir)
     mirror = Mirror(parse(url))
     if results_dir.resolve() == mirror.folder.resolve():
         done = mirror.push()
@@ -37,9 +35,8 @@ def push(
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
-def verify(form: Form = "table", results_dir: Folder = Path("results")) -> None:
+def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     """Read every record strictly and check it against itself. Exit code 4 if one is bad."""
-    _require(results_dir)
     # No kind measures throughput records, because they are made from publications.
     models = {entry.name: registry.load(entry).record for entry in registry.KINDS} | {"throughput": ThroughputRecord}
     found = audit.verify(results_dir, models)
@@ -50,30 +47,24 @@ def verify(form: Form = "table", results_dir: Folder = Path("results")) -> None:
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
-def _require(folder: Path) -> None:
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "Name one with --results-dir")
-
-
-@dataclass(frozen=True)
-class Figure:
+class Figure(Options):
     """The options that describe a figure, as text."""
 
-    instance: Annotated[str, typer.Option(help="Name in the catalogue.")]
-    mode: Annotated[str, typer.Option(help="Mode, with its recipe where known.")]
+    instance: Annotated[str, option("NAME", "Name in the catalogue.", "instances")]
+    mode: Annotated[str, option("MODE", "Mode, with its recipe where known.", "modes")]
     step_time_s: Annotated[str, option("SECONDS", "Of one step.", None, "--step-time")]
     batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
     gpus: Annotated[str, option("N", "GPUs over all.")]
-    source: Annotated[str, typer.Option(help="Where the figure is from: a title, an address.")]
+    source: Annotated[str, option("TEXT", "Where the figure is from: a title, an address.")]
     published_on: Annotated[
         str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
     ] = None
     derivation: Annotated[
-        str | None, typer.Option(help="How the step time follows from what was published [as it was].")
+        str | None, option("TEXT", "How the step time follows from what was published [as it was].")
     ] = None
-    workload: Annotated[str, typer.Option(help="What was trained.")] = "vit-huge"
-    compile: Annotated[bool | None, typer.Option(help="Whether torch.compile was on [unknown].")] = None
-    attention: Annotated[str | None, typer.Option(help="Attention implementation [unknown].")] = None
+    workload: Annotated[str, option("NAME", "What was trained.", "workloads")] = "vit-huge"
+    compile: Annotated[bool | None, switch("--compile", "Whether torch.compile was on [unknown].")] = None
+    attention: Annotated[str | None, option("NAME", "Attention implementation [unknown].")] = None
 
 
 def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
@@ -97,4 +88,4 @@ def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> N
         warn(warning)
 
 
-COMMANDS = {"push": push, "verify": verify, "import": with_options(import_figure)}
+COMMANDS = {"push": push, "verify": verify, "import": import_figure}

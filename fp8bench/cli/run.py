@@ -3,8 +3,6 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,23 +11,20 @@ import typer
 
 from fp8bench.cli.command import resolved
 from fp8bench.cli.nodes import as_torchrun_has_it
-from fp8bench.cli.options import Strict, switch
+from fp8bench.cli.options import Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
-from fp8bench.cli.progress import listener
+from fp8bench.cli.progress import OfSession, shown
 
 if TYPE_CHECKING:
-    from fp8bench.config.sources import Resolved
-    from fp8bench.launch.nodes.leader import Leader
-    from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
     from fp8bench.remote.mirror import Mirror
 
 
 def run(
-    config: Path = typer.Option(
-        None, "--config", metavar="FILE", help="YAML file with any of these settings, or with variants of a mode."
-    ),
+    config: Annotated[
+        Path | None, option("FILE", "YAML file with any of these settings, or with variants of a mode.")
+    ] = None,
     dry_run: Annotated[
         bool,
         switch(
@@ -37,56 +32,38 @@ def run(
             "Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
         ),
     ] = False,
-    quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
-    as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    as_json: Annotated[bool, switch("--json", "Print the records as JSON.")] = False,
     notes: Annotated[bool, switch("--notes", "Where the session's seconds went too, by phase and mode.")] = False,
     strict: Strict = False,
     **settings: Any,
 ) -> None:
     from fp8bench.cli.remote import synced
-
-    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
-        requested = resolved(settings, config)
-        leader = group.executor(requested.request) if group is not None else None
-        with synced(requested.request.results_dir, measuring=True) as mirror:
-            _run(requested, mirror, dry_run, quiet, as_json, notes, strict, place, leader)
-
-
-def _run(
-    requested: "Resolved",
-    mirror: "Mirror | None",
-    dry_run: bool,
-    quiet: bool,
-    as_json: bool,
-    notes: bool,
-    strict: bool,
-    place: "Elastic | None",
-    leader: "Leader | None",
-) -> None:
-    """Prepare and run. mirror: that of the results' address, if they are kept at one. place: the place under torchrun.
-    leader: the leader of several nodes.
-    """
     from fp8bench.launch.examined import examined, require_modes
     from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(requested.request, os.environ, place, leader)
-    named = bool(requested.request.mode or prepared.variants)
-    requested = requested.resumed(prepared.resumed, prepared.session or "")
-    price_of_machine = hourly_price(requested.request, prepared.instance)
-    answer = examined([entry.config for entry in prepared.entries])
-    if dry_run:
-        from fp8bench.cli.dry_run import document, look_ahead
+    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
+        requested = resolved(settings, config)
+        leader = group.executor(requested.request) if group is not None else None
+        with synced(requested.request.results_dir, measuring=True) as mirror:
+            prepared = prepare(requested.request, os.environ, place, leader)
+            named = bool(requested.request.mode or prepared.variants)
+            requested = requested.resumed(prepared.resumed, prepared.session or "")
+            price_of_machine = hourly_price(requested.request, prepared.instance)
+            answer = examined([entry.config for entry in prepared.entries])
+            if dry_run:
+                from fp8bench.cli.dry_run import document, look_ahead
 
-        form = "json" if as_json else "table"
-        show(document(requested, prepared, look_ahead(prepared, price_of_machine, answer), answer), form)
-        return
-    for note in prepared.notes:
-        log(note)
-    require_modes(answer, named)
-    register(prepared, price_of_machine, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
+                ahead = look_ahead(prepared, price_of_machine, answer)
+                show(document(requested, prepared, ahead, answer), "json" if as_json else "table")
+                return
+            for note in prepared.notes:
+                log(note)
+            require_modes(answer, named)
+            register(prepared, price_of_machine, date.today(), log)
+            raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
 
 
 def _measure_and_print(
@@ -97,13 +74,10 @@ def _measure_and_print(
     from fp8bench.launch.phases import process_began_s
     from fp8bench.launch.session import exit_code, measure, session
 
-    with (
-        session(prepared, log) as rounds,
-        listener(rounds, quiet) as listening,
-    ):
+    with session(prepared, log) as rounds, shown(quiet) as on:
         say = log if not quiet else lambda _line: None
         records, paths, reached = [], [], mirror is not None
-        for record, path in measure(prepared, rounds, listening, say=say, since_s=process_began_s()):
+        for record, path in measure(prepared, rounds, OfSession(rounds, on), say=say, since_s=process_began_s()):
             records.append(record)
             paths.append(path)
             # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.
@@ -112,7 +86,12 @@ def _measure_and_print(
     unread = Unread()
     if not records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
-    with _said_where_kept(prepared, paths):
+    key, results_dir = prepared.instance.key, prepared.results_dir
+    words = ["fp8bench", "compare", key]
+    words += [] if results_dir == Path("results") else ["--results-dir", str(results_dir)]
+    kept = f"the session's records are kept in {results_dir / key}"
+    kept = f"the record is kept as {paths[0]}" if len(paths) == 1 else kept
+    with shown_after_keeping(kept, shlex.join(words)):
         if as_json:
             typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
         else:
@@ -123,17 +102,6 @@ def _measure_and_print(
     if code == 0:
         unread.end(strict)
     return code
-
-
-def _said_where_kept(prepared: "Prepared", paths: Sequence[Path]) -> AbstractContextManager[None]:
-    """Say where the records are if they cannot be printed. paths: those of this call."""
-    key, results_dir = prepared.instance.key, prepared.results_dir
-    words = ["fp8bench", "compare", key]
-    if results_dir != Path("results"):
-        words += ["--results-dir", str(results_dir)]
-    one = len(paths) == 1
-    kept = f"the record is kept as {paths[0]}" if one else f"the session's records are kept in {results_dir / key}"
-    return shown_after_keeping(kept, shlex.join(words))
 
 
 def _say_whether_precise(rounds: "Schedule") -> None:

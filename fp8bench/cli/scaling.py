@@ -1,59 +1,70 @@
 """`fp8bench scaling`: a GPU's rate as nodes are added, the cost of a billion units there, and projected nodes."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from pydantic import BeforeValidator, Field, PositiveFloat
 
-from fp8bench.cli import names
-from fp8bench.cli.options import Form, ResultsDir, option
+from fp8bench.cli.options import Form, ResultsDir, argument, option
 from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
 from fp8bench.cli.selection import Scope
-from fp8bench.config.words import above_zero, whole
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
 from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import scaled
 from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import Limit
+from fp8bench.schema.option import Limit, Option
 from fp8bench.schema.throughput import ThroughputRecord
 from fp8bench.tables.chart import require_drawable
 
-FARTHER = Limit(MOST_NODES, "a projection to more nodes was up to 10 points off at 16, and 15 at 32")
-
 
 def scaling(
-    instances: list[str] = typer.Argument(
-        None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Whose records [every one that has any]."
-    ),
-    scope: Scope = Scope(),
+    scope: Scope,
+    instances: Annotated[
+        tuple[str, ...], argument("[INSTANCE]...", "Whose records [every one that has any].", "instances")
+    ] = (),
     project: Annotated[
-        str | None, option("N,N,...", f"Project one node to so many, at most {MOST_NODES}, apart and marked.")
-    ] = None,
+        tuple[Annotated[int, Field(ge=2)], ...],
+        BeforeValidator(lambda words: ",".join(words).split(",") if words else ()),
+        Option(
+            f"Project one node to so many, at most {MOST_NODES}, apart and marked",
+            metavar="N,N,...",
+            flags=("--project",),
+        ),
+    ] = (),
     network_gbps: Annotated[
-        str | None, option("GBPS", "Of a node in one direction, for --project [as measured, or the catalogue's].")
+        PositiveFloat | None,
+        Option(
+            "Of a node in one direction, for --project [as measured, or the catalogue's]",
+            metavar="GBPS",
+            limit=Limit(1_000_000, "no node has a network of a petabit"),
+        ),
     ] = None,
     plot: Annotated[Path | None, option("FILE", "Draw it, .png, .svg or .pdf.")] = None,
     prices: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         option("INSTANCE=USD", "What if an hour of a node cost this; may be given several times.", None, "--price"),
-    ] = None,
+    ] = (),
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     if plot is not None:
         require_drawable(plot)
-    if project is None and network_gbps is not None:
+    if not project and network_gbps is not None:
         raise UsageError("--network-gbps is about a projection, and none was requested", "Add --project 2,4,8")
-    nodes = sorted({whole("--project", word, 2, FARTHER) for word in project.split(",")}) if project else []
-    most = Limit(1_000_000, "no node has a network of a petabit")
-    gbps = None if network_gbps is None else above_zero("--network-gbps", network_gbps, 400, most)
+    nodes = sorted(set(project))
+    if nodes and nodes[-1] > MOST_NODES:
+        raise UsageError(
+            f"--project {nodes[-1]} is too far: a projection to more than {MOST_NODES} nodes was up to 10 points off "
+            "at 16, and 15 at 32",
+            "Give a smaller number",
+        )
     # The workload is chosen among those that records have, also published ones that this program cannot train.
-    anything = replace(scope, workload=None)
+    anything = scope.model_copy(update={"workload": None})
     shown_of = _known(instances, anything, results_dir) if instances else _all(results_dir)
-    options, catalog = anything.resolved(shown_of, results_dir, prices or ())
+    options, catalog = anything.resolved(shown_of, results_dir, prices)
     kept = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
     tell_broken(one for one in figures.broken if one not in kept.broken)
@@ -62,7 +73,7 @@ def scaling(
     found = scaled(records, figures, scope.workload, options, catalog, results_dir)
     ahead = Projections()
     if nodes:
-        ahead = projections(found.found, nodes, gbps, measured_links(results_dir, options.instances), catalog)
+        ahead = projections(found.found, nodes, network_gbps, measured_links(results_dir, options.instances), catalog)
     made = document(found, ahead)
     show(made, form)
     draw(made, PICTURE, plot)
@@ -74,7 +85,7 @@ def _all(results_dir: Path) -> list[str]:
     return sorted({*results.known_instances(results_dir), *(one.instance for one in figures)})
 
 
-def _known(instances: list[str], scope: Scope, results_dir: Path) -> list[str]:
+def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[str]:
     """Return the instances that are known, and warn of the others. Raises the first one's UsageError if none is."""
     found: list[str] = []
     refused: list[UsageError] = []

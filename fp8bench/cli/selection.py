@@ -3,17 +3,17 @@
 Both commands resolve them here, so that a page shows the same rows as the table with the same options.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
-from typing import Annotated, cast
+from typing import Annotated
+
+from pydantic import PositiveInt
 
 from fp8bench import registry
-from fp8bench.cli import names
-from fp8bench.cli.options import PURCHASES, Optimizer, Region, Workload, choice, option, switch
-from fp8bench.cli.output import load_catalog, log, require_read
-from fp8bench.config.words import whole
+from fp8bench.cli.options import Optimizer, PriceAsOf, Region, Workload, option, switch
+from fp8bench.cli.output import load_catalog, require_read
+from fp8bench.config.options import Options
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.view import AS_IT_IS, View, parse_price
 from fp8bench.pricing import catalog as catalogs
@@ -22,41 +22,28 @@ from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Catalog, Purchase
-from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE
-from fp8bench.schema.record import Record
+from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
+
+BatchSize = Annotated[
+    PositiveInt | None,
+    Option("Only records of this batch size a worker", metavar="N", limit=IMPORTED_BATCH_SIZE),
+]
 
 
-def of_one_workload(wanted: Filter, records: Iterable[Record], doing: str) -> Filter:
-    """Return the filter for the workload of most records if it names none, and log that: rows of several workloads are
-    not comparable. doing: what is done with the workload, e.g. `showing`.
-    """
-    if wanted.workload is not None:
-        return wanted
-    found = Counter(record.what.workload for record in replace(wanted, status="ok").of(records))
-    if len(found) < 2:
-        return wanted
-    most = found.most_common(1)[0][0]
-    others = ", ".join(sorted(found.keys() - {most}))
-    log(f"{doing} {most}, the workload of most records; --workload chooses another ({others})")
-    return replace(wanted, workload=most)
-
-
-@dataclass(frozen=True)
-class Scope:
+class Scope(Options):
     """Which records are shown, at which prices. All options are optional."""
 
-    price_as_of: Annotated[
-        str | None,
-        option("DATE|today", "Price all rows on this day [today]."),
-    ] = None
+    price_as_of: PriceAsOf = None
     region: Region = None
-    purchase: Annotated[str | None, choice("--purchase", PURCHASES, f"How it is bought [{PURCHASES[0]}].")] = None
+    purchase: Annotated[Purchase | None, option(None, "How it is bought [on_demand].")] = None
     workload: Workload = None
-    batch_size: Annotated[str | None, option("N", "Only records of this batch size a worker.")] = None
+    batch_size: BatchSize = None
     optimizer: Optimizer = None
-    grad_accumulation: Annotated[str | None, option("N", "Only records with this many micro-batches a step.")] = None
+    grad_accumulation: Annotated[
+        PositiveInt | None,
+        Option("Only records with this many micro-batches a step", metavar="N", limit=BATCH_SIZE),
+    ] = None
     every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
     allow_mismatch: Annotated[
         bool,
@@ -73,7 +60,12 @@ class Scope:
         reference: str | None = None,
     ) -> tuple[CompareOptions, Catalog]:
         """Return the options, with `compare`'s other arguments. reference: the option's text. Raises UsageError."""
-        wanted = self._wanted()
+        wanted = Filter(
+            workload=self.workload,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            grad_accumulation=self.grad_accumulation,
+        )
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog = load_catalog(results_dir)
@@ -96,9 +88,9 @@ class Scope:
             instances=tuple(keys),
             today=today,
             reference=replace(named, instance=key_of(named.instance)),
-            as_of=day_of(self.price_as_of, today),
+            as_of=self.price_as_of,
             region=self.region,
-            purchase=cast("Purchase", self.purchase or PURCHASES[0]),
+            purchase=self.purchase or "on_demand",
             wanted=wanted,
             every=self.every,
             allow_mismatch=self.allow_mismatch,
@@ -108,17 +100,7 @@ class Scope:
         )
         return options, catalog
 
-    def _wanted(self) -> Filter:
-        size, pieces = self.batch_size, self.grad_accumulation
-        return Filter(
-            workload=self.workload,
-            batch_size=None if size is None else whole("--batch-size", size, 1, IMPORTED_BATCH_SIZE),
-            optimizer=cast("OptimizerName | None", self.optimizer),
-            grad_accumulation=None if pieces is None else whole("--grad-accumulation", pieces, 1, BATCH_SIZE),
-        )
 
-
-@dataclass(frozen=True)
 class Selection(Scope):
     """A scope with the row that others are compared with."""
 
@@ -128,19 +110,9 @@ class Selection(Scope):
             "INSTANCE:MODE[:RECIPE][/VARIANT]",
             "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
             "baseline-bf16].",
-            names.references,
+            "references",
         ),
     ] = None
-
-
-def day_of(text: str | None, today: date) -> date | None:
-    """Parse --price-as-of; None if it was not given. Raises UsageError if it is not a date."""
-    if text is None or text == "today":
-        return today if text else None
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"--price-as-of {text!r} is not a date", "Give `today`, or a day as 2026-11-09") from error
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:

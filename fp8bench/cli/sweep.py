@@ -3,20 +3,37 @@
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from pydantic import Field
 
 from fp8bench import registry
 from fp8bench.cli.command import resolved
-from fp8bench.cli.options import Form, option, switch
+from fp8bench.cli.options import AsJson, Form, option, switch
 from fp8bench.cli.output import load_catalog, log, show
+from fp8bench.cli.progress import OfSweep, shown
+from fp8bench.config.request import LATEST, RunRequest
+from fp8bench.config.sources import resolve
+from fp8bench.kinds.run.sweep import document
+from fp8bench.kinds.run.sweep_plan import document as plan_document
+from fp8bench.launch.assemble import new_session_id
+from fp8bench.launch.examined import examined
+from fp8bench.launch.forecast import obstacle, price_today
+from fp8bench.launch.place import register
+from fp8bench.launch.plan import hourly_price
+from fp8bench.launch.prepare import prepare
+from fp8bench.launch.session import exit_code_of
+from fp8bench.launch.sizing import blank_search
+from fp8bench.launch.sweep import budget as budgets
+from fp8bench.launch.sweep import search
+from fp8bench.launch.sweep.halving import Rule
+from fp8bench.launch.sweep.outlook import outlook
+from fp8bench.launch.sweep.space import Axes, space, switched_on
+from fp8bench.machine.gpus import this_machine
+from fp8bench.records import lock
 from fp8bench.schema.batch import AUTO
+from fp8bench.schema.config import mode_label
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
-
-if TYPE_CHECKING:
-    from fp8bench.config.request import RunRequest
-    from fp8bench.launch.sweep.search import Sweep, Swept
 
 DEFAULT_BUDGET = "30min"
 ROUND_STEPS = 30
@@ -54,9 +71,7 @@ def sweep(
     cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
     te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     steps: Annotated[str | None, option("N", f"Timed steps of a round, at least [{ROUND_STEPS}].")] = None,
-    look_steps: int = typer.Option(
-        LOOK_STEPS, "--look-steps", min=2, max=10_000, metavar="N", help="Timed steps of a look."
-    ),
+    look_steps: Annotated[int, Field(ge=2, le=10_000), option("N", "Timed steps of a look.")] = LOOK_STEPS,
     budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
     budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
     session: Annotated[
@@ -67,14 +82,9 @@ def sweep(
     ] = False,
     quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
     form: Form = "table",
-    as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
+    as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    from fp8bench.cli.sweep_progress import listener
-    from fp8bench.kinds.run.sweep import document
-    from fp8bench.launch.place import register
-    from fp8bench.launch.sweep import search
-
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
     given = {
         name: tuple(filter(None, map(str.strip, text.split(",")))) for name, text in lists.items() if text is not None
@@ -84,16 +94,19 @@ def sweep(
     )
     search.require_budget(planned)
     if dry_run:
-        from fp8bench.kinds.run.sweep_plan import document as plan_document
-        from fp8bench.launch.sweep.outlook import outlook
-
         show(plan_document(outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
-    with _held(planned), listener(planned, quiet) as listening:
+    planned.looks_dir.mkdir(parents=True, exist_ok=True)
+    remedy = "Wait until it ends, or choose another name with --session"
+    with lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
         if not quiet:
-            _announce(planned)
-        swept = search.run(planned, search.spawn(planned.prepared), listening)
+            sizes = " and larger batches of the leader" if planned.rule.blank is not None else ""
+            log(
+                f"sweep {planned.name}: {len(planned.space.candidates)} configurations to look at, usual "
+                f"settings{sizes} first; {planned.rule.rounds} rounds of the best; budget {planned.budget.text}"
+            )
+        swept = search.run(planned, search.spawn(planned.prepared), OfSweep(planned, on))
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
 
@@ -104,32 +117,25 @@ def _planned(
     config: Path | None,
     look_steps: int,
     limits: tuple[str | None, float | None],
-) -> "tuple[Sweep, float | None]":
+) -> tuple[search.Sweep, float | None]:
     """Return the sweep, and the machine's price if the user gave one."""
-    from fp8bench.launch.assemble import new_session_id
-    from fp8bench.launch.examined import examined
-    from fp8bench.launch.forecast import obstacle, price_today
-    from fp8bench.launch.plan import hourly_price
-    from fp8bench.launch.prepare import prepare
-    from fp8bench.launch.sizing import blank_search
-    from fp8bench.launch.sweep import budget as budgets
-    from fp8bench.launch.sweep import search
-    from fp8bench.launch.sweep.halving import Rule
-    from fp8bench.launch.sweep.space import Axes, space, switched_on
-    from fp8bench.machine.gpus import this_machine
-    from fp8bench.schema.batch import AUTO
-
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request_and_values(settings, lists, config, device)
     auto = values["batch_size"] == (AUTO,)
-    session = request.session
-    if session is not None:
-        session = search.latest(request.results_dir) if session == "latest" else session
+    session = search.latest(request.results_dir) if request.session == LATEST else request.session
+    modes = [
+        (entry.name, recipe)
+        for entry in registry.modes().values()
+        if device in entry.default_on
+        for recipe in entry.recipes or (None,)
+    ]
     # The usual value of each; if a batch size is to be found, the search begins at the machine's default.
     first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
-    requested = request.model_copy(update={"session": None, "mode": request.mode or _default_modes(device), **first})
+    requested = request.model_copy(
+        update={"session": None, "mode": request.mode or tuple(mode_label(*one) for one in modes), **first}
+    )
     prepared = prepare(requested, os.environ)
     examined([entry.config for entry in prepared.entries])
     base = prepared.entries[0].config
@@ -148,12 +154,10 @@ def _planned(
 
 def _request_and_values(
     settings: dict[str, Any], lists: dict[str, tuple[str, ...]], config: Path | None, device: str
-) -> "tuple[RunRequest, dict[str, tuple[Any, ...]]]":
+) -> tuple[RunRequest, dict[str, tuple[Any, ...]]]:
     """Return the request, and the values of each setting in SEVERAL: those of the flag, otherwise that of a variable or
     file, otherwise the usual ones. Raises UsageError for a value that `run` refuses.
     """
-    from fp8bench.config.sources import resolve
-
     requested = resolved(settings, config)
     if requested.request.variants:
         raise UsageError(
@@ -181,36 +185,8 @@ def _request_and_values(
     return request, values
 
 
-def _default_modes(device: str) -> tuple[str, ...]:
-    """Return every default mode of the machine, with each of its recipes."""
-    entries = [entry for entry in registry.modes().values() if device in entry.default_on]
-    return tuple(
-        f"{entry.name}:{recipe}" if recipe else entry.name for entry in entries for recipe in entry.recipes or (None,)
-    )
-
-
-def _held(planned: "Sweep") -> Any:
-    """Lock the sweep while it runs, so that no other call can run it."""
-    from fp8bench.records import lock
-
-    planned.looks_dir.mkdir(parents=True, exist_ok=True)
-    remedy = "Wait until it ends, or choose another name with --session"
-    return lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log)
-
-
-def _announce(planned: "Sweep") -> None:
-    count, rule = len(planned.space.candidates), planned.rule
-    sizes = " and larger batches of the leader" if rule.blank is not None else ""
-    log(
-        f"sweep {planned.name}: {count} configurations to look at, usual settings{sizes} first; "
-        f"{rule.rounds} rounds of the best; budget {planned.budget.text}"
-    )
-
-
-def _require_any(swept: "Swept") -> None:
+def _require_any(swept: search.Swept) -> None:
     """Raise an error that explains the failures if no configuration is left."""
-    from fp8bench.launch.session import exit_code_of
-
     if swept.standings.leaders:
         return
     looks = list(swept.seen.looks.values())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench import registry
-from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 from fp8bench.schema.files import read_text
 from fp8bench.schema.recipe import FIELDS, read_recipe
 from fp8bench.schema.yaml_text import line_of, parse_mapping
@@ -30,10 +30,9 @@ def recipe_in(path: Path) -> str:
     for written in values:
         if written not in (RECIPE, *BY_UPSTREAM):
             near = nearest(written, [RECIPE, *BY_UPSTREAM])
-            meant = f"Did you mean {near[0]!r}? " if near else ""
             raise UsageError(
                 f"{path} line {line_of(text, (written,))}: unknown field {written!r}",
-                f"{meant}A recipe has {', '.join([RECIPE, *BY_UPSTREAM])}",
+                f"{did_you_mean(near[:1])}A recipe has {', '.join([RECIPE, *BY_UPSTREAM])}",
             )
     if RECIPE not in values:
         raise UsageError(f"{path} names no recipe", f"Add, for example, `{RECIPE}: delayed`")
@@ -41,10 +40,9 @@ def recipe_in(path: Path) -> str:
     entry = next((one for one in registry.BUILTIN_MODES if base in one.recipe_fields), None)
     if entry is None:
         known = [recipe for one in registry.BUILTIN_MODES for recipe in one.recipe_fields]
-        near = nearest(base, known)
         raise UsageError(
             f"{path} line {line_of(text, (RECIPE,))}: unknown recipe {base!r}",
-            f"{f'Did you mean {near[0]!r}? ' if near else ''}Recipes with fields are {', '.join(dict.fromkeys(known))}",
+            f"{did_you_mean(nearest(base, known)[:1])}Recipes with fields are {', '.join(dict.fromkeys(known))}",
         )
     found = base
     for written, value in values.items():

@@ -5,26 +5,25 @@ whole, declared here.
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
-    ValidationInfo,
     create_model,
-    field_validator,
 )
 from pydantic.fields import FieldInfo
 
+from fp8bench.config.options import Folder, Options
+from fp8bench.config.options import kind_of as kind_of
+from fp8bench.config.options import option_of as option_of
+from fp8bench.config.options import words_of as words_of
 from fp8bench.config.words import fraction
 from fp8bench.schema import option as limits
-from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
@@ -33,11 +32,6 @@ MAX_ROUNDS = 30
 
 LATEST = "latest"
 """The name of the newest session."""
-
-
-def option_of(field: FieldInfo) -> Option | None:
-    """Return the field's declaration as an option; None if it is not an option."""
-    return next((one for one in field.metadata if isinstance(one, Option)), None)
 
 
 OBEYED_BY_WORKERS = {
@@ -65,12 +59,25 @@ def _share(value: Any) -> Any:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
 
 
+def _whole_or_auto(value: Any) -> Any:
+    """Convert a batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
+    if value is None or value == AUTO or isinstance(value, bool):
+        return value
+    try:
+        number = int(str(value))
+    except ValueError:
+        raise ValueError(f"it must be a whole number, or {AUTO}") from None
+    if number < 1:
+        raise ValueError("input should be greater than 0")
+    return number
+
+
 def _of_price(help: str) -> Option:
     return Option(help, shown_unset="none", limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
 
 
-class _CommonOptions(Frozen):
-    """The validators of all options, and the options that help lists first."""
+class _CommonOptions(Options):
+    """The options that help lists first."""
 
     mode: Annotated[
         tuple[str, ...],
@@ -112,47 +119,6 @@ class _CommonOptions(Frozen):
         PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", limit=limits.GPUS)
     ] = None
 
-    @field_validator("batch_size", mode="before", check_fields=False)
-    @classmethod
-    def _whole_number(cls, value: Any) -> Any:
-        """Convert the batch size. A word that is neither a number nor `auto` gets one error, not one for each type."""
-        if value is None or value == AUTO or isinstance(value, bool):
-            return value
-        try:
-            number = int(str(value))
-        except ValueError:
-            raise ValueError(f"it must be a whole number, or {AUTO}") from None
-        if number < 1:
-            raise ValueError("input should be greater than 0")
-        return number
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number, and
-        what Python alone takes for one.
-        """
-        kind = kind_of(cls.model_fields[str(info.field_name)])
-        if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
-            raise ValueError("it must be a number in the digits 0 to 9, without underscores")
-        if not isinstance(value, bool):
-            return value
-        word = {True: "on", False: "off"}[value]
-        if word in words_of(kind):
-            return word
-        if kind in (int, float):
-            raise ValueError("it must be a number")
-        return value
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
-        option = option_of(cls.model_fields[str(info.field_name)])
-        numeric = value is not None and value != AUTO
-        if numeric and option is not None and option.limit is not None and value > option.limit.most:
-            raise ValueError(option.limit.refusal)
-        return value
-
 
 def _as_option(field: FieldInfo, option: Option) -> Any:
     """Return a configuration's field as a request's, in which null leaves the value to the machine."""
@@ -172,17 +138,13 @@ else:
     )
 
 
-def _nameable(folder: Path) -> Path:
-    if "\0" in str(folder):
-        raise ValueError("no name of a folder holds a NUL")
-    return folder
-
-
 class RunRequest(_OptionsOfWorkers):
     """The request. A null value is left to the machine (`launch.plan` fills it in)."""
 
     batch_size: Annotated[
-        PositiveInt | Literal["auto"] | None, replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE)
+        PositiveInt | Literal["auto"] | None,
+        BeforeValidator(_whole_or_auto),
+        replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE),
     ] = None
     recipe: Annotated[
         Path | None,
@@ -257,12 +219,9 @@ class RunRequest(_OptionsOfWorkers):
         PositiveFloat | None, _of_price("Price of the whole machine, not of one GPU; kept by its results")
     ] = None
     price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
-    results_dir: Annotated[
-        Path,
-        BeforeValidator(local),
-        AfterValidator(_nameable),
-        Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL"),
-    ] = Path("results")
+    results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (
+        Path("results")
+    )
     variants: tuple[VariantSettings, ...] = Field(
         default=(), description="of a file that names several; without any each mode is one, with the settings above"
     )
@@ -290,18 +249,3 @@ class RunRequest(_OptionsOfWorkers):
 
 OPTIONS = {name: option for name, field in RunRequest.model_fields.items() if (option := option_of(field)) is not None}
 """Every option by its field's name, in the order of help."""
-
-
-def kind_of(field: FieldInfo) -> Any:
-    """Return the type of a given value: int for `Annotated[PositiveInt | None, ...]`, and a Literal unchanged."""
-    kind: Any = field.annotation
-    given = [one for one in get_args(kind) if one is not type(None)]
-    if type(None) in get_args(kind):
-        # For a number that may also be a word (`auto`), the type of the number.
-        kind = given[0]
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
-
-
-def words_of(kind: Any) -> tuple[str, ...]:
-    """Return the only values that an option of this type takes; empty if it takes others."""
-    return get_args(kind) if get_origin(kind) is Literal else ()

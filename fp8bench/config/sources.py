@@ -13,8 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fp8bench.config import variants
+from fp8bench.config.options import reason_of
 from fp8bench.config.request import OPTIONS, RunRequest
+from fp8bench.config.variants import VARIANTS, variants_of
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
 from fp8bench.schema.files import Frozen
@@ -47,8 +48,8 @@ def resolve(
     with the first invalid field, its origin and its value, also if both prices are given.
     """
     values: dict[str, Any] = {}
-    origins = dict.fromkeys([*OPTIONS, variants.VARIANTS], "default")
-    of_all = {name: value for name, value in file_values.items() if name != variants.VARIANTS}
+    origins = dict.fromkeys([*OPTIONS, VARIANTS], "default")
+    of_all = {name: value for name, value in file_values.items() if name != VARIANTS}
     layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(of_all, file_name, file_text))]
     layers += [(variable_of(name), {name: value}) for name, value in _from_environment(environ).items()]
     layers.append(("flag", flags))
@@ -64,30 +65,20 @@ def resolve(
         if origins[field] == file_name:
             origin += _at(file_text, field)
         raise UsageError(
-            f"{origin}: invalid value {quoted(values[field])}: {_reason(first)}",
+            f"{origin}: invalid value {quoted(values[field])}: {reason_of(first)}",
             "See `fp8bench run --help` for what it takes",
         ) from error
-    if variants.VARIANTS in file_values:
-        found = variants.written(file_values[variants.VARIANTS], file_name or "file", file_text)
-        variants.refuse_overridden(found, origins)
-        each = variants.requested(found, values, lambda error: _reason(error.errors()[0]))
-        request = request.model_copy(update={variants.VARIANTS: each})
-        origins.update(dict.fromkeys((variants.VARIANTS, *found.owned), found.file))
+    if VARIANTS in file_values:
+        file = file_name or "file"
+        each, owned = variants_of(file_values[VARIANTS], file, file_text, values, origins)
+        request = request.model_copy(update={VARIANTS: each})
+        origins.update(dict.fromkeys((VARIANTS, *owned), file))
     if request.price is not None and request.price_per_gpu is not None:
         raise UsageError(
             f"both a price ({origins['price']}) and a price per GPU ({origins['price_per_gpu']}) were given",
             "Give one of them: --price is of the whole machine",
         )
     return Resolved(request=request, origins=origins)
-
-
-def _reason(fault: Mapping[str, Any]) -> str:
-    """Return the reason of a fault that pydantic found, in this program's words."""
-    if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
-    if fault["type"] == "string_pattern_mismatch":
-        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
-    return str(fault["msg"]).lower()
 
 
 def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:

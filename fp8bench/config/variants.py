@@ -10,13 +10,13 @@ If one variant has a setting, all of them get it: the others take the file's val
 variant is complete by itself, and a session can be resumed without the file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from fp8bench import registry
+from fp8bench.config.options import reason_of
 from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
 from fp8bench.config.words import quoted
 from fp8bench.schema.config import VariantSettings, mode_label
@@ -40,140 +40,113 @@ BESIDE = {
 """Options that make several measurements of one themselves; and the alternative to each."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """Variants as written in a file. file: its name. text: all of it, to find the lines of faults. each: the mode of
-    every variant, with its own settings by the request's names.
-    """
+class _File(NamedTuple):
+    """The file, whose faults are told with their line."""
 
-    file: str
+    name: str
     text: str
-    each: tuple[Mapping[str, Any], ...]
-
-    @property
-    def owned(self) -> tuple[str, ...]:
-        """The settings that any of the variants has."""
-        given = {name for one in self.each for name in one}
-        return tuple(name for name in OWN if name in given)
 
     def line(self, number: int, name: str | None = None) -> int:
         """Return the line of a variant, counted from 1, or of its setting."""
         within: tuple[str | int, ...] = (VARIANTS, number - 1)
-        if name is None:
-            return line_of(self.text, within)
-        return max(line_of(self.text, (*within, written)) for written in (name, name.replace("_", "-")))
+        spelt = ((),) if name is None else ((name,), (name.replace("_", "-"),))
+        return max(line_of(self.text, (*within, *one)) for one in spelt)
 
-    def where(self, number: int, name: str | None = None) -> str:
+    def at(self, number: int, name: str | None = None) -> str:
         """Return e.g. `article.yaml line 7, variant 2`, with the setting if one is named."""
         of = f", {name} of variant {number}" if name else f", variant {number}"
-        return f"{self.file} line {self.line(number, name)}{of}"
+        return f"{self.name} line {self.line(number, name)}{of}"
 
 
-def written(listed: Any, file: str, text: str) -> Written:
-    """Return the variants of a file. listed: its list of variants. Raises UsageError with file, line and field."""
+def variants_of(
+    listed: Any, file: str, text: str, values: Mapping[str, Any], origins: Mapping[str, str]
+) -> tuple[tuple[VariantSettings, ...], tuple[str, ...]]:
+    """Return each variant with all its settings, and the names of the settings that any of them has.
+
+    listed: the file's list of variants. text: all of the file. values: those of the request, without variants, and
+    origins: their origins. Raises UsageError with file, line and field.
+    """
+    within = _File(file, text)
     if not isinstance(listed, list) or not listed:
         raise UsageError(
             f"{file} line {line_of(text, (VARIANTS,))}, {VARIANTS}: it is not a list of variants",
             "Write each as `- {mode: te-fp8, batch_size: 128}`",
         )
-    found = Written(file, text, ())
-    each = tuple(_settings(one, number, found) for number, one in enumerate(listed, start=1))
-    return Written(file, text, each)
-
-
-def _settings(one: Any, number: int, of: Written) -> Mapping[str, Any]:
-    if isinstance(one, str):
-        one = {"mode": one}
-    if not isinstance(one, dict):
-        raise UsageError(f"{of.where(number)}: it is not a mapping of settings", "Write `mode: NAME` and its settings")
-    settings: dict[str, Any] = {}
-    for as_written, value in one.items():
-        name = str(as_written).replace("-", "_")
-        if name in settings:
-            raise UsageError(f"{of.where(number, name)} is given twice, spelt with '-' and with '_'", "Keep one")
-        _require_own(name, number, of)
-        settings[name] = value
-    if not isinstance(settings.get("mode"), str) or not settings["mode"].strip():
-        raise UsageError(
-            f"{of.where(number, 'mode')}: every variant names one mode", "Write, for example, `mode: te-fp8:delayed`"
-        )
-    try:
-        entry, recipe = registry.find_mode(settings["mode"].strip())
-    except UsageError as error:
-        raise UsageError(f"{of.where(number, 'mode')}: {error.what}", error.remedy) from error
-    return {**settings, "mode": mode_label(entry.name, recipe)}
-
-
-def _require_own(name: str, number: int, of: Written) -> None:
-    """Raise UsageError for a setting that a variant cannot have."""
-    if name == "mode" or name in OWN:
-        return
-    if name in OPTIONS:
-        raise UsageError(
-            f"{of.where(number, name)}: it is the same for all variants", f"Write it beside `{VARIANTS}`, for all"
-        )
-    error = unknown_name("setting", name, ["mode", *OWN], "fp8bench run --help")
-    raise UsageError(f"{of.where(number, name)}: {error.what}", error.remedy)
-
-
-def refuse_overridden(found: Written, origins: Mapping[str, str]) -> None:
-    """Raise UsageError for modes or switches next to variants, and for a flag or a variable that sets what a variant
-    has. origins: those of the request's settings, `file` if it is the file.
-    """
-    for name, (what, instead) in BESIDE.items():
-        if origins[name] != "default":
-            at = _called(name, origins, found)
-            raise UsageError(
-                f"{at} names {what} beside the variants of {found.file} line {line_of(found.text, (VARIANTS,))}",
-                f"Omit {at}, or {instead}",
-            )
-    for name in found.owned:
-        if origins[name] in ("default", found.file):
-            continue
-        of = [number for number, one in enumerate(found.each, start=1) if name in one]
-        lines = ", ".join(f"line {found.line(number, name)}" for number in of)
-        at = _called(name, origins, found)
-        raise UsageError(
-            f"{at} would override what variants of {found.file} have of their own: {name} on {lines}",
-            f"Omit {at}, or change the file",
-        )
-
-
-def _called(name: str, origins: Mapping[str, str], found: Written) -> str:
-    origin = origins[name]
-    if origin == "flag":
-        return flag_of(name)
-    return f"{name!r} of {found.file}" if origin == found.file else origin
-
-
-def requested(
-    found: Written, values: Mapping[str, Any], refusal: Callable[[ValidationError], str]
-) -> tuple[VariantSettings, ...]:
-    """Return each variant with all its settings. values: those of the request, without variants. refusal: words a
-    fault.
-
-    Raises UsageError for an invalid value, and for two variants that are the same.
-    """
-    each = []
-    for number, one in enumerate(found.each, start=1):
+    written = [_settings(one, number, within) for number, one in enumerate(listed, start=1)]
+    owned = tuple(name for name in OWN if any(name in one for one in written))
+    _refuse_overridden(written, owned, within, origins)
+    each: list[VariantSettings] = []
+    for number, one in enumerate(written, start=1):
         try:
             request = RunRequest(**{**values, **one, "mode": (one["mode"],)})
         except ValidationError as error:
             name = str(error.errors()[0]["loc"][0])
             raise UsageError(
-                f"{found.where(number, name)}: invalid value {quoted(one.get(name))}: {refusal(error)}",
+                f"{within.at(number, name)}: invalid value {quoted(one.get(name))}: {reason_of(error.errors()[0])}",
                 "See `fp8bench run --help` for what it takes",
             ) from error
-        each.append({"mode": one["mode"], **{name: getattr(request, name) for name in found.owned}})
-    _refuse_twice(found, each)
-    return tuple(each)
-
-
-def _refuse_twice(found: Written, each: Sequence[VariantSettings]) -> None:
-    for number, one in enumerate(each, start=1):
-        first = each.index(one) + 1
-        if first < number:
+        found = {"mode": one["mode"], **{name: getattr(request, name) for name in owned}}
+        if found in each:
+            first = each.index(found) + 1
             raise UsageError(
-                f"{found.where(number)} is the same as variant {first} on line {found.line(first)}",
+                f"{within.at(number)} is the same as variant {first} on line {within.line(first)}",
                 "Remove it: --rounds measures each variant several times",
+            )
+        each.append(found)
+    return tuple(each), owned
+
+
+def _settings(one: Any, number: int, within: _File) -> Mapping[str, Any]:
+    """Return the settings of a variant by the request's names."""
+    if isinstance(one, str):
+        one = {"mode": one}
+    if not isinstance(one, dict):
+        raise UsageError(f"{within.at(number)}: it is not a mapping of settings", "Write `mode: NAME` and its settings")
+    settings: dict[str, Any] = {}
+    for as_written, value in one.items():
+        name = str(as_written).replace("-", "_")
+        at = within.at(number, name)
+        if name in settings:
+            raise UsageError(f"{at} is given twice, spelt with '-' and with '_'", "Keep one")
+        if name not in ("mode", *OWN) and name in OPTIONS:
+            raise UsageError(f"{at}: it is the same for all variants", f"Write it beside `{VARIANTS}`, for all")
+        if name not in ("mode", *OWN):
+            error = unknown_name("setting", name, ["mode", *OWN], "fp8bench run --help")
+            raise UsageError(f"{at}: {error.what}", error.remedy)
+        settings[name] = value
+    at = within.at(number, "mode")
+    if not isinstance(settings.get("mode"), str) or not settings["mode"].strip():
+        raise UsageError(f"{at}: every variant names one mode", "Write, for example, `mode: te-fp8:delayed`")
+    try:
+        entry, recipe = registry.find_mode(settings["mode"].strip())
+    except UsageError as error:
+        raise UsageError(f"{at}: {error.what}", error.remedy) from error
+    return {**settings, "mode": mode_label(entry.name, recipe)}
+
+
+def _refuse_overridden(
+    written: Sequence[Mapping[str, Any]], owned: Sequence[str], within: _File, origins: Mapping[str, str]
+) -> None:
+    """Raise UsageError for modes or switches next to variants, and for a flag or a variable that sets what a variant
+    has.
+    """
+
+    def called(name: str) -> str:
+        of_file = f"{name!r} of {within.name}"
+        return {"flag": flag_of(name), within.name: of_file}.get(origins[name], origins[name])
+
+    for name, (what, instead) in BESIDE.items():
+        if origins[name] != "default":
+            line = line_of(within.text, (VARIANTS,))
+            raise UsageError(
+                f"{called(name)} names {what} beside the variants of {within.name} line {line}",
+                f"Omit {called(name)}, or {instead}",
+            )
+    for name in owned:
+        if origins[name] not in ("default", within.name):
+            numbers = [number for number, one in enumerate(written, start=1) if name in one]
+            lines = ", ".join(f"line {within.line(number, name)}" for number in numbers)
+            raise UsageError(
+                f"{called(name)} would override what variants of {within.name} have of their own: {name} on {lines}",
+                f"Omit {called(name)}, or change the file",
             )

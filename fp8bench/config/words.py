@@ -6,6 +6,7 @@ typer's own ranges (click.IntRange) state neither the reason for a limit nor a r
 import math
 import re
 
+from fp8bench.schema.address import Address, is_address
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import Limit
@@ -15,8 +16,9 @@ _LONGEST = 40
 
 
 def quoted(value: object) -> str:
-    """Return the value in the form in which an error repeats it."""
+    """Return the value in the form in which an error repeats it: cut, and an address without its secrets."""
     text = value if isinstance(value, str) else repr(value)
+    text = str(Address(text)) if is_address(text) else text
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return repr(text) if isinstance(value, str) else text
 
@@ -64,17 +66,6 @@ def fraction(text: str) -> float:
     """Return 0.03 for `3%` and for `0.03`. Raises ValueError if the text is not a number."""
     word = text.strip()
     return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-
-
-def share(flag: str, text: str) -> float:
-    """Parse a fraction. Raises UsageError if it is not at least 0 and below 1."""
-    try:
-        value = fraction(text)
-    except ValueError:
-        value = math.nan
-    if 0 <= value < 1:
-        return value
-    raise UsageError(f"{flag} {quoted(text)} is not a share of at least 0 and below 1", f"Give, for example, {flag} 3%")
 
 
 def machine_label(text: str | None) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, ge
 
 from pydantic import ValidationInfo, field_validator
 
+from fp8bench.config.options import Folder
 from fp8bench.config.request import OPTIONS, RunRequest, kind_of, option_of, words_of
 from fp8bench.config.words import above_zero, machine_label, whole
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
@@ -52,7 +53,7 @@ class Request(Frozen):
 
     instance: Annotated[str, of_run("instance")] = "auto"
     name: Annotated[str | None, of_run("name")] = None
-    results_dir: Annotated[Path, of_run("results_dir")] = Path("results")
+    results_dir: Annotated[Folder, of_run("results_dir")] = Path("results")
 
     @field_validator("*", mode="before")
     @classmethod

@@ -98,77 +98,53 @@ class Interrupted(Fp8benchError):
         self.exit_code = code
 
 
-def unknown_name(kind: str, name: str, known: list[str], listing: str, family: Iterable[str] = ()) -> UsageError:
+MOST_NAMES = 4
+"""The most names in a suggestion. There is a separate command to list them all."""
+
+LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.05
+"""The least likeness of a suggestion, from 0 to 1 (difflib); that of a name of three letters at most; and by how much
+less like it a name is no suggestion beside the best.
+"""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, family: Iterable[str] = ()) -> UsageError:
     """Return the error for an unknown name, with the nearest known ones.
 
     listing: the command that shows every known name. family: see `nearest`.
     """
-    near = nearest(name, known, family)
-    quoted = [repr(one) for one in near]
-    meant = " or ".join(part for part in (", ".join(quoted[:-1]), *quoted[-1:]) if part)
-    hint = f"Did you mean {meant}? " if near else ""
-    return UsageError(f"unknown {kind} {name!r}", f"{hint}See every one with `{listing}`")
+    return UsageError(
+        f"unknown {kind} {name!r}", f"{did_you_mean(nearest(name, known, family))}See every one with `{listing}`"
+    )
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
     """Raise the error of `unknown_name` if the name is not known."""
     if name not in known:
-        raise unknown_name(kind, name, list(known), listing)
+        raise unknown_name(kind, name, known, listing)
 
 
-AT_MOST = 4
-"""The most names in a suggestion. There is a separate command to list them all."""
-
-_SHORTEST_FAMILY = 2
-_SLIP = 2
-_REPLACED = 3
-"""The weights of edits. An extra, missing or swapped letter is a likelier slip than a replaced one: `p4` is more likely
-meant as p4d than as p5.
-"""
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return the question that begins a remedy, with a space behind it; nothing without a name."""
+    *others, last = [*map(repr, names)] or [""]
+    return f"Did you mean {' or '.join(filter(None, (', '.join(others), last)))}? " if last else ""
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
     """Return the names nearest to `name`, the best first; empty if none is near.
 
-    family: known names that `name` may refer to as a group (e.g. the instances that have this GPU). If no name is
-    within an `edit_distance` of about one slip for every three letters, the result is the family and the names that
-    contain `name` or begin with its first part (`torchao-fp8`).
+    family: known names that `name` may refer to as a group (e.g. the instances that have this GPU). They come before
+    the names that contain `name`, and behind those that are spelt almost as it is.
     """
-    said = name.lower()
-    candidates = list(dict.fromkeys(known))
-    distances = {one: edit_distance(said, one.lower()) for one in candidates}
-    slips = sorted((one for one in candidates if distances[one] <= _bearable(said)), key=distances.__getitem__)
-    if slips:
-        least = distances[slips[0]]
-        return [one for one in slips if distances[one] == least][:AT_MOST]
-    if len(said) < _SHORTEST_FAMILY:
-        return []
-    kin = [one for one in candidates if said in one.lower()]
-    first, dash, _ = said.partition("-")
-    cousins = [one for one in candidates if dash and one.lower().startswith(first + dash)]
-    found = dict.fromkeys([*family, *kin, *sorted(cousins, key=distances.__getitem__)])
-    return list(found)[:AT_MOST]
+    # Imported here: a name is seldom mistyped.
+    from difflib import SequenceMatcher, get_close_matches
 
-
-def edit_distance(first: str, second: str) -> int:
-    """Return the cost of turning one text into the other: 2 for a letter inserted, removed or swapped with its
-    neighbour, 3 for a replaced one (optimal string alignment: Damerau, 1964; no part is edited twice).
-    """
-    before: list[int] = []
-    row = [_SLIP * length for length in range(len(second) + 1)]
-    for i, letter in enumerate(first, start=1):
-        last, before, row = before, row, [_SLIP * i]
-        for j, other in enumerate(second, start=1):
-            cost = before[j - 1] + (_REPLACED if letter != other else 0)
-            cost = min(cost, before[j] + _SLIP, row[j - 1] + _SLIP)
-            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
-                cost = min(cost, last[j - 2] + _SLIP)
-            row.append(cost)
-    return row[-1]
-
-
-def _bearable(name: str) -> int:
-    return max(_REPLACED, _SLIP * (len(name) // 3))
+    said, spelt = name.lower(), {one.lower(): one for one in known}
+    least = LIKENESS if len(said) > 3 else OF_SHORT
+    near = get_close_matches(said, spelt, MOST_NAMES, least)
+    likeness = [SequenceMatcher(a=one, b=said).ratio() for one in near]
+    best = [spelt[one] for one, like in zip(near, likeness, strict=True) if like > max(likeness) - MUCH_LESS]
+    of_group = [*family, *(one for lower, one in spelt.items() if said in lower and len(said) > 1)]
+    return best or [*dict.fromkeys(of_group)][:MOST_NAMES]
 
 
 def first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import StringConstraints
 
-from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
@@ -93,7 +93,6 @@ def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
     found = next((variant for variant in VARIANTS if variant == word), None)
     if found is None:
         turned = [variant for variant in VARIANTS if set(variant.split("+")) == set(word.split("+"))]
-        near = " or ".join(map(repr, turned or nearest(word, VARIANTS)))
-        meant = f"Did you mean {near}? " if near else ""
+        meant = did_you_mean(turned or nearest(word, VARIANTS))
         raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")
     return label, found

@@ -63,7 +63,8 @@ class Option:
     default: the request's, if the configuration declares the option or devices differ in it; None if
     `launch.plan` computes it. if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows.
     metavar: None to derive it from the type. complete: a function of `cli.names`. one_round: whether the option also
-    applies to `explain --mode`, which runs each mode once.
+    applies to `explain --mode`, which runs each mode once. flags: none for the one of the field's name. argument:
+    whether it is given by its place, without a flag.
     """
 
     help: str
@@ -74,6 +75,8 @@ class Option:
     metavar: str | None = None
     complete: str | None = None
     one_round: bool = True
+    flags: tuple[str, ...] = ()
+    argument: bool = False
 
     def full_help(self, default: Any) -> str:
         """Return the help with the default of a request: `Samples a GPU and step [64; on a CPU 16].`"""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.schema.errors import UsageError, did_you_mean, nearest, unknown_name
 
 LISTING = "fp8bench list modes --fields"
 ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
@@ -125,14 +125,16 @@ def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
     if "=" in first:
         first, words = next(iter(known)), [first, *words]
     if first not in known:
-        raise _unknown(f"recipe of {mode}", first, known, "fp8bench list modes")
+        raise unknown_name(f"recipe of {mode}", first, known, "fp8bench list modes")
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = (part.strip() for part in word.partition("="))
         if name not in known[first]:
             raise _unknown_field(mode, first, name, known)
         if not equals or not value:
-            raise UsageError(f"field {name!r} of {mode}:{first} has no value", f"Write {name}={_example(name, first)}")
+            raise UsageError(
+                f"field {name!r} of {mode}:{first} has no value", f"Write {name}={FIELDS[name].default_of(first)}"
+            )
         if name in values:
             raise UsageError(f"field {name!r} of {mode}:{first} is given twice", "Keep one of them")
         values[name] = _checked(mode, first, name, value)
@@ -150,17 +152,7 @@ def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> Usa
     by_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), None)
     if by_upstream in known[recipe]:
         return UsageError(f"{name!r} is called {by_upstream!r} in a mode's name", f"Write {by_upstream}=VALUE")
-    return _unknown(f"field of {mode}:{recipe}", name, known[recipe], LISTING)
-
-
-def _unknown(kind: str, name: str, known: "Mapping[str, object] | tuple[str, ...]", listing: str) -> UsageError:
-    near = nearest(name, known)
-    meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return UsageError(f"unknown {kind} {name!r}", f"{meant}See every one with `{listing}`")
-
-
-def _example(name: str, recipe: str) -> str:
-    return FIELDS[name].default_of(recipe)
+    return unknown_name(f"field of {mode}:{recipe}", name, known[recipe], LISTING)
 
 
 def _checked(mode: str, recipe: str, name: str, value: str) -> str:
@@ -173,11 +165,9 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
             return str(int(value))
     if not known.words and known.most is None:
         return checked_layers(value, f"{mode}:{recipe}", torchao=mode.startswith(LIBRARY_LAYERS))
-    near = nearest(value, known.words)
-    meant = f"Did you mean {near[0]!r}? " if near else ""
     raise UsageError(
         f"{mode}:{recipe}: invalid value {value!r} of {name}",
-        f"{meant}It takes {known.takes}; its default is {known.default_of(recipe)}",
+        f"{did_you_mean(nearest(value, known.words)[:1])}It takes {known.takes} [{known.default_of(recipe)}]",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.schema.errors import UsageError, did_you_mean, nearest
 
 NONE = "none"
 """The word on a command line for Transformer Engine's layer without any switch."""
@@ -95,10 +95,9 @@ def parse(text: str) -> tuple[str | None, ...]:
         return (None,)
     for name in text.split("+"):
         if name not in NAMES:
-            near = " or ".join(map(repr, nearest(name, (*NAMES, NONE, LADDER))))
+            meant = did_you_mean(nearest(name, (*NAMES, NONE, LADDER)))
             raise UsageError(
                 f"--te-switch {text}: unknown switch {name!r}",
-                f"{f'Did you mean {near}? ' if near else ''}Switches are {', '.join(NAMES)}, joined by +; or {NONE}, "
-                f"or {LADDER} for all rungs",
+                f"{meant}Switches are {', '.join(NAMES)}, joined by +; or {NONE}, or {LADDER} for all rungs",
             )
     return (joined(text.split("+")),)

@@ -15,7 +15,7 @@ import fork_server
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
+from fp8bench.cli.program import PROGRAM
 from fp8bench.records.files import samples_path
 from fp8bench.records.layout import texts_of
 from fp8bench.schema.record import Record
@@ -54,7 +54,7 @@ def call(folder: Path, *arguments: str, stdin: str | None = None, **variables: s
 def invoked(command: str, *arguments: object) -> Result:
     """Run a command in this process, in its folder and with its variables; what it raises is raised here."""
     words = [command, *map(str, arguments)]
-    done = CliRunner().invoke(program(words), words)
+    done = CliRunner().invoke(PROGRAM, words)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from builders import reports_of
 from cli.calling import call
+from cli.home import make_home
 
 from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
@@ -63,3 +64,20 @@ def run_with(tmp_path, monkeypatch):
         return ended.value.code
 
     return run
+
+
+@pytest.fixture(scope="session")
+def records_of_home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    make_home(folder)
+    return folder
+
+
+@pytest.fixture
+def home(records_of_home, monkeypatch):
+    """A folder with records to be in, and no GPU; that nothing in it has changed is looked at in the end."""
+    monkeypatch.chdir(records_of_home)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    before = sorted(records_of_home.rglob("*"))
+    yield records_of_home
+    assert sorted(records_of_home.rglob("*")) == before

@@ -1,13 +1,16 @@
-"""A broken file among the records stops no command: it is named on stderr, and the rest is shown."""
+"""A broken file among the records, one that contradicts itself, or one of an instance stops no command that can do
+without it: it is named on stderr, and the rest is shown.
+"""
 
 import json
 
 import pytest
-from builders import measured, profile, rounds
-from cli.calling import keep, one_line
+from builders import measured, measured_on_cpu, profile, rounds
+from cli.calling import invoked, keep, one_line
 from kept import record_paths
 from report.made_gemm import gemm_record
 
+from fp8bench.machine.identity import this_machines_identity
 from fp8bench.schema.record import SCHEMA_VERSION
 
 
@@ -172,3 +175,138 @@ def test_an_instance_of_which_no_record_can_be_read_is_omitted_and_named(breakin
     assert alone.code == 2
     assert "no record of other can be read; the warnings name the files" in alone.stderr
     assert fp8bench_in("compare", "other", "mine", "--strict").code == 4
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two modes, three rounds each; one round of te-bf16 has ten times its units."""
+    monkeypatch.chdir(tmp_path)
+    for mode in ("baseline-bf16", "te-bf16"):
+        for record in rounds(0.1, 0.1004, 0.0997, mode=mode, session_id="monday", instance="h100-1x"):
+            keep(record, tmp_path / "results")
+    for record in rounds(0.1, 0.1004, 0.0997, session_id="sunday", instance="h100-1x", minutes=-100):
+        keep(record, tmp_path / "before")
+    for record in rounds(0.09, 0.09, session_id="one", instance="h100-1x", settings={"world_size": 1}, minutes=-10):
+        keep(record, tmp_path / "results")
+    path = sorted((tmp_path / "results" / "h100-1x").glob("*te-bf16*.json"))[-1]
+    document = json.loads(path.read_text())
+    document["summary"]["units_per_step"] *= 10
+    document["summary"]["throughput_per_s"] *= 10
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "h100-1x"),
+        ("check", "--against", "before"),
+        ("report", "h100-1x", "-o", "page.html"),
+        ("scaling", "h100-1x"),
+    ],
+)
+def test_it_is_named_and_left_out_and_the_rest_is_shown(words, folder):
+    command, *rest = words
+    done = invoked(command, *rest)
+    assert done.exit_code == 0
+    assert folder.name in done.stderr
+    assert "left out" in done.stderr
+    assert "units_per_step" in done.stderr
+
+
+def test_its_row_rests_on_the_others(folder):
+    rows = json.loads(invoked("compare", "h100-1x", "--format", "json").stdout)
+    (row,) = (row for row in rows if row["mode"] == "te-bf16")
+    assert row["rounds"] == 2
+    assert row["throughput_per_s"] == pytest.approx(512 / 0.1002, rel=1e-3)
+
+
+def test_where_it_is_named_by_the_user_it_is_refused(folder):
+    with pytest.raises(Exception, match="contradicts itself") as caught:
+        invoked("explain", str(folder))
+    assert caught.value.exit_code == 2
+
+
+def test_verify_names_it_with_exit_code_4_and_an_empty_folder_is_wrong_usage(folder, tmp_path):
+    done = invoked("results", "verify")
+    assert done.exit_code == 4
+    assert folder.name in done.stdout
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Exception, match="no records") as caught:
+        invoked("results", "verify", "--results-dir", "empty")
+    assert caught.value.exit_code == 2
+
+
+def test_where_very_many_are_broken_each_is_named_once_and_what_is_left_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(30):
+        (record,) = rounds(0.1, session_id=f"s{number}", instance="h100-1x", minutes=number)
+        broken = record.model_copy(update={"cause": "crash"})
+        keep(broken if number else record, tmp_path / "results")
+    done = invoked("compare", "h100-1x", "--format", "json")
+    assert [row["session_id"] for row in json.loads(done.stdout)] == ["s0"]
+    assert done.stderr.count("left out") == 29
+
+
+def test_rows_of_an_older_proof_are_told_in_one_note(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for mode, version in (("baseline-bf16", None), ("te-bf16", 2)):
+        for record in rounds(0.1, 0.1004, 0.0997, mode=mode, session_id="monday", instance="h100-1x"):
+            proved = record.evidence.model_copy(update={"proof_version": version})
+            keep(record.model_copy(update={"evidence": proved}), tmp_path / "results")
+    shown = invoked("compare", "h100-1x").stdout
+    (note,) = (line for line in shown.splitlines() if "older rules" in line)
+    assert "h100-1x:baseline-bf16/eager" in note
+    assert "te-bf16" not in note
+    rows = json.loads(invoked("compare", "h100-1x", "--format", "json").stdout)
+    assert {row["mode"]: row["proof_version"] for row in rows} == {"baseline-bf16": 1, "te-bf16": 2}
+
+
+OF_P5 = "key: p5\ngpu: H100-SXM5-80GB\ngpu_count: 8\n"
+NAMED = "line 1: its key is 'p5', and its folder is 'renamed'"
+
+
+@pytest.fixture
+def renamed(tmp_path):
+    """Records of two instances; the folder of one of them was renamed, and has its instance.yaml in it."""
+    results_dir = tmp_path / "results"
+    for instance in ("p4d", "p5"):
+        keep(measured(instance), results_dir)
+    (results_dir / "p5" / "instance.yaml").write_text(OF_P5)
+    (results_dir / "p5").rename(results_dir / "renamed")
+
+
+@pytest.mark.parametrize("words", [("compare", "p4d"), ("list", "instances")])
+def test_other_instances_are_shown_and_the_file_is_named(words, renamed, fp8bench_in):
+    done = fp8bench_in(*words)
+
+    assert done.code == 0
+    assert "p4d" in done.stdout
+    assert done.stderr.splitlines() == [f"fp8bench: warning: not read: results/renamed/instance.yaml {NAMED}"]
+
+
+@pytest.mark.parametrize("asked", [("p5",), ("p4d", "p5"), ("p5.48xlarge",), ("renamed",)])
+def test_its_own_is_refused_by_file_and_line(asked, renamed, fp8bench_in):
+    done = fp8bench_in("compare", *asked)
+
+    assert done.code == 2
+    assert one_line(done).startswith(f"fp8bench: results/renamed/instance.yaml {NAMED}. Give both")
+
+
+def test_a_run_elsewhere_goes_on(renamed, fp8bench_in):
+    assert fp8bench_in("run", "--dry-run", "--mode", "baseline-bf16").code == 0
+    refused = fp8bench_in("run", "--dry-run", "--instance", "p5")
+    assert (refused.code, NAMED in one_line(refused)) == (2, True)
+
+
+def test_a_dry_run_costs_what_this_machine_alone_does(fp8bench_in, tmp_path):
+    machine = this_machines_identity(None)
+    if machine is None:
+        pytest.skip("this machine cannot be told from others")
+    keep(measured_on_cpu(), tmp_path / "results")
+    (tmp_path / "results" / "cpu" / "instance.yaml").write_text(
+        "key: cpu\ngpu: null\ngpu_count: 0\nprices:\n"
+        f"- {{usd_per_hour: 3.5, purchase: on_demand, as_of: 2026-01-01, source: ours, machine: {machine.id}}}\n"
+    )
+
+    assert "3.50 USD an hour" in fp8bench_in("run", "--dry-run", "--mode", "baseline-bf16").stdout

@@ -1,25 +1,17 @@
 """`fp8bench check`: what is held against what, exit codes, exports, and what is refused."""
 
-import gc
 import json
 import shutil
 
 import pytest
 from builders import rounds
-from calling import call, invoked, keep, one_line
+from calling import call, invoked, keep
 
 from fp8bench.schema.errors import UsageError
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 SAME = (0.1, 0.1002, 0.0999, 0.1)
 SLOWER = tuple(1.1 * seconds for seconds in SAME)
-
-
-@pytest.fixture(autouse=True)
-def _collect_garbage_again():
-    """The command is the whole life of its process, and turns collection off."""
-    yield
-    gc.enable()
 
 
 @pytest.fixture
@@ -142,42 +134,3 @@ def test_a_copy_of_the_checked_session_is_told_to_be_the_same_session(check, fol
     keep(rounds(*SLOWER, session_id=NEW, minutes=600)[0], folder / "copy")
     with pytest.raises(UsageError, match=f"the same session, {NEW}"):
         check("--against", "copy")
-
-
-REFUSED = {
-    "nothing": ([], "nothing to compare with"),
-    "a plan in a file": (["--plan", "--export", "junit=a"], "--plan checks nothing"),
-    "no reference": (["--against", "nowhere"], "neither a folder nor a session in results"),
-    "itself": (["--against", NEW], "compared with itself"),
-    "several": (["--against", "202605"], "2 sessions begin with"),
-    "no session": (["--against", OLD, "--session", "2030"], "--session '2030' is no session"),
-    "no share": (["--against", OLD, "--max-regression", "3"], "not a share"),
-    "no number": (["--against", OLD, "--max-regression", "little"], "not a share"),
-    "nan": (["--against", OLD, "--max-regression", "nan%"], "not a share"),
-    "no file": (["--against", OLD, "--export", "junit"], "not FORMAT=FILE"),
-    "no format": (["--against", OLD, "--export", "junitt=a"], "unknown --export format 'junitt'"),
-    "twice": (["--against", OLD, "--export", "junit=a", "--export", "csv=a"], "names a twice"),
-    "a folder": (["--against", OLD, "--export", "junit=results"], "cannot write results"),
-    "nothing there": (["--against", OLD, "--results-dir", "empty"], "no record to check"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "what"), REFUSED.values(), ids=REFUSED)
-def test_what_makes_no_sense_is_refused_with_a_remedy(check, arguments, what):
-    with pytest.raises(UsageError) as refused:
-        check(*arguments)
-    assert what in str(refused.value)
-    assert refused.value.remedy
-
-
-def test_an_empty_reference_is_refused(check, folder):
-    (folder / "nothing").mkdir()
-    with pytest.raises(UsageError, match="nothing has no measurement that ran"):
-        check("--against", "nothing")
-
-
-@pytest.mark.slow
-def test_a_refusal_is_one_line_and_exit_code_2(folder):
-    done = call(folder, "check", "--against", "nowhere")
-    assert done.code == 2
-    assert "The latest are: " in one_line(done)

@@ -1,45 +1,33 @@
 """What holds for every command: empty values are refused, and FP8BENCH_ variables obeyed or warned of."""
 
 import json
-from functools import cache
+from contextlib import contextmanager
 
 import pytest
 from builders import measured
-from cli.calling import keep, one_line
+from cli.calling import invoked, keep, one_line
+from cli.home import IMPORT
 from typer.main import get_command
 
-from fp8bench.cli.app import COMMANDS, program
 from fp8bench.cli.command import obeyed, refuse_empty, variable_warnings
+from fp8bench.cli.program import COMMANDS, GROUPS, PROGRAM
 from fp8bench.schema.errors import UsageError
 
 
-def valued_options():
-    """Every option that takes a value, by its command's words."""
-    found, commands = [], get_command(program([])).commands
-    for name, command in commands.items():
-        inner = {f"{name} {one}": within for one, within in getattr(command, "commands", {}).items()}
-        for words, one in (inner or {name: command}).items():
-            options = [option for option in one.params if option.opts[0].startswith("--") and not option.is_flag]
-            found += [(words, option.opts[0]) for option in options]
-    return found
-
-
-@cache
-def main_of(command):
-    """The program with this command alone; to make it takes longer than to call it."""
-    return get_command(program([command])).main
-
-
-def test_every_command_is_looked_at():
-    assert {words.split()[0] for words, _ in valued_options()} == set(COMMANDS)
-
-
 @pytest.mark.parametrize("words", ["{flag}=", "{flag}| ", "{flag}|"])
-@pytest.mark.parametrize(("command", "flag"), valued_options(), ids=" ".join)
-def test_no_option_takes_an_empty_value(command, flag, words):
-    arguments = words.format(flag=flag).split("|")
-    with pytest.raises(UsageError, match=f"{flag} was given an empty value"):
-        main_of(command.split()[0])([*command.split(), *arguments], prog_name="fp8bench", standalone_mode=False)
+def test_no_option_of_any_command_takes_an_empty_value(words):
+    program, looked_at = get_command(PROGRAM), set()
+    for name in COMMANDS:
+        _, command, _ = program.resolve_command(program.make_context("fp8bench", ["list"]), [name])
+        inner = {(name, one): within for one, within in getattr(command, "commands", {}).items()}
+        for called, one in (inner or {(name,): command}).items():
+            for option in one.params:
+                if option.opts[0].startswith("--") and not option.is_flag:
+                    looked_at.add(name)
+                    given = words.format(flag=option.opts[0]).split("|")
+                    with pytest.raises(UsageError, match=f"{option.opts[0]} was given an empty value"):
+                        one.make_context(" ".join(called), [*given])
+    assert looked_at == set(COMMANDS)
 
 
 def test_an_empty_argument_is_refused_too():
@@ -49,16 +37,6 @@ def test_an_empty_argument_is_refused_too():
 
 def test_a_value_that_ends_in_an_equals_sign_is_one():
     assert refuse_empty(["--source=https://a.b/?q=", "--source", "a="]) is None
-
-
-@pytest.mark.parametrize(
-    "arguments", [("run", "--price", ""), ("gemm", "--instance="), ("results", "import", "--source", " ")]
-)
-def test_as_a_program_it_is_one_line_and_exit_code_2(arguments, fp8bench_in):
-    outcome = fp8bench_in(*arguments)
-
-    assert "was given an empty value" in one_line(outcome)
-    assert outcome.code == 2
 
 
 def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(fp8bench_in, tmp_path):
@@ -110,18 +88,33 @@ def test_variables_that_hold_are_no_cause_for_a_warning():
     assert variable_warnings("run", [], {"FP8BENCH_STEPS": "3"}) == []
 
 
-def test_a_file_in_the_place_of_the_results_is_refused(fp8bench_in, tmp_path):
-    (tmp_path / "taken").write_text("")
-    outcome = fp8bench_in("compare", "p4d", "--results-dir", "taken")
-
-    assert "--results-dir taken is a file" in one_line(outcome)
-    assert outcome.code == 2
-
-
 @pytest.mark.parametrize(
     "command", [(), *((name,) for name in COMMANDS)], ids=lambda words: " ".join(words) or "itself"
 )
 def test_help_has_a_short_flag(command, capsys):
-    main = get_command(program(command))
+    main = get_command(PROGRAM)
     assert main.main([*command, "-h"], prog_name="fp8bench", standalone_mode=False) in (0, None)
     assert f"Usage: {' '.join(['fp8bench', *command])}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [*GROUPS["Measure"], "results import", "compare", "scaling", "predict"])
+def test_a_command_that_measures_goes_on_where_an_address_cannot_be_reached(name, monkeypatch, tmp_path):
+    """Its records are kept, and sent later; one that only reads has no answer without them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    asked = []
+
+    @contextmanager
+    def synced(_folder, measuring):
+        asked.append(measuring)
+        raise UsageError("this test ends here", "Go on")
+        yield
+
+    monkeypatch.setattr("fp8bench.cli.remote.synced", synced)
+    words = {"compare": ["p5"], "results import": IMPORT.split()}.get(name, [])
+    for more in ([], ["--record", "x"]) if name in ("gemm", "numerics", "converge", "collectives") else ([],):
+        with pytest.raises(UsageError, match="this test ends here"):
+            invoked(*name.split(), *words, *more, "--results-dir", "s3://bucket/x")
+
+    measures = name in GROUPS["Measure"] or name == "results import"
+    assert asked == [measures, False][: len(asked)]

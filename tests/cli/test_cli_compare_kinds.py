@@ -94,18 +94,6 @@ def test_of_products_a_workload_and_a_batch_size_are_chosen(kept, fp8bench_in):
         assert said in shown(*flags).stderr
 
 
-def test_what_says_nothing_of_a_kind_is_refused(kept, fp8bench_in):
-    for kind, flags in (
-        ("gemm", ("--price-as-of", "today")),
-        ("gemm", ("--purchase", "spot")),
-        ("gemm", ("--reference", "p5:baseline-bf16")),
-        ("numerics", ("--batch-size", "64")),
-    ):
-        done = fp8bench_in("compare", "p5", "--kind", kind, *flags)
-        assert done.code == 2
-        assert f"{flags[0]} does not apply to records of kind {kind}. Omit {flags[0]}." in done.stderr
-
-
 def test_numerics_are_printed_as_their_command_prints_them(kept, fp8bench_in):
     done = fp8bench_in("compare", "p5", "--kind", "numerics")
     assert (done.code, done.stderr) == (0, "")
@@ -116,22 +104,6 @@ def test_numerics_are_printed_as_their_command_prints_them(kept, fp8bench_in):
 def test_runs_are_compared_as_if_nothing_else_were_there(kept, fp8bench_in):
     done = fp8bench_in("compare", "p5", "--format", "json")
     assert [row["mode"] for row in json.loads(done.stdout)] == ["baseline-bf16"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (
-            ("p5", "--kind", "gemm"),
-            "gemm` for p5: there is no folder results. Run `fp8bench gemm --instance p5` there.",
-        ),
-        (("p5", "--kind", "gem"), "unknown --kind 'gem'. Did you mean 'gemm'?"),
-    ],
-)
-def test_what_is_not_there_is_said_in_one_line(fp8bench_in, flags, words):
-    done = fp8bench_in("compare", *flags)
-    assert (done.code, done.stdout) == (2, "")
-    assert words in done.stderr
 
 
 @pytest.mark.usefixtures("several")

@@ -71,12 +71,6 @@ def test_a_job_has_hours_and_usd_by_the_prices_asked_for(fp8bench_in):
         assert spot["job_usd"] == pytest.approx(spot["job_hours"] * spot["usd_per_hour"])
 
 
-@pytest.mark.parametrize("units", ["0", "-1", "much", "1e300"])
-def test_a_job_of_no_units_is_wrong_usage(units, fp8bench_in):
-    outcome = fp8bench_in(*PAIR, "--job", units)
-    assert (outcome.code, one_line(outcome).startswith(f"fp8bench: --job '{units}' ")) == (2, True)
-
-
 def test_a_what_if_price_is_taken_before_every_other_and_marked(fp8bench_in):
     then = ("--price-as-of", "2023-11-15", "--format", "json")
     p5, p4d = rows(fp8bench_in(*PAIR, "--price", "p5.48xlarge=60", *then))
@@ -85,29 +79,6 @@ def test_a_what_if_price_is_taken_before_every_other_and_marked(fp8bench_in):
     assert p4d["usd_per_hour"] == 32.77
     assert "baseline-bf16 p5: what-if" in fp8bench_in(*PAIR, "--price", "p5=60").stdout
     assert "| what-if" in fp8bench_in(*PAIR, "--price", "p5=60", "--wide", "--format", "markdown").stdout
-
-
-def test_a_what_if_price_prices_what_no_catalogue_knows(fp8bench_in, tmp_path):
-    keep(measured("my-box"), tmp_path / "results")
-    (row,) = rows(fp8bench_in("compare", "my-box", "--price", "my-box=2", "--format", "json"))
-    assert row["units_per_usd"] == pytest.approx(row["throughput_per_s"] * 1800)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("p6-b200=60",), "that instance is not compared. Add it, or give one of: p4d, p5."),
-        (("p5-=60",), "unknown instance 'p5-'"),
-        (("p5=-1",), "'-1' is not a price above 0"),
-        (("p5=99999999",), "no machine costs more in an hour"),
-        (("p5",), "is not INSTANCE=USD"),
-        (("p5=60", "p5=61"), "gives p5 two prices, 60 and 61"),
-    ],
-)
-def test_a_price_that_cannot_be_is_wrong_usage(given, words, fp8bench_in):
-    outcome = fp8bench_in(*PAIR, *(word for price in given for word in ("--price", price)))
-    assert outcome.code == 2
-    assert words in one_line(outcome)
 
 
 def test_a_price_far_from_the_catalogues_is_taken_and_doubted(fp8bench_in):
@@ -130,25 +101,6 @@ def test_rows_are_sorted_and_filtered(fp8bench_in):
     assert [row["instance"] for row in rows(fp8bench_in(*PAIR, "--sort", "-step", "--format", "json"))] == ["p4d", "p5"]
     (row,) = rows(fp8bench_in(*PAIR, "--filter", "gain<0", "--price-as-of", "2023-11-15", "--format", "json"))
     assert (row["instance"], row["gain_vs_reference"]) == ("p5", pytest.approx(-0.3133, abs=1e-4))
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("--filter", "mode"), "--filter 'mode' is not COLUMN"),
-        (("--filter", "mode=torchao-float8"), "no row is left by --filter 'mode=torchao-float8'"),
-        (("--filter", "step<fast"), "step is a number, and 'fast' is none"),
-        (("--sort", "sped-up"), "unknown column 'sped-up'. Did you mean 'speed-up'"),
-        (("--group-by", "cloud"), "unknown column 'cloud'"),
-        (("--columns", "hours"), "column 'hours' is of a job"),
-        (("--wide", "--kind", "gemm"), "--wide does not apply to records of kind gemm"),
-        (("--job", "9M", "--kind", "numerics"), "--job does not apply to records of kind numerics"),
-    ],
-)
-def test_a_view_that_cannot_be_shown_is_wrong_usage(given, words, fp8bench_in):
-    outcome = fp8bench_in(*FIGURES, *given)
-    assert outcome.code == 2
-    assert words in one_line(outcome)
 
 
 @pytest.mark.usefixtures("sizes")
@@ -227,14 +179,6 @@ def test_rows_of_several_machines_name_the_view(fp8bench_in):
     )
 
 
-def test_published_figures_have_no_machine_and_are_compared_with_each_other(fp8bench_in):
-    listed = rows(fp8bench_in(*FIGURES, "--group-by", "machine", "--format", "json"))
-    of_p4d = [row for row in listed if row["instance"] == "p4d"]
-    assert {row["machine"] for row in of_p4d} == {None}
-    assert [row["mode"] for row in of_p4d if row["is_reference"]] == ["baseline-bf16"]
-    assert "machine: unknown" in fp8bench_in(*FIGURES, "--group-by", "machine").stdout
-
-
 def test_several_folders_are_one_comparison(fp8bench_in, tmp_path):
     keep(measured("p5"), tmp_path / "here")
     keep(measured("my-box", minutes=1), tmp_path / "there")
@@ -263,12 +207,6 @@ def test_one_record_in_two_folders_is_one(fp8bench_in, tmp_path):
         keep(measured("p5"), tmp_path / folder)
     (row,) = rows(fp8bench_in("compare", "p5", "--results-dir", "here", "--results-dir", "there", "--format", "json"))
     assert row["rounds"] == 1
-
-
-def test_a_file_in_the_place_of_one_folder_is_wrong_usage(fp8bench_in, tmp_path):
-    (tmp_path / "file").write_text("")
-    outcome = fp8bench_in(*PAIR, "--results-dir", "results", "--results-dir", "file")
-    assert (outcome.code, one_line(outcome)) == (2, "fp8bench: --results-dir file is a file. Name a folder.")
 
 
 SWITCHES = ("compare", "h100-1x", "--reference", "h100-1x:te-fp8", "--columns", "mode,switches,step,speed-up")

@@ -48,17 +48,6 @@ def test_a_dry_run_in_json_has_the_settings_and_the_runs(four_origins, fp8bench_
     ]
 
 
-def test_a_dry_run_says_how_many_rounds_and_that_a_mode_would_run_against_itself(fp8bench_in):
-    outcome = fp8bench_in("run", "--dry-run", "--mode", "te-fp8", "--aa", "--precision", "1%")
-    lines = [re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()]
-
-    assert outcome.code == 0
-    assert "would run 14 to 30 rounds of these, each in fresh processes:" in outcome.stdout
-    assert ["precision", "0.01", "flag"] in lines
-    assert ["aa", "True", "flag"] in lines
-    assert outcome.stdout.count("te-fp8  delayed") == 2
-
-
 def test_the_config_file_is_read_once_so_that_it_may_be_a_pipe(fp8bench_in):
     """What was read of a pipe is gone: a second reader would find no line for the fault, or no value."""
     piped = ("run", "--dry-run", "--config", "/dev/stdin")
@@ -69,35 +58,6 @@ def test_the_config_file_is_read_once_so_that_it_may_be_a_pipe(fp8bench_in):
     outcome = fp8bench_in(*piped, stdin="seed: 3\nsteps: 0\n")
     assert outcome.code == 2
     assert "steps from /dev/stdin line 2: invalid value 0" in one_line(outcome)
-
-
-def test_a_dry_run_says_what_cannot_run_here_and_what_is_unknown(fp8bench_in):
-    done = fp8bench_in("run", "--dry-run", "--mode", "te-fp8", "--mode", "baseline-bf16", "--price", "2")
-
-    assert done.stdout.splitlines()[-3:] == [
-        "cannot run here: te-fp8:delayed needs an NVIDIA GPU, and this machine shows none",
-        "time: unknown, since there is no record here of baseline-bf16 at this work",
-        "cost: unknown, as the time is; the machine is 2.00 USD an hour",
-    ]
-
-
-def test_a_dry_run_says_how_steps_will_be_executed(fp8bench_in):
-    asked = ("run", "--dry-run", "--mode", "baseline-bf16", "--compile", "blocks")
-    said = "compiled, each block by itself; each step launched from Python"
-
-    assert f"execution: {said}" in fp8bench_in(*asked).stdout.splitlines()
-    assert json.loads(fp8bench_in(*asked, "--json").stdout)["execution"] == said
-
-
-def test_a_dry_run_says_that_a_cpu_replays_nothing(fp8bench_in):
-    done = fp8bench_in("run", "--dry-run", "--mode", "baseline-bf16", "--cuda-graphs", "on")
-
-    assert done.code == 0
-    assert done.stdout.splitlines()[-2:] == [
-        "cannot run here: baseline-bf16 cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine "
-        "shows no NVIDIA GPU",
-        "nothing would run",
-    ]
 
 
 AROUND = 5 + 2 * 3 + 1 + 5 + 3

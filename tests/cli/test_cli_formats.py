@@ -6,7 +6,6 @@ import json
 import math
 
 import pytest
-from calling import call, one_line
 
 from fp8bench.cli.formats import parse_numbers
 
@@ -35,12 +34,6 @@ def test_the_limits_of_every_format(formats):
     ]
     (e8m0,) = csv.DictReader(io.StringIO(formats("--dtype", "float8_e8m0fnu", "--format", "csv")))
     assert (float(e8m0["max"]), float(e8m0["min"]), e8m0["smallest_subnormal"]) == (2.0**127, 2.0**-127, "")
-
-
-def test_what_the_article_casts(casts, formats):
-    found = {one["dtype"]: one["becomes"] for one in casts("--cast", "-0.78251332044")}
-    assert (found["float8_e4m3fn"], found["float8_e5m2"]) == (-0.8125, -0.75)
-    assert "-0.8125" in formats("--cast", "-0.78251332044")
 
 
 def test_the_bits_of_a_value(casts, formats):
@@ -74,59 +67,9 @@ def test_values_of_a_block_share_a_scale(casts, formats):
     assert "scale" in formats("--cast", "1", "--block", "mxfp4")
 
 
-def test_numerics_itself_still_measures(fp8bench_in):
-    assert "--layer" in fp8bench_in("numerics", "--help").stdout
-    assert "--cast" in fp8bench_in("numerics", "formats", "--help").stdout
-
-
-def test_variables_of_measurements_do_not_concern_it(fp8bench_in):
-    assert fp8bench_in("numerics", "formats", FP8BENCH_STEPS="5").stderr == ""
-
-
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [("1e6", [1e6]), (" 1 , -2.5", [1, -2.5]), ("inf,-inf,Infinity", [math.inf, -math.inf, math.inf]), ("0e5", [0])],
 )
 def test_what_is_a_number(text, numbers):
     assert parse_numbers(text) == numbers
-
-
-def test_nan_and_the_negative_zero_are_numbers():
-    nan, zero = parse_numbers("nan,-0")
-    assert math.isnan(nan)
-    assert math.copysign(1, zero) == -1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--cast", "2,two"], "--cast 'two' is not a number. Give numbers with commas between"),
-        (["--cast", "0x10"], "--cast '0x10' is not a number"),
-        (["--cast", "1,,2"], "--cast has an empty place where a number should be"),
-        (["--cast", "1e400"], "--cast '1e400' is inf in float64, in which numbers are read. Give inf"),
-        (["--cast", "-1e-400"], "--cast '-1e-400' is -0.0 in float64"),
-        (["--dtype", "float8_e4m3"], "unknown --dtype 'float8_e4m3'. Did you mean 'float8_e4m3fn'?"),
-        (["--dtype", "int8"], "unknown --dtype 'int8'"),
-        (["--cast", "1", "--block", "mxfp6"], "unknown --block 'mxfp6'"),
-        (["--block", "mxfp8"], "--block casts values, and there are none"),
-        (["--format", "yaml"], "unknown --format 'yaml'"),
-    ],
-)
-def test_what_is_refused_in_one_line(fp8bench_in, arguments, said):
-    refused = fp8bench_in("numerics", "formats", *arguments)
-    assert refused.code == 2
-    assert said in one_line(refused)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("switches", "fp8bench compare INSTANCE --columns mode,switches"),
-        ("claims", "python benchmarks/claims.py --results-dir DIR"),
-    ],
-)
-def test_a_command_that_is_gone_names_what_answers_its_question(old, new, tmp_path):
-    refused = call(tmp_path, old, "--cast", "1")
-    assert refused.code == 2
-    assert f"Use `{new}" in one_line(refused)

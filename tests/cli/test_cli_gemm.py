@@ -10,7 +10,6 @@ from report.made_gemm import gemm_record, sweep_record
 
 from fp8bench.kinds import gemm
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import ProductTimings, Timing
 
 
@@ -109,26 +108,3 @@ def test_the_exit_code_says_how_it_went(call, measures, status, code):
     done = call()
     assert done.exit_code == code
     assert "[a] for a reason" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--format", "html"], "unknown --format 'html'"),
-        (["--plot", "products.gif"], "cannot draw products.gif"),
-        (["--shape", "64,64"], "--shape '64,64' is not three whole numbers"),
-        (["--shape", "60,64,64"], "has M = 60, which is not divisible by 16"),
-        (["--precision", "fp4"], "unknown precision 'fp4'"),
-        (["--workload", "resnet"], "unknown workload 'resnet'"),
-        (["--batch-size", "-2"], "--batch-size '-2' is not a whole number"),
-        (["--seconds", "long"], "--seconds 'long' is not a number above 0"),
-    ],
-)
-def test_what_is_wrong_is_refused_in_one_line_before_anything_is_measured(call, measures, arguments, said, tmp_path):
-    asked = measures(gemm_record())
-    with pytest.raises(UsageError) as refused:
-        call(*arguments)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert asked == []
-    assert not (tmp_path / "results").exists()

@@ -5,31 +5,33 @@ import re
 import pytest
 from typer.main import get_command
 
-from fp8bench import registry
-from fp8bench.cli import help
-from fp8bench.cli.app import COMMANDS, GROUPS, OWN, RENAMED, REPLACED, program
+from fp8bench.cli.command import HELP_ALL, SHOWN
+from fp8bench.cli.program import BESIDE, COMMANDS, PROGRAM, RENAMED, REPLACED
 
 TWO_SCREENS = 48
 MOST_COMMANDS = 17
 
 
+MAIN = get_command(PROGRAM)
+
+
 def every_command():
     """By its words: the command itself."""
     found = {}
-    for name in COMMANDS:
-        command = get_command(program([name])).commands[name]
-        found |= {f"{name} {inner}": one for inner, one in getattr(command, "commands", {}).items()} or {name: command}
-    formats = get_command(program(["numerics", "formats"])).commands["numerics"].commands["formats"]
-    return {**found, "numerics formats": formats}
+    for words in [*((name,) for name in COMMANDS), *BESIDE]:
+        _, command, _ = MAIN.resolve_command(MAIN.make_context("fp8bench", ["list"]), list(words))
+        inner = getattr(command, "commands", {})
+        found |= {f"{words[0]} {name}": one for name, one in inner.items()} or {words[0]: command}
+    return found
 
 
 EVERY = every_command()
+WITH_SUBCOMMANDS = ("prices", "list", "results")
 
 
 def said(words, flag, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    main = get_command(program([*words.split(), flag])).main
-    assert main([*words.split(), flag], prog_name="fp8bench", standalone_mode=False) in (0, None)
+    assert MAIN.main([*words.split(), flag], prog_name="fp8bench", standalone_mode=False) in (0, None)
     return capsys.readouterr().out.splitlines()
 
 
@@ -38,7 +40,7 @@ def flags_in(lines):
     return {flag for each in options for flag in re.findall(r"--[a-z0-9-]+", each)}
 
 
-@pytest.mark.parametrize("words", ["", *GROUPS, *EVERY])
+@pytest.mark.parametrize("words", ["", *WITH_SUBCOMMANDS, *EVERY])
 def test_help_fits_two_screens(words, capsys, monkeypatch):
     lines = said(words, "--help", capsys, monkeypatch)
 
@@ -53,14 +55,16 @@ def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one(words, ca
     }
     short, everything = (flags_in(said(words, flag, capsys, monkeypatch)) for flag in ("--help", "--help-all"))
 
+    shown = " ".join(" ".join(said(words, "--help-all", capsys, monkeypatch)).split())
+    assert not re.search(r"[a-z0-9%]\] \[(?!required)|Path\(|\[None\]", shown)
     assert everything == options | {"--help"}
-    assert short - {help.ALL} <= everything
-    assert (help.ALL in short) == (short - {help.ALL} != everything)
+    assert short - {HELP_ALL} <= everything
+    assert (HELP_ALL in short) == (short - {HELP_ALL} != everything)
 
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [(command, name) for command, of in help.OPTIONS.items() for one in of.values() for name in one],
+    [(command, name) for command, of in SHOWN.items() for one in of.values() for name in one],
 )
 def test_what_help_shows_is_an_option(command, name):
     assert name in {one.name for one in EVERY[command].params}
@@ -73,7 +77,7 @@ def test_every_command_is_in_one_group(capsys, monkeypatch):
     assert [line for line in lines if line.endswith(":") and line[0] != " "] == [
         *("Options:", "Measure:", "Decide:", "This machine, prices, records:")
     ]
-    assert sorted(listed) == sorted({*OWN, *GROUPS, *(kind.name for kind in registry.KINDS)})
+    assert sorted(listed) == sorted(COMMANDS)
     assert len(listed) <= MOST_COMMANDS
     assert not set(listed) & {*RENAMED, *REPLACED}
 

@@ -86,18 +86,3 @@ def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
     assert done.exit_code == 0
     assert done.stdout.startswith("numerics, width 1280")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("errors.png", "jump.png"))
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("gemm", ["--sweep"]),
-        ("gemm", ["--batch-size", "64"]),
-        ("gemm", ["--shape", "16,16,16"]),
-        ("numerics", ["--width", "64"]),
-        ("numerics", ["--mode", "te-fp8"]),
-    ],
-)
-def test_what_belongs_to_a_measurement_is_refused_beside_a_record(command, words):
-    with pytest.raises(UsageError, match=f"--record shows what was kept, and {words[0]} belongs to a measurement"):
-        invoked(command, "--record", "20260501", *words)

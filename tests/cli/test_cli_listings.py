@@ -1,22 +1,12 @@
 """Help, and the lists of what there is."""
 
 import json
-import re
 
 import pytest
-from cli.calling import Outcome
+from cli.calling import Outcome, invoked
 
 import fp8bench
-from fp8bench.cli.app import RENAMED
-
-
-def test_help_lists_every_command(fp8bench_in):
-    outcome = fp8bench_in("--help")
-
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith("Usage: fp8bench")
-    for command in ("run", "compare", "list", "results", "prices"):
-        assert re.search(rf"^  {command} ", outcome.stdout, re.MULTILINE)
+from fp8bench.cli.program import RENAMED
 
 
 def test_version_says_the_version(fp8bench_in):
@@ -48,5 +38,18 @@ def test_an_old_name_is_answered_with_a_line_that_has_the_new_one(old, fp8bench_
     assert f"`fp8bench {' '.join(RENAMED[old])}`" in said.stderr
 
 
-def test_the_articles_block_is_in_no_listing(fp8bench_in):
-    assert "article" not in fp8bench_in("list", "modes").stdout
+def test_names_of_a_family_are_listed_all_or_by_a_pattern():
+    everyone = invoked("list", "workloads", "timm").stdout.splitlines()
+    some = json.loads(invoked("list", "workloads", "timm:eva02_t*", "--json").stdout)
+    assert "timm:convnext_base" in everyone
+    assert some == [name for name in everyone if name.startswith("timm:eva02_t")]
+    assert some
+
+
+@pytest.mark.slow
+def test_one_model_is_shown_in_every_format():
+    words = ("list", "workloads", "timm:vit_tiny_patch16_224", "--image-size", "32", "--classes", "16")
+    found = json.loads(invoked(*words, "--format", "json").stdout)
+    assert (found["sizes"]["img_size"], found["sizes"]["num_classes"], found["fp8_layers"]) == (32, 16, 48)
+    assert "te modes: 12 blocks whole" in invoked(*words).stdout
+    assert "| blocks.\\*.attn.qkv" in invoked(*words, "--format", "markdown").stdout.replace("blocks.*", "blocks.\\*")

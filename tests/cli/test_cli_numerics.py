@@ -9,7 +9,6 @@ import pytest
 from calling import invoked
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.schema.errors import UsageError
 
 QUICK = ("--layer", "linear", "--input", "normal", "--width", "32")
 
@@ -76,25 +75,3 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numer
     [record] = kept(tmp_path)
     assert (record.status, record.remedy is not None) == ("unsupported", True)
     assert not (tmp_path / "errors.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--mode", "te-fp9"), "Did you mean 'te-fp8'"),
-        (("--mode", "torchao-float8:rowise"), "Did you mean 'rowwise'"),
-        (("--layer", "blok"), "Did you mean 'block'"),
-        (("--input", "outliers"), "Did you mean 'outlier'"),
-        (("--width", "100"), "--width 112"),
-        (("--width", "x"), "is not a whole number"),
-        (("--seed", "x"), "is not a whole number"),
-        (("--format", "jsn"), "Did you mean 'json'"),
-        (("--plot", "errors.gif"), "End it in .png, .svg or .pdf"),
-        (("--history-plot", "jump"), "End it in .png, .svg or .pdf"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_a_wrong_word_is_refused_before_anything_runs(numerics, tmp_path, arguments, words):
-    with pytest.raises(UsageError, match=words):
-        numerics(*arguments)
-    assert list(tmp_path.iterdir()) == []

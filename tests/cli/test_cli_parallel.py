@@ -50,18 +50,3 @@ def test_the_one_layer_of_a_gpt_is_compiled_as_the_block_that_two_ranks_join(opt
     assert evidence["compile"]["graphs"] >= 1
     assert evidence["executed"]["reference"] == "whole model"
     assert evidence["executed"]["gradient_error"] < 0.02
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--tensor-parallel", "3"), "--tensor-parallel 3 does not divide the 2 ranks of this host (--gpus)"),
-        (("--grad-accumulation", "5"), "--grad-accumulation 5 does not divide the 16 samples of a step"),
-        (("--parallel", "zero"), "--parallel: invalid value 'zero'"),
-    ],
-)
-def test_what_cannot_be_is_a_wrong_usage(options, told, tmp_path):
-    done = call(tmp_path, *RUN, *options)
-    assert (done.code, stored(tmp_path)) == (2, [])
-    assert told in done.stderr

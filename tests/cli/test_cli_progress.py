@@ -8,7 +8,7 @@ import pytest
 from builders import config, evidence, measured, place, rank_samples, steps_about, unsupported
 
 from fp8bench.cli import progress
-from fp8bench.cli.progress import LINE_EVERY_S, LiveProgress, PlainProgress, Quiet, listener
+from fp8bench.cli.progress import LINE_EVERY_S, Bars, Lines, OfSession, Quiet, shown
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.worker.progress import Progress
 
@@ -45,14 +45,14 @@ def clock(monkeypatch):
 
 class TestLines:
     def test_a_turn_begins_with_what_runs_and_how_often(self, capsys):
-        PlainProgress(schedule()).begins(ENTRY, place(2))
+        OfSession(schedule(), Lines()).begins(ENTRY, place(2))
 
         assert capsys.readouterr().err == (
             "fp8bench: te-fp8:delayed, round 2 of 3: vit-huge, batch 64 x 8 GPUs, 2 + at least 21 steps\n"
         )
 
     def test_with_a_precision_the_number_of_rounds_is_a_limit(self, capsys):
-        PlainProgress(schedule(precision=0.01, max_rounds=10)).begins(ENTRY, place(2))
+        OfSession(schedule(precision=0.01, max_rounds=10), Lines()).begins(ENTRY, place(2))
 
         assert "round 2 (at most 10): " in capsys.readouterr().err
 
@@ -65,12 +65,12 @@ class TestLines:
         ],
     )
     def test_who_works_is_named_in_one_or_many(self, settings, words, capsys):
-        PlainProgress(schedule()).begins(Entry(config(**settings)), place())
+        OfSession(schedule(), Lines()).begins(Entry(config(**settings)), place())
 
         assert words in capsys.readouterr().err
 
     def test_each_stage_is_one_line_and_not_each_step(self, clock, capsys):
-        watch = PlainProgress(schedule()).begins(ENTRY, place())
+        watch = OfSession(schedule(), Lines()).begins(ENTRY, place())
         capsys.readouterr()
         for come_to in [
             Progress("starting", 0, None),
@@ -101,7 +101,7 @@ class TestLines:
         ],
     )
     def test_a_long_stage_gives_a_sign_of_life_now_and_then(self, settings, said, clock, capsys):
-        watch = PlainProgress(schedule()).begins(Entry(config(**settings)), place())
+        watch = OfSession(schedule(), Lines()).begins(Entry(config(**settings)), place())
         watch(Progress("warming up", 1, None))
         capsys.readouterr()
         for _ in range(5):
@@ -114,7 +114,7 @@ class TestLines:
 
     def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_over_all(self, capsys):
         scheduled = schedule()
-        lines = PlainProgress(scheduled)
+        lines = OfSession(scheduled, Lines())
         for number, step_time_s in enumerate((0.1, 0.102), start=1):
             scheduled.take(ENTRY, record(step_time_s))
             lines.ended(ENTRY, place(number), record(step_time_s), PATH)
@@ -127,7 +127,7 @@ class TestLines:
         ]
 
     def test_one_that_stopped_says_why_and_what_to_do(self, capsys):
-        lines = PlainProgress(schedule())
+        lines = OfSession(schedule(), Lines())
         lines.ended(ENTRY, place(), unsupported(cause="unavailable"), PATH)
 
         assert capsys.readouterr().err.splitlines() == [
@@ -138,14 +138,14 @@ class TestLines:
 
 class TestQuiet:
     def test_what_went_well_is_not_told(self, capsys):
-        quiet = Quiet()
+        quiet = OfSession(schedule(), Quiet())
         quiet.begins(ENTRY, place())(Progress("timing", 3, 0.1))
         quiet.ended(ENTRY, place(), record(), PATH)
 
         assert capsys.readouterr().err == ""
 
     def test_what_stopped_and_what_the_record_warns_of_is(self, capsys):
-        quiet = Quiet()
+        quiet = OfSession(schedule(), Quiet())
         quiet.ended(ENTRY, place(), unsupported(), PATH)
         quiet.ended(ENTRY, place(), record(evidence=evidence(warnings=("the profiler failed", "it is hot"))), PATH)
 
@@ -164,12 +164,12 @@ class Terminal(io.StringIO):
 class TestChoice:
     def test_quiet_is_heeded_everywhere(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", Terminal())
-        with listener(schedule(), quiet=True) as told:
-            assert type(told) is Quiet
+        with shown(quiet=True) as on:
+            assert type(on) is Quiet
 
     def test_a_pipe_gets_lines(self):
-        with listener(schedule(), quiet=False) as told:
-            assert type(told) is PlainProgress
+        with shown(quiet=False) as on:
+            assert type(on) is Lines
 
     def test_a_terminal_gets_a_bar_that_moves_and_keeps_the_outcome_of_every_turn(self, monkeypatch):
         terminal = Terminal()
@@ -179,11 +179,12 @@ class TestChoice:
         monkeypatch.setenv("TERM", "xterm-256color")
         monkeypatch.setenv("COLUMNS", "160")
         scheduled = schedule()
-        with listener(scheduled, quiet=False) as told:
-            assert type(told) is LiveProgress
+        with shown(quiet=False) as on:
+            assert type(on) is Bars
+            told = OfSession(scheduled, on)
             watch = told.begins(ENTRY, place(1))
             watch(Progress("timing", 12, 0.1234, 28))
-            told._bars.refresh()
+            on.bars.refresh()
             drawn = terminal.getvalue()
             scheduled.take(ENTRY, record())
             told.ended(ENTRY, place(1), record(evidence=evidence(warnings=("it is hot",))), PATH)

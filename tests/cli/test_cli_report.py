@@ -78,42 +78,6 @@ def test_a_file_that_exists_is_replaced_only_when_told(fp8bench_in, tmp_path):
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.usefixtures("kept")
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["-o", "nowhere/report.html"], "there is no folder nowhere"),
-        (["-o", "results"], "results is a folder"),
-        (["-o", "report.docx"], "report.docx ends in no known format"),
-        (["-o", "report.png"], "a page cannot be png"),
-        (["--plot", "steps", "-o", "steps.html"], "a plot is no page"),
-        (["--plot", "steps", "--format", "png", "-o", "steps.svg"], "--format png does not fit the name steps.svg"),
-        (["--plot", "nothing"], "unknown --plot 'nothing'"),
-        (["--format", "gif"], "unknown --format 'gif'"),
-        (["--job", "0"], "--job '0' has no unit to train on"),
-        (["--job", "many"], "--job 'many' is not a number of units above 0"),
-        (["--job", "1e30"], "--job '1e30' is too large"),
-        (["--workload", "nope"], "unknown workload 'nope'"),
-        (["p5", "--plot", "breakdown"], "no row has anything to draw of where the step goes"),
-        (["p4d", "--workload", "vit-micro"], "no record of vit-micro for instance 'p4d'"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_line_and_nothing_is_written(words, why, fp8bench_in, tmp_path):
-    outcome = fp8bench_in("report", *words)
-
-    assert outcome.code == 2
-    assert why in one_line(outcome)
-    assert [path.name for path in tmp_path.iterdir()] == ["results"]
-
-
-def test_without_records_nothing_is_written(fp8bench_in, tmp_path):
-    outcome = fp8bench_in("report")
-
-    assert outcome.code == 2
-    assert one_line(outcome).startswith("fp8bench: no record to report: there is no folder results.")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_only_invalid_records_make_a_page_that_says_why(fp8bench_in, tmp_path):
     keep(invalid("my-box"), tmp_path / "results")
     outcome = fp8bench_in("report")
@@ -145,11 +109,6 @@ def test_an_instance_without_a_price_is_reported_by_speed(fp8bench_in, tmp_path)
     refused = fp8bench_in("report", "--plot", "price-performance")
     assert refused.code == 2
     assert "no row has anything to draw of what a dollar buys" in refused.stderr
-
-
-def test_published_figures_are_reported_where_they_are_named(fp8bench_in, tmp_path):
-    assert fp8bench_in("report", "p4d", "p5").code == 0
-    assert "Nothing here was measured" in (tmp_path / "report.html").read_text()
 
 
 def test_a_broken_record_is_named_and_left_out(fp8bench_in, tmp_path):

@@ -93,20 +93,7 @@ class TestAgainstItself:
     def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
         done = call(
             tmp_path,
-            *[
-                "run",
-                *TINY,
-                "--steps",
-                "20",
-                "--gpus",
-                "1",
-                "--min-time",
-                "0",
-                "--aa",
-                "--mode",
-                "outside-polite",
-                "--json",
-            ],
+            *("run", *TINY, "--steps", "20", "--aa", "--mode", "outside-polite", "--json"),
             PYTHONPATH=str(outside_site),
         )
         ratio, verdict = done.stderr.splitlines()[-2:]
@@ -236,11 +223,6 @@ def test_a_default_mode_that_cannot_run_here_spoils_nothing(run_with):
     refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
 
     assert run_with([0.1, refused, 0.1], "--quiet") == 0
-
-
-def test_the_price_of_a_gpu_is_not_taken_for_that_of_a_machine_without_one(run_with, capsys):
-    assert run_with([0.1], "--mode", "baseline-bf16", "--price-per-gpu", "2") == 2
-    assert "--price-per-gpu 2 was given, and 'cpu' has no GPU" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("quiet", [("--quiet",), ()], ids=["quiet", "not quiet"])

@@ -9,8 +9,6 @@ from builders import published
 from calling import invoked, keep
 from scaling.made_scaling import nodes_of
 
-from fp8bench.schema.errors import UsageError
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -53,27 +51,6 @@ def test_a_projection_warns_on_standard_error_too(call, tmp_path):
     done = call("p5", "--workload", "vit-huge", "--project", "4,2")
     assert "Projected, and not measured" in done.stdout
     assert "fp8bench: warning: projections are what links allow" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("p5", "--workload", "llm-1b", "--project", "1"), "--project '1'"),
-        (("p5", "--workload", "llm-1b", "--project", "two"), "--project 'two'"),
-        (("p5", "--workload", "llm-1b", "--network-gbps", "100"), "--network-gbps is about a projection"),
-        (("p5", "--workload", "llm-1b", "--project", "2", "--network-gbps", "-1"), "--network-gbps '-1'"),
-        (("p5", "--workload", "llm-1b", "--project", "16"), "the most is 8"),
-        (("p5", "--workload", "llm-2b"), "unknown workload 'llm-2b'"),
-        (("p55", "--workload", "llm-1b"), "unknown instance 'p55'"),
-        (("p5", "--workload", "llm-1b", "--plot", "a.gif"), "cannot draw a.gif"),
-        (("p5", "--workload", "llm-1b", "--format", "xml"), "xml"),
-        (("p5", "--workload", "llm-1b", "--price", "p5=free"), "not a price"),
-    ],
-)
-def test_what_means_nothing_is_refused(call, words, says):
-    with pytest.raises(UsageError) as refused:
-        call(*words)
-    assert says in str(refused.value)
 
 
 def test_ones_own_imported_steps_count_as_what_they_are(call, tmp_path):

@@ -92,7 +92,7 @@ class TestSweep:
         assert "the two differ: it takes 1.03" in said.out
         assert "rank 3 of 6 looks, of which 2 go on" in said.out
         assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in said.out
-        assert "fp8bench: look 1: baseline-bf16, batch 16, compile auto (about 15 s)" in said.err
+        assert "fp8bench: look 1: baseline-bf16, batch 16, compile auto: about 15 s" in said.err
 
     def test_the_winners_command_is_one_that_run_takes(self, fp8bench, capsys):
         fp8bench(Machine(), *self.SWEEP, "--json")

@@ -182,13 +182,6 @@ class TestDryRun:
         assert printed["settings"]["steps"] == {"value": 5, "origin": "session monday"}
 
 
-def test_a_sweep_takes_no_file_of_variants(article, fp8bench_in):
-    done = fp8bench_in("sweep", "--config", article.name, "--dry-run")
-
-    assert done.code == 2
-    assert "article.yaml names variants, which `fp8bench run` measures" in done.stderr
-
-
 class TestPresets:
     @pytest.mark.parametrize("name", PRESETS)
     def test_an_articles_experiment_is_one_call(self, name, run_with, tmp_path, capsys):

@@ -76,14 +76,9 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
     assert (request.warmup, request.steps, request.min_time_s, request.seed) == (11, 100, None, 0)
     assert (request.mode, request.workload, request.batch_size) == ((), None, None)
     assert (request.instance, request.compile, request.te_attention) == ("auto", "auto", "te")
-    assert request.of_workers("cuda", OF_IMAGES)["data"] == "loader"
-
-
-def test_by_default_the_rounds_are_the_machines_affair_and_nobody_is_disturbed() -> None:
-    request = RunRequest()
-
     assert (request.rounds, request.precision, request.max_rounds) == (None, None, 30)
     assert (request.aa, request.allow_busy) == (False, False)
+    assert request.of_workers("cuda", OF_IMAGES)["data"] == "loader"
 
 
 @given(
@@ -105,14 +100,6 @@ def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(
     value, origin = next(rung for rung in ladder if rung[0] is not None)
     assert resolved.request.steps == value
     assert resolved.origins["steps"] == origin
-
-
-def test_each_value_has_an_origin_of_its_own() -> None:
-    resolved = resolve({"seed": 5}, {"FP8BENCH_WARMUP": "2"}, {"batch_size": 32}, FILE)
-
-    assert (resolved.request.seed, resolved.request.warmup, resolved.request.batch_size) == (5, 2, 32)
-    given_ones = {name: origin for name, origin in resolved.origins.items() if origin != "default"}
-    assert given_ones == {"seed": "flag", "warmup": "FP8BENCH_WARMUP", "batch_size": FILE}
 
 
 def test_every_field_is_an_option_but_those_of_a_file_alone() -> None:
@@ -166,51 +153,31 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
     assert resolved.origins["batch_size"] == FILE
 
 
-@pytest.mark.parametrize("text", ["te-bf16,", "te-bf16,,", ",te-bf16", " , te-bf16"])
-def test_a_comma_too_many_is_no_mode_without_a_name(text: str) -> None:
-    assert resolve({}, {"FP8BENCH_MODE": text}, {}, None).request.mode == ("te-bf16",)
-
-
-def test_variables_without_the_prefix_are_somebody_elses() -> None:
-    resolved = resolve({}, {"STEPS": "3", "SEED": "3", "MODE": "te-fp8"}, {}, None)
-
-    assert resolved.request == RunRequest()
-
-
-def test_keys_of_the_file_may_be_spelt_as_the_flags_are() -> None:
-    resolved = resolve({}, {}, {"batch-size": 16, "te-attention": "sdpa"}, FILE)
-
-    assert (resolved.request.batch_size, resolved.request.te_attention) == (16, "sdpa")
-    assert resolved.origins["batch_size"] == FILE
+MODES = ("te-fp8:current", "te-bf16")
 
 
 @pytest.mark.parametrize(
-    ("flags", "environ", "file_values"),
+    ("flags", "environ", "text", "found"),
     [
-        ({"mode": ("te-fp8:current", "te-bf16")}, {}, {}),
-        ({}, {"FP8BENCH_MODE": "te-fp8:current,te-bf16"}, {}),
-        ({}, {"FP8BENCH_MODE": " te-fp8:current , te-bf16 "}, {}),
-        ({}, {}, {"mode": ["te-fp8:current", "te-bf16"]}),
-        ({}, {}, {"mode": "te-fp8:current, te-bf16"}),
+        ({"mode": MODES}, {"FP8BENCH_MODE": "te-fp8"}, "mode: [x]", {"mode": MODES}),
+        ({}, {"FP8BENCH_MODE": "te-fp8:current,te-bf16"}, "", {"mode": MODES}),
+        ({}, {"FP8BENCH_MODE": " , te-fp8:current ,, te-bf16, "}, "", {"mode": MODES}),
+        ({}, {}, "mode: [te-fp8:current, te-bf16]", {"mode": MODES}),
+        ({}, {}, "mode: te-fp8:current, te-bf16", {"mode": MODES}),
+        ({}, {}, "compile: on", {"compile": "on"}),
+        ({}, {}, "compile: off", {"compile": "off"}),
+        ({}, {}, "precision: 1%", {"precision": 0.01}),
+        ({}, {}, "precision: 0.01", {"precision": 0.01}),
+        ({}, {}, "batch-size: 16\nte-attention: sdpa", {"batch_size": 16, "te_attention": "sdpa"}),
+        ({}, {"STEPS": "3", "MODE": "te-fp8"}, "", {}),
     ],
 )
-def test_several_modes_come_as_repeated_flags_as_commas_or_as_a_list(
-    flags: dict[str, Any], environ: dict[str, str], file_values: dict[str, Any]
+def test_how_a_value_may_be_written(
+    flags: dict[str, Any], environ: dict[str, str], text: str, found: dict[str, Any]
 ) -> None:
-    assert resolve(flags, environ, file_values, FILE).request.mode == ("te-fp8:current", "te-bf16")
-
-
-def test_modes_of_two_sources_are_not_mixed() -> None:
-    resolved = resolve({"mode": ("te-bf16",)}, {"FP8BENCH_MODE": "te-fp8,baseline-bf16"}, {"mode": ["x"]}, FILE)
-
-    assert resolved.request.mode == ("te-bf16",)
-
-
-@pytest.mark.parametrize("word", ["on", "off"])
-def test_compile_may_be_written_in_the_file_as_on_the_command_line(word: str) -> None:
-    values = parse_mapping(f"compile: {word}\n", Path(FILE))
-
-    assert resolve({}, {}, values, FILE).request.compile == word
+    resolved = resolve(flags, environ, parse_mapping(text, Path(FILE)), FILE, text)
+    assert {name: getattr(resolved.request, name) for name in found} == found
+    assert {name for name, origin in resolved.origins.items() if origin != "default"} == set(found)
 
 
 @pytest.mark.parametrize(
@@ -231,13 +198,6 @@ def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
 )
 def test_a_precision_is_a_share_in_per_cent_or_without_unit(text: object, share: float) -> None:
     assert resolve({"precision": text}, {}, {}, None).request.precision == pytest.approx(share)
-
-
-@pytest.mark.parametrize("line", ["precision: 1%", "precision: 0.01"])
-def test_a_precision_may_be_written_in_the_file_as_on_the_command_line(line: str) -> None:
-    values = parse_mapping(f"{line}\n", Path(FILE))
-
-    assert resolve({}, {}, values, FILE).request.precision == pytest.approx(0.01)
 
 
 def test_a_request_never_changes_after_it_is_made() -> None:

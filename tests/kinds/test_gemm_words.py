@@ -47,7 +47,7 @@ def test_outputs_are_read_in_one_order():
 @pytest.mark.parametrize(
     ("parse", "word", "said"),
     [
-        (parse_pairs, "e4m3,e5m3", "unknown --pair 'e4m3,e5m3'. Did you mean 'e4m3,e4m3' or 'e4m3,e5m2'"),
+        (parse_pairs, "e4m3,e5m3", "unknown --pair 'e4m3,e5m3'. Did you mean 'e4m3,e5m2' or 'e4m3,e4m3'"),
         (parse_pairs, "e4m3", "unknown --pair 'e4m3'"),
         (parse_outputs, "fp16", "unknown --output 'fp16'"),
     ],

@@ -5,12 +5,15 @@ import pickle
 import pytest
 
 from fp8bench.schema.errors import (
+    MOST_NAMES,
     Fp8benchError,
     Interrupted,
     MeasurementInvalid,
     ModeUnavailable,
     RunFailed,
     UsageError,
+    did_you_mean,
+    nearest,
     unknown_name,
 )
 
@@ -49,18 +52,50 @@ def test_it_crosses_a_process_border_with_its_kind_and_both_words(kind: type[Fp8
     assert str(back) == "no fp8 unit. Use a Hopper GPU."
 
 
-def test_an_unknown_name_suggests_the_nearest_known_one() -> None:
-    error = unknown_name("mode", "te-fp9", ["baseline-bf16", "te-fp8", "torchao-float8"], "fp8bench list modes")
+@pytest.mark.parametrize(("name", "hint"), [("te-fp9", "Did you mean 'te-fp8'? "), ("zzzzzz", "")])
+def test_an_unknown_name_has_the_nearest_known_one_and_where_all_are(name: str, hint: str) -> None:
+    error = unknown_name("mode", name, ["baseline-bf16", "te-fp8", "torchao-float8"], "fp8bench list modes")
 
-    assert isinstance(error, UsageError)
-    assert error.what == "unknown mode 'te-fp9'"
-    assert "Did you mean 'te-fp8'?" in error.remedy
-    assert "`fp8bench list modes`" in error.remedy
+    assert error.what == f"unknown mode {name!r}"
+    assert error.remedy == f"{hint}See every one with `fp8bench list modes`"
 
 
-@pytest.mark.parametrize("known", [["baseline-bf16", "te-fp8"], []])
-def test_an_unknown_name_that_is_like_no_other_gets_no_suggestion(known: list[str]) -> None:
-    error = unknown_name("mode", "zzzzzz", known, "fp8bench list modes")
+INSTANCES = ["p4d", "p4de", "p5", "p5e", "p6-b200", "lambda-1x-h100", "lambda-8x-h100"]
+MODES = ["baseline-bf16", "baseline-fp32", "te-bf16", "te-fp8", "torchao-float8"]
 
-    assert "Did you mean" not in str(error)
-    assert "`fp8bench list modes`" in error.remedy
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("p4", INSTANCES, ["p4d"]),
+        ("p4dd", INSTANCES, ["p4d"]),
+        ("P5", INSTANCES, ["p5"]),
+        ("te-pf8", MODES, ["te-fp8"]),
+        ("tefp8", MODES, ["te-fp8"]),
+        ("te-fp9", MODES, ["te-fp8"]),
+        ("bf16", MODES, ["baseline-bf16", "te-bf16"]),
+        ("torchao-fp8", MODES, ["torchao-float8"]),
+        ("b200", INSTANCES, ["p6-b200"]),
+        ("h100", INSTANCES, ["lambda-1x-h100", "lambda-8x-h100"]),
+        ("zzzzzz", MODES, []),
+        ("x", INSTANCES, []),
+        ("anything", [], []),
+    ],
+)
+def test_the_nearest_names(name: str, known: list[str], meant: list[str]) -> None:
+    assert nearest(name, known) == meant
+
+
+def test_of_a_family_the_names_come_first_and_no_more_than_a_few() -> None:
+    assert nearest("h100", INSTANCES, ["p5"]) == ["p5", "lambda-1x-h100", "lambda-8x-h100"]
+    assert len(nearest("h100", [f"lambda-h100-{number}" for number in range(99)])) == MOST_NAMES
+
+
+def test_a_slip_goes_before_a_family() -> None:
+    assert nearest("p5x", INSTANCES, ["p6-b200"]) == ["p5"]
+
+
+def test_the_question_names_every_one() -> None:
+    assert did_you_mean([]) == ""
+    assert did_you_mean(["a"]) == "Did you mean 'a'? "
+    assert did_you_mean(["a", "b", "c"]) == "Did you mean 'a', 'b' or 'c'? "

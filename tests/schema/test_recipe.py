@@ -42,7 +42,7 @@ def test_equal_recipes_have_one_name_in_whatever_way_they_are_written(label, kep
         ("te-fp8:delayed,amax_history_len=16", "is called 'history'", "history=VALUE"),
         ("te-fp8:current,history=16", "is one of te-fp8:delayed, not of te-fp8:current", "format, dpa, layers"),
         ("te-fp8:block,dpa=on", "is one of te-fp8:delayed and :current and :mxfp8", "format, layers"),
-        ("te-fp8:delayed,history=0", "invalid value '0' of history", "from 1 to 65536; its default is 1024"),
+        ("te-fp8:delayed,history=0", "invalid value '0' of history", "from 1 to 65536 [1024]"),
         ("te-fp8:delayed,history=1e3", "invalid value '1e3'", "a whole number"),
         ("te-fp8:delayed,margin=-1", "invalid value '-1' of margin", "from 0 to 16"),
         ("te-fp8:delayed,margin", "has no value", "margin=0"),

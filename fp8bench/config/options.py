@@ -1,0 +1,115 @@
+"""What the options of every command have in common: they are fields of a model, their values are words, and what
+pydantic refuses of a word is told in one line that names its flag.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+
+from fp8bench.config.words import quoted
+from fp8bench.schema.address import local
+from fp8bench.schema.batch import AUTO
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.option import Option, flag_of
+
+
+class Options(Frozen):
+    """Options as fields, each with its `Option` in an `Annotated`."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number, and
+        what Python alone takes for one.
+        """
+        kind = kind_of(cls.model_fields[str(info.field_name)])
+        if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
+            raise ValueError("it must be a number in the digits 0 to 9, without underscores")
+        if not isinstance(value, bool):
+            return value
+        word = {True: "on", False: "off"}[value]
+        if word in words_of(kind):
+            return word
+        if kind in (int, float):
+            raise ValueError("it must be a number")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
+        option = option_of(cls.model_fields[str(info.field_name)])
+        numeric = value is not None and value != AUTO
+        if numeric and option is not None and option.limit is not None and value > option.limit.most:
+            raise ValueError(option.limit.refusal)
+        return value
+
+
+def _no_file(folder: Path) -> Path:
+    if "\0" in str(folder):
+        raise ValueError("no name of a folder holds a NUL")
+    # Not by `Path.is_file`, which raises for a name that is too long; what uses the folder says so.
+    if os.path.isfile(folder):
+        raise ValueError("it is a file, and no folder")
+    return folder
+
+
+Folder = Annotated[Path, BeforeValidator(local), AfterValidator(_no_file)]
+"""A folder of results, or the mirror of the address that was given."""
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def option_of(field: FieldInfo) -> Option | None:
+    """Return the field's declaration as an option; None if it is not an option."""
+    return next((one for one in field.metadata if isinstance(one, Option)), None)
+
+
+def kind_of(field: FieldInfo) -> Any:
+    """Return the type of a given value: int for `Annotated[PositiveInt | None, ...]`, and a Literal unchanged."""
+    kind: Any = field.annotation
+    given = [one for one in get_args(kind) if one is not type(None)]
+    if type(None) in get_args(kind):
+        # For a number that may also be a word (`auto`), the type of the number.
+        kind = given[0]
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def words_of(kind: Any) -> tuple[str, ...]:
+    """Return the only values that an option of this type takes; empty if it takes others."""
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> OptionsT:
+    """Return the options of a command line. words: by field; None and empty lists were not given. Raises UsageError
+    with the flag of the first invalid one.
+    """
+    given = {name: word for name, word in words.items() if word not in (None, [])}
+    try:
+        return model(**given)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name, *within = fault["loc"]
+        field, value = model.model_fields[str(name)], given[str(name)]
+        option, known, help = option_of(field), words_of(kind_of(field)), f"fp8bench {command} --help"
+        flag = option.flags[-1] if option is not None and option.flags else flag_of(str(name))
+        if known:
+            raise unknown_name(flag, value, [*known], help) from error
+        if isinstance(value, list):
+            value = value[int(within[0])] if within and len(value) > 1 else ",".join(value)
+        raise UsageError(
+            f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}", f"See `{help}` for what it takes"
+        ) from error
+
+
+def reason_of(fault: Mapping[str, Any]) -> str:
+    """Return the reason of a fault that pydantic found, in this program's words."""
+    if fault["type"] == "value_error":
+        return str(fault["ctx"]["error"])
+    if fault["type"] == "string_pattern_mismatch":
+        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
+    return str(fault["msg"]).lower()

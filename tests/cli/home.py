@@ -1,0 +1,45 @@
+"""A folder with records for tests that change nothing in it, and tables of commands with the words of their answer."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from builders import environment, profile, rank_samples, rounds, steps_about
+from cli.calling import keep
+from report.made_gemm import gemm_record
+
+from fp8bench.records.results import write
+
+OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
+IMPORT = "--instance p5 --mode te-fp8 --step-time 0.2 --batch-size 64 --gpus 8 --source talk"
+
+VARIANTS = "variants:\n  - {mode: baseline-bf16, batch_size: 4}\n  - {mode: baseline-bf16, batch_size: 8}\n"
+
+
+def make_home(folder: Path) -> None:
+    """A folder with records: two sessions of p5, one of them profiled, some of an H200, and GEMMs."""
+    results = folder / "results"
+    for record in rounds(0.1, 0.1002, session_id=OLD):
+        keep(record, results)
+    shutil.copytree(results, folder / "reference")
+    shape = profile(by_category={"gemm_fp8": 0.04, "elementwise": 0.045}, busy_s=0.085)
+    profiled = {"mode": "te-fp8", "recipe": "delayed", "profile": shape}
+    for record in rounds(0.11, 0.111, session_id=NEW, minutes=600, **profiled):
+        keep(record, results)
+    one_gpu = {"settings": {"world_size": 1}, "environment": environment("NVIDIA H200"), "instance": "h200-1x"}
+    for record in rounds(0.1, 0.1, samples=(rank_samples(0, steps_about(0.1)),), session_id="h", **profiled, **one_gpu):
+        keep(record, results)
+    write(gemm_record(instance="p5", run_id="20260501T100000Z-gemm"), results)
+    (folder / "empty").mkdir()
+    (folder / "taken").write_text("a file")
+    (folder / "article.yaml").write_text(VARIANTS)
+
+
+def cases(table):
+    """Each line: a command, and words of its answer, between bars."""
+    stand_for = {"OLD": OLD, "NEW": NEW, "IMPORT": IMPORT}
+    for name, words in stand_for.items():
+        table = table.replace(f" {name}", f" {words}")
+    lines = [[*map(str.strip, line.split(" | "))] for line in table.strip().splitlines()]
+    return [pytest.param(shlex.split(command), words, id=command[:80]) for command, *words in lines]

@@ -1,0 +1,192 @@
+"""What a terminal is shown without a command, in colours, and on the tab key."""
+
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pynvml
+import pytest
+from builders import measured
+from cli.calling import call_python, environment, keep
+
+from fp8bench.cli.program import COMMANDS
+from fp8bench.cli.start import start
+from fp8bench.machine import gpus
+
+MOST_LINES = 12
+
+
+def next_commands(said):
+    return re.findall(r"^  fp8bench (\S+(?: [a-z0-9.-]+)*)  ", said, re.MULTILINE)
+
+
+def test_without_a_gpu_or_records_it_is_the_cpu_and_what_was_published(fp8bench_in):
+    done = fp8bench_in()
+
+    assert (done.code, done.stderr) == (0, "")
+    assert "no NVIDIA GPU: a tiny model on the CPU" in done.stdout
+    assert len(done.stdout.splitlines()) <= MOST_LINES
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert next_commands(done.stdout) == ["doctor", "run", "compare p4d p5"]
+
+
+def test_the_command_that_compares_names_what_was_measured_last_and_can_be_typed(fp8bench_in, tmp_path):
+    for instance in ("p5", "p4d"):
+        keep(measured(instance, step_time_s=0.5), tmp_path / "mine")
+    (tmp_path / "mine" / "b200").mkdir()
+    (tmp_path / "mine" / "b200" / "20991231T000000Z-gemm-sweep-000000.json").write_text("{}")
+    there = {"FP8BENCH_RESULTS_DIR": "mine"}
+    *_, compare = next_commands(fp8bench_in(**there).stdout)
+
+    assert set(compare.split()) == {"compare", "p4d", "p5"}
+    assert fp8bench_in(*shlex.split(compare), **there).code == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (("NVIDIA H200",), "1 x NVIDIA H200"),
+        (("NVIDIA H100", "NVIDIA H100", "NVIDIA L4"), "2 x NVIDIA H100, 1 x NVIDIA L4"),
+    ],
+)
+def test_gpus_are_counted_by_name(found, said, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpus, "gpus_here", lambda: [gpus.Gpu(at, "", name) for at, name in enumerate(found)])
+    start({})
+
+    assert f"This machine: {said}\n" in capsys.readouterr().out
+
+
+def test_a_driver_that_lists_no_gpus_is_said_and_is_no_error(monkeypatch, tmp_path, capsys):
+    def broken():
+        raise pynvml.NVMLError_Unknown
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpus, "gpus_here", broken)
+    start({})
+
+    said = capsys.readouterr().out
+    assert "NVIDIA's driver does not list the GPUs" in said
+    assert next_commands(said)[0] == "doctor"
+
+
+def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
+    """What the program prints to a terminal of 240 columns."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fp8bench", *arguments],
+        cwd=folder,
+        env=environment(TERM="xterm-256color", COLUMNS="240", **variables),
+        stdout=theirs,
+    )
+    os.close(theirs)
+    printed = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            printed += chunk
+    except OSError:  # Linux's way of saying that the other end is closed.
+        pass
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    return printed.decode()
+
+
+@pytest.mark.slow
+def test_a_loss_is_coloured_on_a_terminal_and_not_under_no_color(tmp_path):
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+
+    assert colour.search(on_a_terminal(tmp_path, "compare", "p4d", "p5"))
+    plain = on_a_terminal(tmp_path, "compare", "p4d", "p5", NO_COLOR="1")
+    assert "-31.3 %" in plain
+    assert not colour.search(plain)
+
+
+@pytest.mark.parametrize("arguments", [("compare", "p4d", "p5"), ("--help",), ("compare", "p4dd")])
+def test_a_pipe_gets_no_escape_codes_even_from_a_colour_terminal(arguments, fp8bench_in):
+    outcome = fp8bench_in(*arguments, TERM="xterm-256color", COLORTERM="truecolor")
+
+    assert "\x1b" not in outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("fp8bench comp", {"compare"}),
+        ("fp8bench run --price-", {"--price-per-gpu"}),
+        ("fp8bench run --mode te-b", {"te-bf16"}),
+        ("fp8bench run --mode te-fp8:", {"te-fp8:delayed", "te-fp8:current", "te-fp8:block", "te-fp8:mxfp8"}),
+        ("fp8bench run --instance lambda-1x", {"lambda-1x-h100", "lambda-1x-b200"}),
+        ("fp8bench run --workload vit-m", {"vit-micro"}),
+        ("fp8bench run --compile o", {"on", "off"}),
+        ("fp8bench run --cuda-graphs a", {"auto"}),
+        ("fp8bench explain te-fp8:delayed/g", {"te-fp8:delayed/graphed"}),
+        ("fp8bench explain te-b", {"te-bf16"}),
+        ("fp8bench compare p4", {"p4d", "p4de"}),
+        ("fp8bench compare p5 --format j", {"json"}),
+        ("fp8bench compare p5 --sort spe", {"speed-up"}),
+        ("fp8bench explain --mode torchao-float8:t", {"torchao-float8:tensorwise"}),
+        ("fp8bench numerics --layer b", {"block"}),
+        ("fp8bench list w", {"workloads"}),
+        ("fp8bench list workloads vit-m", {"vit-micro"}),
+    ],
+)
+def test_options_and_names_complete(words, offered, fp8bench_in):
+    place = str(len(words.split()) - 1)
+    done = fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
+
+    assert (done.code, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.slow
+def test_names_of_commands_complete_without_an_import_of_any(tmp_path):
+    (tmp_path / "pydantic.py").write_text("raise RuntimeError('a command was imported')")
+    words = {"_FP8BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fp8bench ", "COMP_CWORD": "1"}
+    done = call_python(tmp_path, "-m", "fp8bench", PYTHONPATH=str(tmp_path), **words)
+
+    assert (done.code, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == set(COMMANDS)
+
+
+def test_a_machine_of_ones_own_completes_too(fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "results")
+    words = {"COMP_WORDS": "fp8bench compare my", "COMP_CWORD": "2"}
+
+    assert fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **words).stdout.split() == ["my-box"]
+
+
+def test_a_machine_of_ones_own_completes_where_its_results_are(fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "elsewhere")
+    words = {"COMP_WORDS": "fp8bench compare my", "COMP_CWORD": "2", "FP8BENCH_RESULTS_DIR": "elsewhere"}
+
+    assert fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **words).stdout.split() == ["my-box"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("fp8bench compare my-box --reference my-box:te-b", {"my-box:te-bf16"}),
+        (
+            "fp8bench compare my-box --reference my-box:te-bf16/c",
+            {"my-box:te-bf16/compiled", "my-box:te-bf16/compiled+graphed"},
+        ),
+        ("fp8bench explain my-box:te-bf16/b", {"my-box:te-bf16/blocks", "my-box:te-bf16/blocks+graphed"}),
+        ("fp8bench explain my-box:nothing/b", set()),
+    ],
+)
+def test_a_row_completes_with_its_variants(words, offered, fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "results")
+    place = str(len(words.split()) - 1)
+    done = fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
+
+    assert (done.code, set(done.stdout.split())) == (0, offered)
+
+
+def test_the_script_can_be_shown(fp8bench_in):
+    done = fp8bench_in("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+
+    assert "_FP8BENCH_COMPLETE=complete_bash" in done.stdout
