@@ -21,7 +21,6 @@ from fp8bench.cli import help
 from fp8bench.cli.command import Command, with_options
 from fp8bench.cli.output import FULL, of_output, warn
 from fp8bench.launch import signals
-from fp8bench.launch.streams import never_failing
 from fp8bench.schema.broken_library import refusal_of
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
@@ -101,7 +100,7 @@ def main() -> None:
     errors = sys.__stderr__
     if errors is not None and sys.stderr is errors:
         # A line of progress that nobody can read any more must not end a measurement.
-        sys.stderr = never_failing(errors.fileno(), errors.encoding)
+        sys.stderr = signals.never_failing(errors.fileno(), errors.encoding)
     try:
         sys.exit(_answer(arguments))
     except _ClickError as error:

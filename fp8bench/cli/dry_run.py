@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
-from fp8bench.launch.variants import owned
+from fp8bench.launch.plan import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Rows, Sentence, Table, blocks

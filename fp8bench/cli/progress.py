@@ -121,7 +121,7 @@ class PlainProgress(Quiet):
 
 def _compiles(entry: "Entry", progress: "Progress") -> bool:
     """Return whether a turn that stays at its first step is compiling."""
-    from fp8bench.launch.compile_time import compiles
+    from fp8bench.launch.processes.blame import compiles
 
     return progress.stage == "warming up" and progress.step <= 1 and compiles(entry.config) is True
 

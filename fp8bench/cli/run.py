@@ -71,7 +71,7 @@ def _run(
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(requested.request, os.environ, place, leader)
+    prepared = prepare(requested.request, os.environ, place, leader.machines if leader else ())
     named = bool(requested.request.mode or prepared.variants)
     requested = requested.resumed(prepared.resumed, prepared.session or "")
     price_of_machine = hourly_price(requested.request, prepared.instance)
@@ -86,11 +86,18 @@ def _run(
         log(note)
     require_modes(answer, named)
     register(prepared, price_of_machine, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
+    raise typer.Exit(_measure_and_print(prepared, leader, mirror, named, quiet, as_json, notes, strict))
 
 
 def _measure_and_print(
-    prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool, notes: bool, strict: bool
+    prepared: "Prepared",
+    leader: "Leader | None",
+    mirror: "Mirror | None",
+    named: bool,
+    quiet: bool,
+    as_json: bool,
+    notes: bool,
+    strict: bool,
 ) -> int:
     """Measure and print the results. named: whether the modes were named, so that each of them must run."""
     from fp8bench.cli.remote import send_one
@@ -103,7 +110,8 @@ def _measure_and_print(
     ):
         say = log if not quiet else lambda _line: None
         records, paths, reached = [], [], mirror is not None
-        for record, path in measure(prepared, rounds, listening, say=say, since_s=process_began_s()):
+        measured = measure(prepared, rounds, listening, say=say, since_s=process_began_s(), executor=leader)
+        for record, path in measured:
             records.append(record)
             paths.append(path)
             # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.

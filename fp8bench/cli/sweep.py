@@ -85,9 +85,8 @@ def sweep(
     search.require_budget(planned)
     if dry_run:
         from fp8bench.kinds.run.sweep_plan import document as plan_document
-        from fp8bench.launch.sweep.outlook import outlook
 
-        show(plan_document(outlook(planned)), "json" if as_json else form)
+        show(plan_document(search.outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
     with _held(planned), listener(planned, quiet) as listening:
@@ -107,11 +106,11 @@ def _planned(
 ) -> "tuple[Sweep, float | None]":
     """Return the sweep, and the machine's price if the user gave one."""
     from fp8bench.launch.assemble import new_session_id
+    from fp8bench.launch.batch_size import blank_search
     from fp8bench.launch.examined import examined
     from fp8bench.launch.forecast import obstacle, price_today
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
-    from fp8bench.launch.sizing import blank_search
     from fp8bench.launch.sweep import budget as budgets
     from fp8bench.launch.sweep import search
     from fp8bench.launch.sweep.halving import Rule

@@ -9,8 +9,9 @@ from builders import reports_of
 from cli.calling import call
 
 from fp8bench.cli.app import main
+from fp8bench.launch import batch_size
 from fp8bench.launch import session as launching
-from fp8bench.launch import sizing
+from fp8bench.launch.processes import Executor
 from fp8bench.launch.sweep import search
 from fp8bench.machine.identity import Here
 from fp8bench.schema.rank import RankMemory, RankReport
@@ -19,7 +20,7 @@ QUICK = ("--steps", "20", "--warmup", "1", "--min-time", "0")
 STEP_S = {"baseline-bf16": 0.1, "torchao-float8:tensorwise": 0.15, "torchao-float8:rowwise": 0.2}
 
 
-class Machine:
+class Machine(Executor):
     """A step takes the mode's time for 16 samples, and memory by the sample; it can be interrupted."""
 
     def __init__(self, interrupt_at=None, broken=()):
@@ -45,7 +46,7 @@ class Machine:
 def fp8bench(tmp_path, monkeypatch):
     """The program in this process, with a made-up machine of 1 GiB. Returns its exit code."""
     monkeypatch.setattr(Here, "unlike", lambda _self, _record: [])
-    monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 2**30)
+    monkeypatch.setattr(batch_size, "room_bytes", lambda *_asked: 2**30)
 
     def run(machine, *arguments):
         monkeypatch.chdir(tmp_path)
@@ -365,7 +366,7 @@ class TestBatchAuto:
     def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(
         self, fp8bench, tmp_path, monkeypatch, capsys
     ):
-        monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 100 * 2**20)
+        monkeypatch.setattr(batch_size, "room_bytes", lambda *_asked: 100 * 2**20)
         codes = [fp8bench(Machine(), *self.RUN, "--mode", "baseline-bf16") for _call in range(2)]
         records = kept(tmp_path)
 

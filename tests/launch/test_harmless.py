@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from fp8bench.launch.processes.harmless import KNOWN, hide_harmless
+from fp8bench.launch.processes.rank import KNOWN, hide_harmless
 
 REDISTRIBUTING = (
     "torch.distributed.tensor._redistribute",

@@ -8,8 +8,8 @@ from builders import config, instance, machine_called, reports_of
 
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import Prepared
-from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.spawn import SpawnExecutor
+from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.launch.session import measure, schedule
 from fp8bench.machine.identity import Here
@@ -28,7 +28,7 @@ class Silent:
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None: ...
 
 
-class FakeExecutor:
+class FakeExecutor(Executor):
     def __init__(self) -> None:
         self.traces: list[Path | None] = []
 

@@ -3,16 +3,17 @@ becomes of that one.
 """
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from builders import config, invalid, measured, rank_samples, reports_of, steps_about, unsupported
-from launch.expectation import Ahead
+from builders import config, instance, invalid, measured, rank_samples, reports_of, steps_about, unsupported
 
-from fp8bench.launch.processes import Watch
+from fp8bench.launch import session as launching
+from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.session import Where, exit_code, measure_all
+from fp8bench.launch.session import exit_code, measure, run_rounds
 from fp8bench.launch.signals import Interrupt
 from fp8bench.records import results
 from fp8bench.records.results import read_record
@@ -34,7 +35,7 @@ def finished(config: RunConfig) -> list[RankReport]:
     return reports_of(config)
 
 
-class FakeExecutor:
+class FakeExecutor(Executor):
     """Answers each turn in order (the last answer for ever), after noting what lies on disk by then."""
 
     def __init__(self, results_dir: Path, *answers: Callable[[RunConfig], list[RankReport]]) -> None:
@@ -44,6 +45,14 @@ class FakeExecutor:
         self.ran: list[str] = []
         self.traces: list[Path | None] = []
         self.marks: list[tuple[str, ...]] = []
+        self.expected: list[RunConfig | None] = []
+        self.closed = False
+
+    def expect(self, following: RunConfig | None) -> None:
+        self.expected.append(following)
+
+    def close(self) -> None:
+        self.closed = True
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
@@ -71,11 +80,42 @@ class Told:
         self.said.append(f"{entry.label} ended {record.status}")
 
 
+def prepared(results_dir: Path) -> Prepared:
+    return Prepared(
+        entries=list(ENTRIES),
+        stop=Stop(rounds=1),
+        instance=instance("p5"),
+        in_catalog=False,
+        elastic=None,
+        allow_busy=True,
+        results_dir=results_dir,
+    )
+
+
 def session(
-    executor: FakeExecutor, *entries: Entry, rounds: int = 1, listener: Told | None = None, **where: object
+    executor: FakeExecutor,
+    *entries: Entry,
+    rounds: int = 1,
+    listener: Told | None = None,
+    traces: Mapping[str, Path] | None = None,
 ) -> Iterator[tuple[Record, Path]]:
     schedule = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return measure_all(schedule, executor, Where("p5", executor.results_dir, **where), listener or Told())
+    return run_rounds(prepared(executor.results_dir), schedule, executor, listener or Told(), {}, traces or {}, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
+    """What is found of the GPU before each turn, the last answer for ever: marks, or what is raised."""
+    answers: list[tuple[str, ...] | ModeUnavailable] = [()]
+
+    def marks(_prepared: Prepared, _config: RunConfig) -> tuple[str, ...]:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, ModeUnavailable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(launching, "marks", marks)
+    return answers
 
 
 def interrupted(_config: RunConfig) -> list[RankReport]:
@@ -117,7 +157,7 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_th
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path, finished)
-    kept = [record for record, _ in measure_all(schedule, executor, Where("p5", tmp_path), Told())]
+    kept = [record for record, _ in run_rounds(prepared(tmp_path), schedule, executor, Told(), {}, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
@@ -207,29 +247,19 @@ def test_a_signal_keeps_its_exit_code(tmp_path, number, code):
     assert stop.value.exit_code == code
 
 
-def test_the_executor_is_told_what_was_found_before_its_turn(tmp_path):
+def test_what_is_found_before_each_turn_is_told_to_its_ranks_and_marked_in_its_record_alone(tmp_path, found):
+    found[:] = [("busy GPU: 1 other process, 2.0 GiB",), ()]
     executor = FakeExecutor(tmp_path, finished)
-    list(session(executor, BASELINE, marks=lambda _config: ("busy GPU",)))
+    kept = [record for record, _ in session(executor, BASELINE, rounds=2)]
 
-    assert executor.marks == [("busy GPU",)]
+    assert executor.marks == [("busy GPU: 1 other process, 2.0 GiB",), ()]
+    assert [record.summary.flags for record in kept if record.summary] == executor.marks
 
 
-def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path):
-    found = iter([("busy GPU: 1 other process, 2.0 GiB",), ()])
+def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path, found):
+    found[:] = [(), ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them")]
     executor = FakeExecutor(tmp_path, finished)
-    kept = [record for record, _ in session(executor, BASELINE, rounds=2, marks=lambda _config: next(found))]
-
-    assert [record.summary.flags for record in kept if record.summary] == [("busy GPU: 1 other process, 2.0 GiB",), ()]
-
-
-def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path):
-    def marks(config: RunConfig) -> tuple[str, ...]:
-        if config is TE_FP8.config:
-            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them")
-        return ()
-
-    executor = FakeExecutor(tmp_path, finished)
-    running = session(executor, BASELINE, TE_FP8, marks=marks)
+    running = session(executor, BASELINE, TE_FP8)
     _, path = next(running)
 
     with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
@@ -291,19 +321,11 @@ def test_a_mode_that_was_named_and_could_not_run_counts_beside_others_that_did(r
     assert exit_code(records, named=True) == code
 
 
-def test_ranks_of_the_next_run_are_expected_before_every_run_but_the_last(tmp_path):
-    executor = FakeExecutor(tmp_path, finished)
-    executor.ahead = ahead = Ahead()
-    list(session(executor, rounds=2))
-
-    assert ahead.expected == [(range(2), ["timm"])] * 5 + [(None, [])]
-    assert ahead.closed
-
-
-def test_none_are_left_when_the_session_is_interrupted(tmp_path):
-    executor = FakeExecutor(tmp_path, finished, interrupted)
-    executor.ahead = ahead = Ahead()
+def test_the_next_run_is_expected_before_every_run_but_the_last_and_none_is_left(tmp_path):
+    executor = FakeExecutor(tmp_path, finished, finished, interrupted)
+    what = prepared(tmp_path)
     with pytest.raises(Interrupted):
-        list(session(executor, rounds=2))
+        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told(), executor=executor))
 
-    assert ahead.closed
+    assert executor.expected == [TE_FP8.config, TE_BF16.config, None]
+    assert executor.closed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.launch.processes.rank import Stacks, innermost
+from fp8bench.launch.processes.blame import Stacks, innermost
 
 TWO_THREADS = """\
 Thread 0x00007f (most recent call first):

@@ -1,7 +1,7 @@
 """Of ranks that were late, those count that told no report."""
 
 from fp8bench.launch.processes.blame import Overdue
-from fp8bench.launch.processes.views import RankView, in_phase, reports_of
+from fp8bench.launch.processes.watch import RankView, in_phase, reports_of
 from fp8bench.schema.rank import RankReport
 
 LATE = Overdue((0, 1), "done", 6.0)

@@ -16,9 +16,9 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 from fp8bench.config.words import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
+from fp8bench.launch.plan import Ranks, ranks_for
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
-from fp8bench.launch.ranks import Ranks, ranks_for
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.schema.collectives import (

@@ -189,7 +189,7 @@ def _require_trainable(run: RunConfig, sizes: Mapping[str, int]) -> None:
     """Raise ModeUnavailable if no mode can train the workload here, as without the library that builds its model."""
     check = getattr(_workload(run, sizes), "check", None)
     if check is not None:
-        from fp8bench.launch.processes.harmless import hide_harmless
+        from fp8bench.launch.processes.rank import hide_harmless
 
         hide_harmless()
         check(run.batch_size, False)

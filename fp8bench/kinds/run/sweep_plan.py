@@ -1,21 +1,17 @@
 """What `sweep --dry-run` shows: the planned looks, and the time and cost of the looks and of the rounds."""
 
-from typing import Literal
-
 from fp8bench.kinds.run.sweep import about_untried
 from fp8bench.kinds.run.sweep_result import NotTried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
-from fp8bench.launch.sweep.outlook import ExpectedLook, Outlook
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, When
+from fp8bench.launch.sweep.search import ExpectedLook, Outlook
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.report import document as doc
 from fp8bench.report.written import counted
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
-
-When = Literal["first", "after the leader's sizes", "if time is left"]
 
 
 class PlannedLook(Frozen):
@@ -78,11 +74,10 @@ def plan_of(found: Outlook) -> SweepPlan:
 
 
 def _planned(look: ExpectedLook) -> PlannedLook:
-    when: When = "if time is left" if look.look.leaves == "rounds" else "first"
-    if look.look.late:
-        when = "after the leader's sizes"
-    label, within = look.config.mode_label, look.within
-    return made_of(PlannedLook, look.config, mode=label, when=when, seconds=look.seconds, within_budget=within)
+    config, when = look.look.config, look.look.when
+    return made_of(
+        PlannedLook, config, mode=config.mode_label, when=when, seconds=look.seconds, within_budget=look.within
+    )
 
 
 def document(found: Outlook) -> doc.Document:

@@ -27,8 +27,7 @@ from fp8bench.launch.nodes.messages import (
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
 from fp8bench.launch.processes.blame import in_general
-from fp8bench.launch.processes.spawn import run_ranks
-from fp8bench.launch.processes.views import reports_of
+from fp8bench.launch.processes.watch import reports_of, run_ranks
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable

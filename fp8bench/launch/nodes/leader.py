@@ -7,10 +7,9 @@ that is gone ends the session: its ranks count as the ones that failed, and noth
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from fp8bench.launch.nodes.agent import Agent, NodeGone
 from fp8bench.launch.nodes.messages import (
@@ -24,21 +23,16 @@ from fp8bench.launch.nodes.messages import (
 )
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
-from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Lost, in_general
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
-from fp8bench.launch.processes.spawn import run_ranks
-from fp8bench.launch.processes.views import RankView, reports_of
-from fp8bench.launch.rounds import Entry
+from fp8bench.launch.processes.watch import RankView, reports_of, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank import RankReport
-from fp8bench.schema.record import Record, Session
+from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Stage
-
-if TYPE_CHECKING:
-    from fp8bench.launch.session import Listener
 
 Answer = TypeVar("Answer", Ready, NodeView)
 
@@ -52,7 +46,7 @@ PARTING_S = 10.0
 """Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
 
 
-class Leader:
+class Leader(Executor):
     """Runs each configuration on all nodes."""
 
     def __init__(
@@ -72,11 +66,15 @@ class Leader:
         self._turns = 0
         self._gone: NodeGone | StoreLost | None = None
 
-    def hearing(self, listener: "Listener") -> "Listener":
-        """Return a listener that also tells this leader the place of the next record."""
-        return _Hearing(self, listener)
+    @property
+    def machines(self) -> tuple[MachineIdentity | None, ...]:
+        """The machines of all nodes, by node."""
+        return self.agent.verdict.machines
 
-    def require_all(self) -> None:
+    def begins(self, place: Session) -> None:
+        self.place = place
+
+    def require_ready(self) -> None:
         """Raise the error that ended a node, if any: nothing more can run then."""
         if self._gone is not None:
             raise self._gone
@@ -88,7 +86,7 @@ class Leader:
         node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
         earlier run.
         """
-        self.require_all()
+        self.require_ready()
         turn, self._turns = self._turns, self._turns + 1
         store = self.agent.store
         place, self.place = self.place, None
@@ -176,25 +174,12 @@ class Leader:
         self, config: RunConfig, reports: Sequence[RankReport], marks: dict[int, tuple[str, ...]]
     ) -> list[RankReport]:
         found = []
-        for report in on_machines(reports, config, self.agent.verdict.machines):
+        for report in on_machines(reports, config, self.machines):
             node, local_rank = divmod(report.rank, config.world_size // config.nodes)
             own = marks.get(node, ()) if local_rank == 0 else ()
             general = self.agent.verdict.marks if report.rank == 0 else ()
             found.append(report.model_copy(update={"marks": (*general, *own, *report.marks)}))
         return found
-
-
-@dataclass(frozen=True)
-class _Hearing:
-    leader: Leader
-    listener: "Listener"
-
-    def begins(self, entry: Entry, place: Session) -> Watch:
-        self.leader.place = place
-        return self.listener.begins(entry, place)
-
-    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        self.listener.ended(entry, place, record, path)
 
 
 def lost_node(gone: NodeGone, config: RunConfig) -> Lost:

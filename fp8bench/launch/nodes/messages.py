@@ -4,7 +4,7 @@ from pydantic import Field, JsonValue
 
 from fp8bench.launch.processes.blame import Overdue
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
-from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.processes.watch import RankView
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen

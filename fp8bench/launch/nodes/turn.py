@@ -9,8 +9,7 @@ from fp8bench.launch.nodes.messages import END, NodeView, Status, Stop, Turn, st
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.rank import Rendezvous, Task
-from fp8bench.launch.processes.spawn import Others, Outcome, run_ranks
-from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.processes.watch import Others, Outcome, RankView, run_ranks
 from fp8bench.launch.signals import Interrupt
 from fp8bench.worker.progress import STAGES, Progress, Stage
 

@@ -29,8 +29,7 @@ from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, left_of
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import Elsewhere
 from fp8bench.launch.processes.blame import Overdue
-from fp8bench.launch.processes.spawn import Outcome
-from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.processes.watch import Outcome, RankView
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress
