@@ -155,16 +155,16 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecor
 
 def lead(prepared: Prepared[CollectivesConfig], agent: "Agent", log: Log) -> CollectivesRecord:
     """Time every case on the ranks of all nodes, from node 0. Raises as `nodes.job.lead`."""
-    from fp8bench.launch.nodes import job as over_nodes
+    from fp8bench.launch.nodes import follower
 
-    return record_of(prepared, over_nodes.lead(agent, job(prepared, log)))
+    return record_of(prepared, follower.lead_job(agent, job(prepared, log)))
 
 
 def follow(prepared: Prepared[CollectivesConfig], agent: "Agent") -> int:
     """Run the ranks of another node, and return its exit code. Raises as `nodes.job.follow`."""
-    from fp8bench.launch.nodes import job as over_nodes
+    from fp8bench.launch.nodes import follower
 
-    return over_nodes.follow(agent, job(prepared, lambda _line: None))
+    return follower.follow_job(agent, job(prepared, lambda _line: None))
 
 
 def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:
