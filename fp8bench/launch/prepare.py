@@ -29,14 +29,13 @@ class Prepared(Place):
     """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
     resumed: settings taken from the session, by the request's names. timeout_s: of a phase; None for each phase's own.
     to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the session were
-    found. named: the instance as the user named it; None if it is this machine's or the session's. elastic: this
-    process's place under torchrun. variants: as requested, one for each entry or pair of arms; empty if entries differ
-    in their modes alone. notes: lines about what was decided here and not by the user.
+    found. named: the instance as the user named it; None if it is this machine's or the session's. variants: as
+    requested, one for each entry or pair of arms; empty if entries differ in their modes alone. notes: lines about what
+    was decided here and not by the user.
     """
 
     entries: list[Entry]
     stop: Stop
-    elastic: Elastic | None
     allow_busy: bool
     session: str | None = None
     resumed: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +110,6 @@ def prepare(
         **vars(place),
         entries=entries(request, configs),
         stop=stop(request, machine),
-        elastic=elastic,
         allow_busy=request.allow_busy,
         session=kept.session_id if kept is not None else request.session,
         resumed=resumed,

@@ -5,7 +5,6 @@ far as that is known without torch.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -92,8 +91,8 @@ def require_in_names(labels: Sequence[str], file: Path | None, layers: str | Non
     """
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
     wanted = split_recipe(recipe_in(file)) if file is not None else None
-    unlike = None
-    if wanted is not None and not any(_same_scaling(wanted, one) for one in recipes):
+    unlike, scalings = None, [str(one.with_layers(ALL_LAYERS)) for one in recipes]
+    if wanted is not None and str(wanted.with_layers(ALL_LAYERS)) not in scalings:
         unlike = "--recipe"
     if layers is not None and layers not in [one.layers for one in recipes]:
         unlike = "--fp8-layers"
@@ -102,10 +101,6 @@ def require_in_names(labels: Sequence[str], file: Path | None, layers: str | Non
             f"session {session!r} was measured with {', '.join(labels)}, and {unlike} applies to none of them",
             f"Omit {unlike} to resume it with its own settings, or choose another name with --session",
         )
-
-
-def _same_scaling(one: Recipe, other: Recipe) -> bool:
-    return str(one.with_layers(ALL_LAYERS)) == str(other.with_layers(ALL_LAYERS))
 
 
 def recipe_of(config: RunConfig) -> Recipe | None:
@@ -194,68 +189,59 @@ def layers_of(workload: str) -> tuple[str, ...]:
     return tuple(chain.from_iterable([f"{blocks}.{n}.{layer}" for layer in layers] for n in range(depth)))
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A condition of a switch. holds: whether a configuration may have the switch. why, remedy: said if it may not."""
-
-    switch: str
-    holds: Callable[[RunConfig], bool]
-    why: str
-    remedy: str
-
-
-RULES = (
-    Rule(
+RULES: tuple[tuple[str, Callable[[RunConfig], bool], str, str], ...] = (
+    (
         "weight-cache",
         lambda config: config.grad_accumulation > 1,
         "weights are cast to fp8 once a step, and a step of one micro-batch casts them once anyway",
         "Add, for example, --grad-accumulation 8",
     ),
-    Rule(
+    (
         "fused-wgrad",
         lambda config: config.optimizer == "none",
         "weight gradients are float32 beside the weights (main_grad), where torch's optimizers do not look",
         "Use --optimizer none",
     ),
-    Rule(
+    (
         "fused-wgrad",
         lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp",
         "neither DDP nor FSDP2 shares gradients that are kept beside the weights (main_grad)",
         "Use --gpus 1, or share the layer among all GPUs with --tensor-parallel",
     ),
-    Rule(
+    (
         "fused-wgrad",
         lambda config: "parallel-setup" not in split(config.te_switches),
         "DDP waits for gradients that never come: they are kept beside the weights (main_grad)",
         "Omit one of fused-wgrad and parallel-setup",
     ),
-    Rule(
+    (
         "parallel-setup",
         lambda config: config.world_size == 1 and config.parallel != "fsdp",
         "it is what sharing a layer costs on a single GPU, inside DDP",
         "Use --gpus 1; over several GPUs use --tensor-parallel",
     ),
-    Rule(
+    (
         "fp8-weights",
         lambda config: config.recipe == "current",
         "weights are kept in fp8 with the scale of their own largest value alone: delayed scaling has none before the "
         "first step, and block scales cannot be made from weights on the GPU",
         "Use --mode te-fp8:current",
     ),
-    Rule(
+    (
         "fp8-weights",
         lambda config: config.optimizer == "none" and config.world_size == 1 and config.parallel != "fsdp",
         "weights in fp8 alone are trained by Transformer Engine's FusedAdam with float32 masters, by which no step is "
         "proved here, sharded by FSDP2 or not",
         "Use --gpus 1 --optimizer none",
     ),
-    Rule(
+    (
         "fp8-weights",
         lambda config: "weight-cache" not in split(config.te_switches),
         "there is nothing left to cast",
         "Omit weight-cache",
     ),
 )
+"""Conditions of a switch: the switch, whether a configuration may have it, and, if not, why, and a remedy."""
 
 
 def heeds_switches(mode: str) -> bool:
@@ -312,17 +298,15 @@ def switch_refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | N
     for name in names:
         if workload.te_switches is not None and name not in workload.te_switches:
             takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"
-            return _error(name, f"it does not apply to {workload.name!r}", f"{takes}, or use --workload gpt-layer")
+            what = f"--te-switch {name}: it does not apply to {workload.name!r}"
+            return UsageError(what, f"{takes}, or use --workload gpt-layer")
     if names and config.te_attention != "te":
-        return _error(names[0], "it needs Transformer Engine's own layer", "Omit --te-attention")
+        return UsageError(f"--te-switch {names[0]}: it needs Transformer Engine's own layer", "Omit --te-attention")
     fp8 = of_fp8(config.te_switches)
     if fp8 and config.mode != "te-fp8":
-        return _error(fp8[0], f"it is about weights in fp8, which {config.mode} does not have", "Use --mode te-fp8")
-    for rule in RULES:
-        if rule.switch in names and not rule.holds(config):
-            return _error(rule.switch, rule.why, rule.remedy)
+        what = f"--te-switch {fp8[0]}: it is about weights in fp8, which {config.mode} does not have"
+        return UsageError(what, "Use --mode te-fp8")
+    for switch, holds, why, remedy in RULES:
+        if switch in names and not holds(config):
+            return UsageError(f"--te-switch {switch}: {why}", remedy)
     return None
-
-
-def _error(name: str, why: str, remedy: str) -> UsageError:
-    return UsageError(f"--te-switch {name}: {why}", remedy)

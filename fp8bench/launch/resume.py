@@ -38,8 +38,8 @@ HOW_FAR = ("rounds", "precision", "max_rounds")
 
 OTHER_SESSION = "choose another name with --session"
 
-MOST_NAMED = 3
-"""The number of changed variants that one line names."""
+MOST_NAMED = 4
+"""The number of variants that came or went that one line names."""
 
 
 @dataclass(frozen=True)
@@ -275,25 +275,8 @@ def refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequen
             "Omit --config to resume it, or choose another name with --session",
         )
 
-    def unlike(one: VariantSettings, other: VariantSettings) -> list[str]:
-        return [name for name in dict.fromkeys((*one, *other)) if one.get(name) != other.get(name)]
-
-    def value(one: VariantSettings, name: str) -> str:
-        return "as for all variants" if name not in one else "by default" if one[name] is None else str(one[name])
-
-    gone, new = ([one for one in mine if one not in other] for mine, other in ((kept, now), (now, kept)))
-    changes = []
-    for one in gone:
-        alike = [each for each in new if each["mode"] == one["mode"]]
-        if not alike:
-            changes.append(f"{described(one)} is no longer there")
-            continue
-        nearest = min(alike, key=lambda each: len(unlike(one, each)))
-        new.remove(nearest)
-        names = unlike(one, nearest)
-        said = [f"{setting_in_words(name, value(one, name))} (now {value(nearest, name)})" for name in names]
-        changes.append(f"{one['mode']} with {', '.join(said)}")
-    changes += [f"{described(one)} is new" for one in new]
+    changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
+    changes += [f"{described(one)} is new" for one in now if one not in kept]
     more = f", and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
     if changes:
         raise UsageError(

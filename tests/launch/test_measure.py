@@ -68,7 +68,6 @@ def prepared(tmp_path: Path, device: str = "cuda", allow_busy: bool = True) -> P
         stop=Stop(rounds=2),
         instance=instance("h200-2x"),
         in_catalog=False,
-        elastic=None,
         allow_busy=allow_busy,
         results_dir=tmp_path,
     )

@@ -86,7 +86,6 @@ def prepared(results_dir: Path) -> Prepared:
         stop=Stop(rounds=1),
         instance=instance("p5"),
         in_catalog=False,
-        elastic=None,
         allow_busy=True,
         results_dir=results_dir,
     )

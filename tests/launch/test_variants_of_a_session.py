@@ -122,11 +122,15 @@ class TestResume:
         [
             ((SMALL, OTHER), r"baseline-bf16 \(batch 8, compile off\) is no longer there"),
             ((*THREE, {**OTHER, "batch_size": 9}), r"baseline-fp32 \(batch 9, compile on\) is new"),
-            ((SMALL, {**LARGE, "batch_size": 9}, OTHER), r"baseline-bf16 with batch 8 \(now 9\)"),
-            ((SMALL, LARGE, {**OTHER, "compile": "off"}), r"baseline-fp32 with compile on \(now off\)"),
+            (
+                (SMALL, {**LARGE, "batch_size": 9}, OTHER),
+                r"baseline-bf16 \(batch 8, compile off\) is no longer there; "
+                r"baseline-bf16 \(batch 9, compile off\) is new",
+            ),
             (
                 ({**SMALL, "optimizer": "adam"}, LARGE, OTHER),
-                r"baseline-bf16 with optimizer as for all variants \(now adam\)",
+                r"baseline-bf16 \(batch 4, compile off\) is no longer there; "
+                r"baseline-bf16 \(batch 4, compile off, optimizer adam\) is new",
             ),
         ],
     )

@@ -80,12 +80,11 @@ class Seen:
 @dataclass(frozen=True)
 class Rule:
     """How the search halves. rounds: full rounds of a configuration that stays. blank: with --batch-size auto, a search
-    without tries; None if the batch sizes are given. keep: the share of the looks that goes on.
+    without tries; None if the batch sizes are given.
     """
 
     rounds: int
     blank: BatchSearch | None = None
-    keep: float = KEEP
 
     @property
     def fewest(self) -> int:
@@ -94,7 +93,7 @@ class Rule:
 
     def kept(self, looks: int) -> int:
         """Return how many of this number of looks go on (fewer if there are fewer)."""
-        return max(FINALISTS, math.ceil(self.keep * looks))
+        return max(FINALISTS, math.ceil(KEEP * looks))
 
     def most_round_turns(self, looks: int) -> int:
         """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
