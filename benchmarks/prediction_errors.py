@@ -51,7 +51,7 @@ def sources_of(records: Sequence[Record], catalog: Catalog) -> list[Source]:
     latest: dict[object, Source] = {}
     for measurement in sorted(select(records, every=False), key=lambda one: one.latest.created_utc):
         try:
-            found = source(measurement, catalog, lambda one: one)
+            found = source(measurement, catalog)
         except UsageError:
             continue
         latest[work_of(found), found.record.instance] = found
@@ -275,10 +275,10 @@ def limits_table(found: Known, catalog: Catalog) -> str:
 
 
 def committed(results_dir: Path = Path("results")) -> tuple[list[Record], Catalog]:
-    """Return every run in the folder, whole, and the catalogue."""
+    """Return every run in the folder that can be believed, and the catalogue."""
     catalog = load_catalog(results_dir)
     there = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
-    return results.read_on_demand(there, tell_broken, lambda records, whole: list(map(whole, records))), catalog
+    return results.sound(there, tell_broken, lambda records: records), catalog
 
 
 def found_in(records: Sequence[Record], catalog: Catalog) -> tuple[Known, str]:

@@ -4,6 +4,7 @@ Everything is deterministic: records are of one day, told apart by `minutes`.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from fp8bench.schema.record import (
     Figure,
     Provenance,
     Record,
+    RecordHead,
     Session,
     Summary,
 )
@@ -419,3 +421,9 @@ def reports_of(
 
 def _run_id(created: datetime, instance: str, label: str) -> str:
     return f"{created:%Y%m%dT%H%M%SZ}-{instance}-{label.replace(':', '-')}-000000"
+
+
+def in_one_file(record: RecordHead, **changes: Any) -> dict[str, Any]:
+    """A whole record as format 9 had it, with its raw part in its own document."""
+    document = json.loads(record.model_dump_json(exclude={"step_times", "samples_sha256"}))
+    return document | {"schema_version": 9, **changes}

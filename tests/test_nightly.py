@@ -11,6 +11,7 @@ import junitparser
 import pytest
 import yaml
 from cli.calling import environment, forking_program
+from kept import record_paths
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
@@ -158,13 +159,13 @@ def test_a_mode_that_came_later_fails_with_its_name_until_it_is_adopted(host):
 
     assert nightly(host, "adopt").returncode == 0
     state = host.folder / "state"
-    assert len(list((state / "reference").rglob("*.json"))) == 8
-    assert len(list((state / "reference.old").rglob("*.json"))) == 4
+    assert len(record_paths(state / "reference")) == 8
+    assert len(record_paths(state / "reference.old")) == 4
     said = host.night(**WAITS, NIGHTLY_RUN=ONE_OF_TWO)
     assert "missing: cpu:outside-polite/eager" in said["Check"]
     refused = nightly(host, "adopt")
     assert (refused.returncode, "ended with 3" in refused.stdout) == (2, True)
-    assert len(list((state / "reference").rglob("*.json"))) == 8
+    assert len(record_paths(state / "reference")) == 8
 
 
 def nightly(host, step, **variables):

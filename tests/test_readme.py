@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import call
+from kept import record_paths
 
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.profiling.unused import ADVICE
@@ -266,7 +267,7 @@ def test_what_is_said_of_torchao_on_two_gpus_is_what_the_records_say(committed):
 def test_the_gates_errors_are_what_the_records_say(mode, folder):
     """The bounds too, where the records are of those that apply now."""
     (cells,) = re.findall(rf"^\| `{mode}` \| ([0-9.]+) \| ([0-9.]+) \| (.+) \|$", README, re.MULTILINE)
-    paths = sorted((ROOT / folder).glob(f"*-{mode.replace(':', '-')}-??????.json"))
+    paths = record_paths(ROOT / folder, f"*-{mode.replace(':', '-')}-??????.json")
     records = [json.loads(path.read_text()) for path in paths]
     parities = [record["parity"] for record in records if record["fingerprint"]["workload"] == "vit-huge"]
     assert parities

@@ -31,7 +31,6 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
-    paths = {record.run_id: path for record, path in kept}
     return forecast(
         prepared.entries,
         prepared.stop,
@@ -40,7 +39,6 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer
             for entry, one in zip(prepared.entries, refused, strict=True)
         ],
         [record for record, _ in kept],
-        lambda record: results.read_record(paths[record.run_id]),
         price_today(prepared, catalog, usd_per_hour),
     )
 

@@ -6,7 +6,7 @@ in `compare`, and its step time is that row's.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -25,7 +25,7 @@ from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results
 from fp8bench.records.named import Reference, candidates, nothing_called, of_mode
-from fp8bench.records.results import Found, Kept, read_on_demand, read_record
+from fp8bench.records.results import Found, Kept, read_record, sound
 from fp8bench.records.select import ALL, Filter
 from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError
@@ -190,24 +190,28 @@ def _of_mode(
     if like is not None:
         work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
 
-    def choices(records: list[Record], whole: Callable[[Record], Record]) -> dict[str, Choice]:
+    def choices(records: list[Record]) -> dict[str, Choice]:
         fitting = candidates(name, records, reference, wanted, work)
         if not fitting:
             raise nothing_called(name, kept)
         found = {}
         for instance in dict.fromkeys(record.instance for record in fitting):
             of_instance, may_be = ([r for r in some if r.instance == instance] for some in (records, fitting))
-            choice = choose(of_instance, may_be, catalog, today, whole)
+            choice = choose(of_instance, may_be, catalog, today)
             if choice is not None:
                 found[instance] = choice
         if not found:
-            _require_profile(whole(fitting[-1]), name)
+            _require_profile(fitting[-1], name)
             raise UsageError(
                 f"{name} has no valid measurement", f"See why with `fp8bench compare {fitting[-1].instance}`"
             )
         return found
 
-    found = read_on_demand(Found(tuple(of_mode(reference, kept)), copies=kept.copies), unread, choices)
+    def shown(records: list[Record]) -> list[Record]:
+        rows = {run_id for choice in choices(records).values() for run_id in choice.row.run_ids}
+        return [record for record in records if record.run_id in rows]
+
+    found = choices(sound(Found(tuple(of_mode(reference, kept)), copies=kept.copies), unread, shown))
     if len(found) > 1:
         first = next(iter(found))
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")

@@ -1,6 +1,5 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that the user does not have."""
 
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Annotated, cast
@@ -84,15 +83,15 @@ def _sources(name: str, workload: str | None, batch_size: int | None, catalog: C
         for flag, value in {"--batch-size": batch_size, "--workload": workload}.items():
             if value is not None:
                 raise UsageError(f"{flag} does not apply to a record's file", f"Omit {flag}")
-        return sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
+        return sources([Measurement((read_record(Path(name)),))], catalog)
     requested = parse_source(name, workload, batch_size)
     there = results.read(results_dir, {str(requested.instance)})
     requested = of_one_workload(requested, [one.record for one in there], "predicting")
 
-    def found(records: list[Record], whole: Callable[[Record], Record]) -> Sources:
+    def shown(records: list[Record]) -> list[Record]:
         if not records:
             remedy = "Name one that has records with --from, or a record's file"
             raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy, RUN)
-        return sources(wanted(records, requested), catalog, whole)
+        return [record for one in wanted(records, requested) for record in one.rounds]
 
-    return results.read_on_demand(there, tell_broken, found)
+    return sources(wanted(results.sound(there, tell_broken, shown), requested), catalog)

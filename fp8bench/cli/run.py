@@ -192,7 +192,7 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
     from fp8bench.kinds.view import View
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
-    from fp8bench.records.select import Filter
+    from fp8bench.records.select import Filter, rounds_of
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])
@@ -208,13 +208,9 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
     unlike = bool(prepared.variants)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     catalog = load_catalog(prepared.results_dir)
-    shown = results.read_on_demand(
-        results.Found(of_session, found.broken, found.copies),
-        unread,
-        lambda records, whole: compare(records, catalog, options, whole),
-    )
-    made = document(shown, view=View(notes=notes))
+    here = results.Found(of_session, found.broken, found.copies)
+    records = results.sound(here, unread, rounds_of)
+    made = document(compare(records, catalog, options), view=View(notes=notes))
     if notes:
-        whole = (results.first_whole([kept.path])[0] for kept in of_session)
-        made = made._replace(blocks=(*made.blocks, tuple(seconds([one for one in whole if one is not None]))))
+        made = made._replace(blocks=(*made.blocks, tuple(seconds([kept.record for kept in of_session]))))
     show(made, "table", repeat=False)

@@ -1,6 +1,5 @@
 """`fp8bench scaling`: a GPU's rate as nodes are added, the cost of a billion units there, and projected nodes."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +12,13 @@ from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
 from fp8bench.cli.selection import Scope
 from fp8bench.config.words import above_zero, whole
 from fp8bench.records import results
+from fp8bench.records.select import rounds_of
 from fp8bench.report.paper import require_drawable
 from fp8bench.scaling.document import PICTURE, document
-from fp8bench.scaling.points import Scaled, scaled
+from fp8bench.scaling.points import scaled
 from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit
-from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 
 FARTHER = Limit(MOST_NODES, "a projection to more nodes was up to 10 points off at 16, and 15 at 32")
@@ -59,16 +58,14 @@ def scaling(
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
     tell_broken(one for one in figures.broken if one not in kept.broken)
 
-    def answer(records: list[Record], whole: Callable[[Record], Record]) -> Scaled:
-        return scaled(records, figures, scope.workload, options, catalog, results_dir, whole)
-
-    found = results.read_on_demand(kept, tell_broken, answer)
+    records = results.sound(kept, tell_broken, lambda left: rounds_of(left, options.every, options.wanted))
+    found = scaled(records, figures, scope.workload, options, catalog, results_dir)
     ahead = Projections()
     if nodes:
         ahead = projections(found.found, nodes, gbps, measured_links(results_dir, options.instances), catalog)
-    shown = document(found, ahead)
-    show(shown, form)
-    draw(shown, PICTURE, plot)
+    made = document(found, ahead)
+    show(made, form)
+    draw(made, PICTURE, plot)
 
 
 def _all(results_dir: Path) -> list[str]:

@@ -327,7 +327,7 @@ def _unfinished(config: RunConfig, kept: Iterable[Record], tried: Iterable[resul
         if not same_but_size(config, record):
             continue
         if searched and record.created_utc <= max(searched):
-            path.unlink(missing_ok=True)
+            results.remove(path)
         else:
             found.append(record)
     return found

@@ -7,7 +7,7 @@ caches. Later processes find most of its kernels in the caches on disk, as long 
 is compiled anew.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 from fp8bench.stats.length import Length, steps_in_all
+from fp8bench.stats.steps import step_times
 
 START_UP_S: dict[Device, float] = {"cuda": 22.0, "cpu": 15.0}
 """Seconds to start a mode's processes, and to build, prove and profile the model, without any of its steps. On H200s
@@ -146,12 +147,11 @@ def forecast(
     stop: Stop,
     obstacles: Sequence[str | None],
     kept: Sequence[Record],
-    whole: Callable[[Record], Record],
     price: "PriceToday",
 ) -> Forecast:
-    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. whole: adds the samples."""
+    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first."""
     turns = tuple(
-        ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
+        ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept), obstacle)
         for entry, obstacle in zip(entries, obstacles, strict=True)
     )
     bounds = (stop.rounds, stop.rounds)
@@ -187,7 +187,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
 
 
-def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:
+def turn_s(config: RunConfig, kept: Sequence[Record]) -> float | None:
     """Return the seconds of one mode in one round: start-up, compiling and first steps as in the latest session of the
     same work, and its steps. None if there is no such record.
     """
@@ -197,7 +197,7 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     latest = [record for record in alike if session(record) == session(alike[-1])]
     steps_s = [record.summary.step_time_s for record in latest if record.summary]
     step_s = sum(steps_s) / len(steps_s)
-    once_s = [beyond_steps(whole(record), step_s) for record in latest]
+    once_s = [beyond_steps(record, step_s) for record in latest]
     return START_UP_S[config.device] + sum(once_s) / len(once_s) + all_steps_s(config, step_s)
 
 
@@ -268,5 +268,5 @@ def same_work(ran: RunConfig, planned: RunConfig) -> bool:
 
 def beyond_steps(record: Record, step_s: float) -> float:
     """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
-    warmups = [sum(rank.warmup_step_s) - len(rank.warmup_step_s) * step_s for rank in record.samples]
-    return max([0.0, *warmups])
+    times = step_times(record)
+    return 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)

@@ -14,7 +14,6 @@ A session that was cut short can be resumed: rounds that were kept count, and th
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Literal
 
 from fp8bench.config.request import MAX_ROUNDS
@@ -24,7 +23,7 @@ from fp8bench.schema.record import Record, Session
 from fp8bench.stats.certainty import reached
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, differ, ratio, self_check
-from fp8bench.stats.steps import longest_rank
+from fp8bench.stats.steps import step_times
 
 Arm = Literal["A", "B"]
 ARMS: tuple[Arm, Arm] = ("A", "B")
@@ -107,9 +106,8 @@ class Schedule:
         """Note the result of an entry's turn."""
         if record.status != "ok":
             self._stopped.add(entry)
-        elif record.samples:
-            time_s = fmean(longest_rank([rank.step_s for rank in record.samples]))
-            self._times.setdefault(entry, []).append(time_s)
+        elif times := step_times(record):
+            self._times.setdefault(entry, []).append(times.mean_s)
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
 

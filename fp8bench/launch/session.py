@@ -21,6 +21,7 @@ from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.signals import held_back
 from fp8bench.machine.busy import require_idle
 from fp8bench.records import lock, results
+from fp8bench.records.files import Broken
 from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status
@@ -69,12 +70,15 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
     aa = prepared.entries[0].arm is not None
     resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
-    paths = {record.run_id: path for record, path in found}
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
-    whole = [results.first_whole(found.files(one.run_id, paths[one.run_id])) for one in kept.records]
-    for broken in (*found.broken, *(one for _, files in whole for one in files)):
-        warn(f"warning: {broken.told}")
-    rounds.restore(record for record, _ in whole if record is not None)
+    mine = {record.run_id for record in kept.records}
+
+    def unread(broken: Sequence[Broken]) -> None:
+        for one in broken:
+            warn(f"warning: {one.told}")
+
+    left = results.sound(found, unread, lambda some: [record for record in some if record.run_id in mine])
+    rounds.restore(record for record in left if record.run_id in mine)
     return rounds
 
 

@@ -1,6 +1,6 @@
 """The source of a prediction: a measurement whose record tells where a step's time goes, and its machine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -14,12 +14,10 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import Profile, starved
 from fp8bench.schema.record import Record, Summary
 
-Whole = Callable[[Record], Record]
-
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement that was profiled. record: the complete record of the round whose profile is used."""
+    """A measurement that was profiled. record: of the round whose profile is used."""
 
     measurement: Measurement
     record: Record
@@ -42,7 +40,7 @@ class Source:
     @cached_property
     def step_s(self) -> float:
         """Elapsed time over steps, the mean over rounds."""
-        return fmean(map(fmean, self.time.processes)) * self.summary.units_per_step
+        return fmean(one.mean_s for one in self.time.processes) * self.summary.units_per_step
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
@@ -89,11 +87,10 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
     return (image // patch) ** 2 + bool(sizes.get("class_token", True))
 
 
-def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
+def source(measurement: Measurement, catalog: Catalog) -> Source:
     """Return the source that a measurement gives, with the profile of the round nearest to the measurement's step time.
 
-    Raises UsageError, which says what is missing, if nothing can be predicted from it. whole: returns a record with its
-    sections.
+    Raises UsageError, which says what is missing, if nothing can be predicted from it.
     """
     latest = measurement.latest
     config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
@@ -107,7 +104,6 @@ def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
         raise UsageError(
             f"{name} ran on {config.nodes} nodes, whose network no figure here covers", "Name a record of one host"
         )
-    rounds = tuple(map(whole, measurement.rounds))
     gpu = catalog.gpu_by_product(latest.environment.device_name)
     if gpu is None:
         raise UsageError(
@@ -115,8 +111,12 @@ def source(measurement: Measurement, catalog: Catalog, whole: Whole) -> Source:
             "bandwidth are unknown",
             "Name a record of a GPU that `fp8bench list instances` lists",
         )
-    machine, together = Machine(gpu, config.world_size), Measurement(rounds, measurement.stopped)
-    found = [Source(together, one, one.profile, one.summary, machine) for one in rounds if one.profile and one.summary]
+    machine = Machine(gpu, config.world_size)
+    found = [
+        Source(measurement, one, one.profile, one.summary, machine)
+        for one in measurement.rounds
+        if one.profile and one.summary
+    ]
     if not found:
         raise UsageError(
             f"{name} was recorded without a profile",
@@ -152,12 +152,12 @@ def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
     return chosen
 
 
-def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Whole) -> Sources:
+def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
     """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
     found, refused = [], []
     for measurement in measurements:
         try:
-            found.append(source(measurement, catalog, whole))
+            found.append(source(measurement, catalog))
         except UsageError as error:
             refused.append(error)
     if not found:

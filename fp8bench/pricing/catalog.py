@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot, read_own
-from fp8bench.schema.kept import parse_once
+from fp8bench.schema.yaml_text import line_of, parse_yaml
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
@@ -45,7 +45,7 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
 @cache
 def _read_once(path: Path) -> Catalog:
     """Read the project's own catalogue, which does not change while the program runs."""
-    return _with(_EMPTY, path, travels=True)
+    return _with(_EMPTY, path)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
@@ -83,14 +83,14 @@ def _may_be_of(path: Path) -> frozenset[str]:
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 
-def _with(catalog: Catalog, path: Path, travels: bool = False) -> Catalog:
-    """Return the catalogue with one file's entries. travels: whether it is part of the program and constant."""
+def _with(catalog: Catalog, path: Path) -> Catalog:
+    """Return the catalogue with one file's entries."""
     if is_snapshot(path):
         from fp8bench.pricing import snapshot
 
         return snapshot.joined(catalog, _undoubted(catalog, snapshot.read(path, list(catalog.instances))))
     text = read_text(path)
-    document = parse_once(text, path) if travels else _parsed(text, path)
+    document = parse_yaml(text, path)
     if document is None:
         return catalog
     if not isinstance(document, dict):
@@ -107,13 +107,6 @@ def _with(catalog: Catalog, path: Path, travels: bool = False) -> Catalog:
     return catalog.model_copy(
         update={"instances": {**catalog.instances, **instances}, "gpus": {**catalog.gpus, **gpus}}
     )
-
-
-def _parsed(text: str, path: Path) -> Any:
-    # Imported here, as below: a file that travels with the program needs no YAML, and has no errors to locate.
-    from fp8bench.schema.yaml_text import parse_yaml
-
-    return parse_yaml(text, path)
 
 
 def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:
@@ -211,6 +204,5 @@ def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tup
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
     """Return the error of a field. where: names and numbers that lead to the field."""
-    from fp8bench.schema.yaml_text import line_of
 
     return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

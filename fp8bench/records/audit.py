@@ -1,5 +1,5 @@
-"""Checks that every record is complete and agrees with itself: reads each file strictly and to its end, which a search
-does not do, and checks each run against itself (see `contradictions`).
+"""Checks that every record is complete and agrees with itself: reads each file with its raw part, which a search does
+not do, and checks each run against itself (see `contradictions`).
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken, record_files, strayed
-from fp8bench.records.layout import Head
+from fp8bench.records.layout import Seen
 from fp8bench.records.results import PUBLISHED
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, read_text
@@ -41,9 +41,9 @@ def verify(folder: Path, models: Models) -> Audit:
     """Verify every record below the folder, and every instance's file."""
     paths = list(record_files(folder))
     there: dict[Path, set[str]] = {}
-    for head in (layout.head(path, layout.WHOSE) for path in paths if isinstance(path, Path)):
-        if isinstance(head, Head):
-            there.setdefault(head.path.parent, set()).add(head.instance)
+    for one in (layout.see(path) for path in paths if isinstance(path, Path)):
+        if isinstance(one, Seen):
+            there.setdefault(one.path.parent, set()).add(one.instance)
     bad = []
     for path in paths:
         if isinstance(path, Broken):
@@ -76,13 +76,13 @@ def _fault(path: Path, models: Models, there: Collection[str]) -> str:
 
 
 def _read(path: Path, models: Models) -> RecordHead | Broken:
-    head = layout.head(path)
-    if isinstance(head, Broken):
-        return head
-    if head.kind not in models:
-        reason = f"is of the unknown kind {head.kind!r}"
+    found = layout.see(path)
+    if isinstance(found, Broken):
+        return found
+    if found.kind not in models:
+        reason = f"is of the unknown kind {found.kind!r}"
         return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
-    return layout.whole(path, models[head.kind])
+    return layout.whole(path, models[found.kind])
 
 
 def _fault_of_instance(path: Path) -> str:

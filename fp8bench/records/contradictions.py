@@ -14,7 +14,7 @@ from typing import Any
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import Evidence, Parity, RankSamples
-from fp8bench.schema.record import Figure, Record, Summary
+from fp8bench.schema.record import Figure, Record, StepTimes, Summary
 from fp8bench.schema.switches import split
 from fp8bench.stats.figures import figures
 from fp8bench.stats.steps import slowest_rank
@@ -297,6 +297,16 @@ def _of_interval(summary: Summary) -> Iterator[str]:
         low, high = summary.step_time_ci_s
         if not low <= summary.step_time_s <= high:
             yield f"summary.step_time_s is {summary.step_time_s:.6g}, outside its interval, {low:.6g} to {high:.6g}"
+
+
+def of_step_times(stored: StepTimes | None, given: StepTimes | None) -> list[str]:
+    """Return what contradicts the samples in the step times that were written beside them."""
+    return [
+        f"step_times.{name} is {getattr(stored, name, None)}, and its samples give {getattr(given, name, None)}"
+        for name in StepTimes.model_fields
+        if (stored is None) != (given is None)
+        or (stored is not None and not _close(getattr(stored, name), getattr(given, name)))
+    ]
 
 
 def _close(stored: float, given: float | None) -> bool:

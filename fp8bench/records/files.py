@@ -12,7 +12,14 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import fault, refused
 from fp8bench.schema.record import SCHEMA_VERSION
 
-SUFFIX = ".json"
+SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
+
+
+def samples_path(path: Path, run_id: str | None = None) -> Path:
+    """Return where the raw part of a record lies. path: of the record. run_id: if its file may have another name.
+    Raises ValueError for a run id that is no name.
+    """
+    return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 
 @dataclass(frozen=True)
@@ -69,9 +76,17 @@ def of_the_future(path: Path, created: datetime) -> Broken | None:
 
 
 def no_samples(path: Path) -> Broken:
-    """Return the fault of a measurement that is ok and has no samples."""
-    reason = "field samples: a measured record with status ok has samples"
+    """Return the fault of a measurement that is ok and has no samples, or has them in its own file."""
+    reason = "field samples: a measured record with status ok has samples, and they lie beside it"
     return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
+
+
+def without_samples(path: Path, why: str) -> Broken:
+    """Return the fault of a record whose samples do not lie beside it. why: beginning with their name."""
+    reason = f"lacks its samples: {why}"
+    return Broken(
+        path, None, reason, UsageError(f"{path} {reason}", "Restore that file, or move the record away"), True
+    )
 
 
 def contradictory(path: Path, found: Sequence[str]) -> Broken:
@@ -93,8 +108,13 @@ def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
     return Broken(path, None, reason, error, True)
 
 
+def is_record(name: str) -> bool:
+    """Return whether a file of this name may be a record; what lies beside one is not."""
+    return name.endswith(SUFFIX) and not name.endswith(SAMPLES_SUFFIX)
+
+
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """Yield the files below the roots, folder by folder, by name; for a folder that cannot be read, yield why.
+    """Yield the records below the roots, folder by folder, by name; for a folder that cannot be read, yield why.
 
     Hidden files are omitted, including those that are still being written. Links to folders are followed, each folder
     is searched once, and a missing root counts as empty.
@@ -109,6 +129,6 @@ def record_files(*roots: Path) -> Iterator[Path | Broken]:
                 continue
             seen.add(place)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
-            visible = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
+            visible = (name for name in names if is_record(name) and not name.startswith("."))
             yield from (Path(folder, name) for name in sorted(visible))
         yield from (unreadable(Path(error.filename), error) for error in failed)

@@ -1,16 +1,13 @@
-"""How a record is laid out in its file, and how one file is read: completely, or only its head. A broken file is
-returned as such, not raised.
+"""How a record is laid out in its two files, and how they are read. A broken file is returned as such, not raised.
 
-A record is one JSON document. `text_of` writes each field on a separate line, and each element of an array of objects
-too, with arrays of numbers on one line. Fields are in the model's order: what the record is and of which instance
-first, its sections (`Record.sections`: raw samples, telemetry, the profile) last. So a reader that needs the head
-parses the beginning of a file, until no field of the head is missing, and leaves the sections unread: a few kilobytes
-per record.
+    RUN_ID.json           what tables need: one line a field, in the model's order
+    RUN_ID.samples.json   the raw part, written first: the samples of every rank, series of telemetry, kernels
 
-Nothing depends on the lines: a record with another layout (up to format 3 each number had a line of its own, and format
-2 had the sections in the middle) is read by the same rule, up to its end if its head extends that far.
+The record has the digest of its raw part, so that neither can be exchanged without the other. Records of other kinds
+than a run have no raw part.
 
-Records of older formats are read as if they were of this one; their files stay as they are.
+Up to format 9 a record had its raw part in its own file. Records of older formats are read as if they were of this one;
+their files stay as they are.
 
 From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
 with a recipe were those in fp8; the other new fields were not recorded, and are null.
@@ -23,19 +20,29 @@ From 7 to 8, and from 8 to 9: what is new was not recorded, and is null.
 """
 
 import json
-import os
-import re
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from fp8bench.records.contradictions import contradictions
-from fp8bench.records.files import Broken, contradictory, invalid, newer, no_samples, of_the_future, unreadable
-from fp8bench.schema.files import bytes_of, open_regular
-from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead
+from fp8bench.records.contradictions import contradictions, of_step_times
+from fp8bench.records.files import (
+    Broken,
+    contradictory,
+    invalid,
+    newer,
+    no_samples,
+    of_the_future,
+    samples_path,
+    unreadable,
+    without_samples,
+)
+from fp8bench.schema.files import Frozen, bytes_of
+from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead, Samples
+from fp8bench.stats.steps import step_times
 
 SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
@@ -44,19 +51,30 @@ RUN = "run"
 VERSION_BYTES = 64
 """Enough for the first field, which is the version."""
 
-END_BYTES = 16
-_END = re.compile(rb"(null|[}\]])\n}\n?\Z")
-"""How a record ends whose last field is a section."""
-
-WHOSE = frozenset({"kind", "instance"})
-HEAD = frozenset(Record.model_fields) - Record.sections
-BEGINNINGS_BYTES = {WHOSE: (1024, 6144), HEAD: (6144, 16_384)}
-"""The bytes of a file that are read for these fields: first, then if that was too little; after that all of it."""
+WHOSE_BYTES = 1024
+"""Enough for a record's kind and instance, which are among its first fields."""
 
 
-def text_of(record: RecordHead) -> str:
-    """Return the record as it is written; a number in a mode's evidence that is not finite is null."""
-    fields = (f'"{name}": {_value(value)}' for name, value in json.loads(record.model_dump_json()).items())
+def texts_of(record: RecordHead) -> tuple[str, str | None]:
+    """Return the texts of a whole record's file and of the file with its raw part; None if it has none."""
+    if not isinstance(record, Record):
+        return _text(record), None
+    raw = Samples(
+        schema_version=SCHEMA_VERSION,
+        run_id=record.run_id,
+        samples=record.samples,
+        series=tuple(one.series for one in record.telemetry),
+        kernels=record.profile.kernels if record.profile else (),
+    )
+    text = _text(raw) if raw.samples or any(raw.series) or raw.kernels else None
+    return _text(_bare(record, text and sha256(text.encode()).hexdigest())), text
+
+
+def _text(model: Frozen) -> str:
+    """Return a model with a line for each field, and for each element of an array of objects. A number that is not
+    finite, which only a mode's evidence may have, is null.
+    """
+    fields = (f'"{name}": {_value(value)}' for name, value in json.loads(model.model_dump_json()).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
@@ -70,84 +88,114 @@ def _line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ": "))
 
 
+def _bare(record: SomeRecord, digest: str | None = None) -> SomeRecord:
+    """Return a whole record without its raw part."""
+    if not isinstance(record, Record):
+        return record
+    update = {
+        "telemetry": tuple(one.model_copy(update={"series": None}) for one in record.telemetry),
+        "profile": record.profile and record.profile.model_copy(update={"kernels": ()}),
+        "step_times": step_times(record),
+        "samples_sha256": digest,
+        "samples": (),
+    }
+    return record.model_copy(update=update)
+
+
+def _joined(record: Record, raw: Samples) -> Record:
+    """Return a whole record. Raises ValueError if the raw part is of another one."""
+    if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
+        raise ValueError("of another record")
+    update = {
+        "telemetry": tuple(
+            one.model_copy(update={"series": series}) for one, series in zip(record.telemetry, raw.series, strict=True)
+        ),
+        "profile": record.profile and record.profile.model_copy(update={"kernels": raw.kernels}),
+        "step_times": None,
+        "samples_sha256": None,
+        "samples": raw.samples,
+    }
+    return record.model_copy(update=update)
+
+
 @dataclass(frozen=True)
-class Head:
-    """Fields from the beginning of a file, or from all of it. complete: whether they are all of a run's head."""
+class Seen:
+    """A record's file. kind, instance: from the beginning of its text, if they are there."""
 
     path: Path
-    fields: Document
-    complete: bool
+    text: bytes
     kind: str
     instance: str
 
 
-def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
-    """Return a record's kind and instance, from the beginning of its file if they are there. needed: HEAD, or WHOSE if
-    no other field is needed.
-    """
+def see(path: Path) -> Seen | Broken:
+    """Return a record's file, of which only the kind and the instance are looked at."""
     try:
-        fields, complete = _beginning(path, needed)
-        if not _says_whose(fields):
-            data = bytes_of(path)
-            fields, complete = {"kind": RUN, **(_document(data) or {})}, True
-            if not _says_whose(fields):
-                return _why_broken(data, path)
+        text = bytes_of(path)
     except OSError as error:
         return unreadable(path, error)
-    return Head(path, fields, complete, str(fields.get("kind", RUN)), str(fields["instance"]))
+    fields = _begun(text[:WHOSE_BYTES])
+    if not _says_whose(fields):
+        fields = {"kind": RUN, **(_document(text) or {})}
+    if not _says_whose(fields):
+        record = _parsed(text, path, Record)
+        assert isinstance(record, Broken)
+        return record
+    return Seen(path, text, fields["kind"], fields["instance"])
 
 
 def _says_whose(fields: Document) -> bool:
     return isinstance(fields.get("instance"), str) and isinstance(fields.get("kind"), str)
 
 
-def light(found: Head) -> Record | Broken:
-    """Return a run without its sections, which are neither read nor checked."""
-    fields = found.fields
-    try:
-        if not found.complete:
-            data = bytes_of(found.path)
-            if (document := _document(data)) is None:
-                return _why_broken(data, found.path)
-            fields = document
-        without = {name: value for name, value in fields.items() if name not in Record.sections}
-        return _of_any_version(without, found.path, Record)
-    except OSError as error:
-        return unreadable(found.path, error)
+def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
+    """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
+    record = _parsed(seen.text, seen.path, model)
+    return record if isinstance(record, Broken) or not _has_raw(record) else _bare(record)
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return all of a record, read strictly. model: the class of its kind. A run that contradicts itself is broken."""
+    """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
+    if issubclass(model, Record):
+        return cast("SomeRecord | Broken", _whole_run(path))
     try:
-        record = _parsed(bytes_of(path), path, model)
+        return _parsed(bytes_of(path), path, model)
     except OSError as error:
         return unreadable(path, error)
-    if isinstance(record, Record) and record.status == "ok" and record.source == "measured" and not record.samples:
-        return no_samples(path)
-    if isinstance(record, Record) and (found := contradictions(record)):
-        return contradictory(path, found)
-    return record
 
 
-def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
-    """Return the fields that are complete at the beginning of a file, and whether they are all of a run's head, in a
-    file that was completely written and has nothing after its sections.
-    """
-    fields: Document = {}
-    descriptor = open_regular(path)
+def _whole_run(path: Path) -> Record | Broken:
     try:
-        size = os.fstat(descriptor).st_size
-        for length in BEGINNINGS_BYTES[needed]:
-            data = os.pread(descriptor, length, 0)
-            if size <= length and (document := _document(data)) is not None:
-                return document, True
-            fields = _begun(data)
-            if fields.keys() >= needed or size <= length or fields.get("kind", RUN) != RUN:
-                break
-        complete = size > length and fields.keys() >= HEAD
-        return fields, complete and _END.search(os.pread(descriptor, END_BYTES, size - END_BYTES)) is not None
-    finally:
-        os.close(descriptor)
+        record = _parsed(bytes_of(path), path, Record)
+    except OSError as error:
+        return unreadable(path, error)
+    if isinstance(record, Broken):
+        return record
+    found: list[str] = []
+    if record.samples_sha256 is not None:
+        try:
+            beside = samples_path(path, record.run_id)
+            data = bytes_of(beside)
+            if sha256(data).hexdigest() != record.samples_sha256:
+                return without_samples(path, f"{beside.name} is not the file that was written with it")
+            stored, record = record.step_times, _joined(record, Samples.model_validate_json(data))
+        except OSError as error:
+            return without_samples(path, f"{beside.name}: {error.strerror}")
+        except ValidationError as error:
+            return invalid(beside, error, data.decode("utf-8", "replace"))
+        except ValueError:
+            return without_samples(path, "the file that it names is of another record")
+        found += of_step_times(stored, step_times(record))
+    found += contradictions(record)
+    return contradictory(path, found) if found else record
+
+
+def _has_raw(record: RecordHead) -> bool:
+    """Return whether the record has raw parts itself, as up to format 9."""
+    if not isinstance(record, Record):
+        return False
+    kernels = record.profile.kernels if record.profile else ()
+    return bool(record.samples or kernels or any(one.series for one in record.telemetry))
 
 
 def _begun(data: bytes) -> Document:
@@ -162,43 +210,31 @@ def _begun(data: bytes) -> Document:
 
 
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return a record of any version, from all of its file."""
-    if _begun(data[:VERSION_BYTES]).get("schema_version") == SCHEMA_VERSION:
-        return _valid(data, path, model)
-    fields = _document(data)
-    return _valid(data, path, model) if fields is None else _of_any_version(fields, path, model)
-
-
-def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    version = fields.get("schema_version")
+    """Return what a file of any version has, as a record of this one."""
+    version = _begun(data[:VERSION_BYTES]).get("schema_version")
+    if version is None:
+        version = (_document(data) or {}).get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return newer(path, version)
-    # A version of any other type is refused: `True == 1`.
-    migrated = migrate(fields) if type(version) is int else fields
+    # A version of any other type is refused by the model: `True == 1`.
+    text = to_json(from_version_1(_document(data) or {})) if type(version) is int and version == 1 else data
     try:
-        return _of_today(model.model_validate(migrated), path)
-    except ValidationError:
-        # Validate again as JSON, for its error messages.
-        return _valid(to_json(migrated), path, model)
-
-
-def _valid(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return the validated record. data: JSON of this version, from the file or migrated."""
-    try:
-        return _of_today(model.model_validate_json(data), path)
+        record = model.model_validate_json(text)
     except ValidationError as error:
-        return invalid(path, error, bytes_of(path).decode("utf-8", "replace"))
+        return invalid(path, error, data.decode("utf-8", "replace"))
+    if record.schema_version < SCHEMA_VERSION:
+        record = record.model_copy(update={"schema_version": SCHEMA_VERSION})
+    elif isinstance(record, Record) and _has_raw(record):
+        return no_samples(path)
+    return _of_today(record, path)
 
 
 def _of_today(record: SomeRecord, path: Path) -> SomeRecord | Broken:
+    if isinstance(record, Record) and record.status == "ok" and record.source == "measured":
+        beside = record.samples_sha256 is not None and record.step_times is not None
+        if not record.samples and not beside:
+            return no_samples(path)
     return of_the_future(path, record.created_utc) or record
-
-
-def _why_broken(data: bytes, path: Path) -> Broken:
-    """Return why a file is broken. data: of a file that is not a JSON document, or names no instance."""
-    record = _parsed(data, path, Record)
-    assert isinstance(record, Broken)
-    return record
 
 
 def _document(data: bytes) -> Document | None:
@@ -209,19 +245,16 @@ def _document(data: bytes) -> Document | None:
     return fields if isinstance(fields, dict) else None
 
 
-def migrate(document: Document) -> Document:
-    """Return a document of this version. document: a record's JSON of any version up to this one's. What is not as its
-    version wrote it is left unchanged, for the reader to refuse.
+def from_version_1(document: Document) -> Document:
+    """Return a document as version 2 would have it. What is not as version 1 wrote it is left unchanged, for the model
+    to refuse.
     """
-    if document.get("schema_version") == 1:
-        document = {**document, "schema_version": 2}
-        if isinstance(document.get("telemetry"), list):
-            document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
-        if isinstance(document.get("evidence"), dict):
-            document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
-    if document.get("schema_version") in range(2, SCHEMA_VERSION):
-        document = {**document, "schema_version": SCHEMA_VERSION}
-    return document
+    found = {**document, "schema_version": 2}
+    if isinstance(document.get("telemetry"), list):
+        found["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
+    if isinstance(document.get("evidence"), dict):
+        found["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
+    return found
 
 
 def _telemetry_2(telemetry: Any) -> Any:

@@ -1,45 +1,46 @@
 """Writes and reads records.
 
-    results/<instance>/<run_id>.json      measured here, or external
-    results/<instance>/<run_id>.log       tracebacks and stacks of a failed run: for people, not read by the program
-    results/<instance>/instance.yaml      what is known of an instance that the catalogue lacks (see instances.py)
-    results/published/<run_id>.json       figures from articles; those that come with fp8bench are read too
+    results/<instance>/<run_id>.json            measured here, or external
+    results/<instance>/<run_id>.samples.json    its raw part, nine tenths of both
+    results/<instance>/<run_id>.log             tracebacks and stacks of a failed run: for people
+    results/<instance>/instance.yaml            what is known of an instance that the catalogue lacks (see instances.py)
+    results/published/<run_id>.json             figures from articles; those that come with fp8bench are read too
 
-A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees half
-of it. A record is found wherever it lies below the folder of results, and belongs to the instance that it names. It is
-read strictly: an unknown field is an error, and so is a schema newer than this program; a search names each file that
-it could not read, and continues. A search for runs leaves their sections unread, which are nine tenths of a record:
-`read_on_demand` reads and checks the sections of the few records that are shown.
+A file is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees half of
+it; the raw part first. A record is found wherever it lies below the folder of results, and belongs to the instance that
+it names. It is read strictly: an unknown field is an error, and so is a schema newer than this program; a search names
+each file that it could not read, and continues. A search leaves raw parts alone: `sound` checks those of the few runs
+that are shown.
 """
 
+import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, record_files, strayed
-from fp8bench.records.layout import RUN, Head, SomeRecord
+from fp8bench.records.files import Broken, record_files, samples_path, strayed
+from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, readable_mode, write_atomically
 from fp8bench.schema.record import Record, RecordHead
 
 _Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
 
 PUBLISHED = "published"
 
 RECORD_BYTES = 8 << 20
-"""Bytes, more than the record of a run takes: that of one GPU takes a tenth of a MiB."""
+"""Bytes, more than the two files of a run take: those of one GPU take a tenth of a MiB."""
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
 
 MANY = 20
-"""So many broken records in one answer, and all others are read before the next try: each try selects among all."""
+"""After so many tries all records are checked: each try selects among all of them."""
 
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
@@ -91,7 +92,7 @@ def _require_long_files() -> None:
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
-    """Keep the record, of any kind, and return its path.
+    """Keep the record, of any kind and whole, and return its path.
 
     Raises RunFailed if it cannot be written (it is then kept in another folder, which the error names), or already
     exists.
@@ -101,12 +102,22 @@ def write(record: RecordHead, results_dir: Path) -> Path:
 
     folder = results_dir / (PUBLISHED if record.source == "published" else _plain(record.instance))
     path = folder / f"{_plain(record.run_id)}.json"
-    text = layout.text_of(fit(record))
+    text, raw = layout.texts_of(fit(record))
+    beside = {} if raw is None else {samples_path(path): raw}
+    begun: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text, replace=False)
+        # The record comes last: it counts once it is there, and its raw part is there by then.
+        for file, content in {**beside, path: text}.items():
+            begun.append(file)
+            write_atomically(file, content, replace=False)
     except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(path.name, text)) from error
+        # Samples without their record are of no use; what another process wrote, or a record in its place, stays.
+        for file in begun[:-1] if isinstance(error, FileExistsError) else [] if path.exists() else begun:
+            with suppress(OSError):
+                file.unlink()
+        texts = {file.name: content for file, content in {**beside, path: text}.items()}
+        raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(texts)) from error
     return path
 
 
@@ -115,6 +126,12 @@ def _plain(name: str) -> str:
     if name.startswith(".") or "/" in name or "\0" in name or not name:
         raise UsageError(f"a record cannot be kept under the name {name!r}", "Give letters, digits, '.', '_' and '-'")
     return name
+
+
+def remove(path: Path) -> None:
+    """Remove a record and its samples, if they are there."""
+    path.unlink(missing_ok=True)
+    samples_path(path).unlink(missing_ok=True)
 
 
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
@@ -132,24 +149,23 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     return path
 
 
-def _kept_elsewhere(name: str, text: str) -> str:
-    """Write a record to the first folder that takes it, rather than lose it. Return the remedy."""
+def _kept_elsewhere(texts: Mapping[str, str]) -> str:
+    """Write a record's files to the first folder that takes them, rather than lose them. Return the remedy."""
+    import shutil
     import tempfile
 
-    for folder in (*_folder_of_temporary_files(), *ELSEWHERE):
+    for place in (*_folder_of_temporary_files(), *ELSEWHERE):
         try:
-            place = os.path.expanduser(folder)
-            descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}", dir=place)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(text)
-                with suppress(OSError):
-                    os.chmod(kept, readable_mode())
-                return f"The record is kept as {kept}: move it there by hand"
-            except OSError:
-                os.unlink(kept)
+            kept = Path(tempfile.mkdtemp(prefix="fp8bench-", dir=os.path.expanduser(place)))
         except OSError:
             continue
+        try:
+            kept.chmod(0o777 & readable_mode() | 0o700)
+            for name, text in texts.items():
+                (kept / name).write_text(text, encoding="utf-8")
+            return f"The record is kept in {kept}: move its files there by hand"
+        except OSError:
+            shutil.rmtree(kept, ignore_errors=True)
     return "It could not be kept in any other folder either: free some space, and run again"
 
 
@@ -164,24 +180,20 @@ def _folder_of_temporary_files() -> tuple[str, ...]:
 
 
 class Found(tuple[_Item, ...]):
-    """What a search found. broken: the files that could not be read. copies: other files of a record, by its id."""
+    """What a search found. broken: the files that could not be read. copies: of a record by its id, other files."""
 
     broken: tuple[Broken, ...]
-    copies: Mapping[str, Sequence[Path]]
+    copies: Mapping[str, Sequence[_Item]]
 
     def __new__(
         cls,
         items: Iterable[_Item],
         broken: Iterable[Broken] = (),
-        copies: Mapping[str, Sequence[Path]] = MappingProxyType({}),
+        copies: Mapping[str, Sequence[_Item]] = MappingProxyType({}),
     ) -> "Found[_Item]":
         found = super().__new__(cls, items)
         found.broken, found.copies = tuple(broken), copies
         return found
-
-    def files(self, run_id: str, own: Path) -> list[Path]:
-        """Return all files of a record, its own first."""
-        return [own, *self.copies.get(run_id, ())]
 
 
 class Kept(NamedTuple, Generic[SomeRecord]):
@@ -200,10 +212,8 @@ def counts(results_dir: Folders, kind: str | None = None) -> dict[str, int]:
     """Return the number of records per instance, without published figures, sorted by instance. kind: of records; None
     counts all.
     """
-    heads = (
-        layout.head(path, layout.WHOSE) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path)
-    )
-    here = (one for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
+    each = (layout.see(path) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path))
+    here = (one for one in each if isinstance(one, Seen) and one.path.parent.name != PUBLISHED)
     count = Counter(one.instance for one in here if kind in (None, one.kind))
     return dict(sorted(count.items()))
 
@@ -232,9 +242,9 @@ def _lies_in(folder: Path, kind: str | None) -> str:
 
 def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
     """Return every run of these instances, wherever it lies below the folder, including published ones that come with
-    fp8bench, without sections, oldest first; and every broken file that could be one of them.
+    fp8bench, without raw parts, oldest first; and every broken file that could be one of them.
     """
-    return _search(results_dir, set(instances), RUN, layout.light)
+    return _search(results_dir, set(instances), Record)
 
 
 def read_kind(
@@ -243,64 +253,72 @@ def read_kind(
     """Return every record of one kind other than a run, with all its fields, oldest first; and every broken file that
     could be one. model: its class. beginning: of the run's id, which is the file's name, so that no other file is read.
     """
-    kind = model.model_fields["kind"].default
-    found = _search(results_dir, set(instances), kind, lambda one: layout.whole(one.path, model), beginning)
+    found = _search(results_dir, set(instances), model, beginning)
     return Found((kept.record for kept in found), found.broken)
 
 
 def _search(
-    results_dir: Folders,
-    wanted: set[str],
-    kind: str,
-    read_one: Callable[[Head], SomeRecord | Broken],
-    beginning: str = "",
+    results_dir: Folders, wanted: set[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[Kept[SomeRecord]]:
     """Return the records of one kind and of these instances, each run once, and the broken files that may be among
     them: a file that names no instance may be of any instance that other records in its folder name.
     """
-    readable: list[Kept[SomeRecord]] = []
-    others: list[Head] = []
+    kind = model.model_fields["kind"].default
+    seen: list[tuple[Path, str, SomeRecord | None]] = []
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
-    for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
-        if isinstance(path, Path) and not path.name.startswith(beginning):
-            continue
-        one = layout.head(path) if isinstance(path, Path) else path
-        if isinstance(one, Head):
-            in_folder.setdefault(one.path.parent, set()).add(one.instance)
-            if one.kind != kind or one.instance not in wanted:
-                others += [one] if one.kind == kind and one.path.parent.name in wanted else []
+    with _without_collector():
+        for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
+            if isinstance(path, Broken):
+                broken.append(path)
                 continue
-            record = read_one(one)
-            if not isinstance(record, Broken):
-                readable.append(Kept(record, one.path))
+            if not path.name.startswith(beginning):
                 continue
-            one = record
-        broken.append(one)
+            one = layout.see(path)
+            if isinstance(one, Broken):
+                broken.append(one)
+                continue
+            in_folder.setdefault(path.parent, set()).add(one.instance)
+            if one.kind == kind and not wanted.isdisjoint((one.instance, path.parent.name)):
+                record = layout.read(one, model) if one.instance in wanted else None
+                if isinstance(record, Broken):
+                    broken.append(record)
+                else:
+                    seen.append((path, one.instance, record))
     found: dict[str, list[Kept[SomeRecord]]] = {}
-    strays = (strayed(one.path, one.instance, in_folder[one.path.parent]) for one in others)
-    broken += [stray for stray in strays if stray is not None]
-    for kept in readable:
-        if fault := strayed(kept.path, kept.record.instance, in_folder[kept.path.parent]):
+    for path, instance, record in seen:
+        if fault := strayed(path, instance, in_folder[path.parent]):
             broken.append(fault)
-        else:
-            found.setdefault(kept.record.run_id, []).append(kept)
+        elif record is not None:
+            found.setdefault(record.run_id, []).append(Kept(record, path))
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
-    copies = {own.record.run_id: [kept.path for kept in others] for own, *others in each if others}
+    copies = {own.record.run_id: others for own, *others in each if others}
     return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)), copies)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the collector, which would walk thousands of records time and again, and find nothing to free."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def instances_of(found: Found[Kept[Record]]) -> set[str]:
     """Return the instances of the runs that a search found, also of those that it could not read."""
-    heads = (layout.head(broken.path) for broken in found.broken)
-    broken = {one.instance for one in heads if isinstance(one, Head) and one.kind == RUN}
+    each = (layout.see(broken.path) for broken in found.broken)
+    broken = {one.instance for one in each if isinstance(one, Seen) and one.kind == RUN}
     return broken | {record.instance for record, _ in found}
 
 
 def read_whole(path: Path) -> Record | Broken:
-    """Return one run with its samples, telemetry and profile, or why it cannot be read."""
+    """Return one run with its raw part, or why it cannot be believed."""
     return layout.whole(path, Record)
 
 
@@ -313,11 +331,11 @@ def read_record(path: Path, model: type[SomeRecord]) -> SomeRecord: ...
 
 
 def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
-    """Return one record, read strictly, of this format or an older one. model: the class of its kind. Raises
+    """Return one whole record, read strictly, of this format or an older one. model: the class of its kind. Raises
     UsageError, also for a record of another kind.
     """
-    found, wanted = layout.head(path), model.model_fields["kind"].default
-    if isinstance(found, Head) and found.kind != wanted:
+    found, wanted = layout.see(path), model.model_fields["kind"].default
+    if isinstance(found, Seen) and found.kind != wanted:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
     record = layout.whole(path, model)
     if isinstance(record, Broken):
@@ -325,61 +343,33 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
     return record
 
 
-class _Unreadable(Exception):
-    """Raised for a record that is broken in its sections, where the search did not look."""
-
-    def __init__(self, run_id: str, broken: Sequence[Broken]) -> None:
-        super().__init__(run_id, broken)
-        self.run_id, self.broken = run_id, broken
-
-
-def read_on_demand(
+def sound(
     found: Found[Kept[Record]],
-    warn: Callable[[Sequence[Broken]], None],
-    answer: Callable[[list[Record], Callable[[Record], Record]], _Answer],
-) -> _Answer:
-    """Return what `answer` returns. It takes records, oldest first and without their sections, and a function that
-    returns one of them with its sections. warn: called with what cannot be read, the search's own first.
+    unread: Callable[[Sequence[Broken]], None],
+    shown: Callable[[list[Record]], Iterable[Record]],
+) -> list[Record]:
+    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, or
+    whose raw parts cannot be read. shown: takes runs, oldest first, and returns those that are to be believed; it is
+    asked again if one of them is left out, since another may be the latest then. unread: called with what is left out,
+    the search's own first.
 
-    If a record turns out to be broken, a copy is read in its place. If there is none, another record may be the latest,
-    so `answer` is called again without this one.
+    A copy takes the place of a record that is left out.
     """
-    warn(found.broken)
-    paths = {record.run_id: path for record, path in found}
-    left = {record.run_id: record for record, _ in found}
-    read: dict[str, Record] = {}
-
-    def whole(record: Record) -> Record:
-        if record.run_id not in read:
-            one, broken = first_whole(found.files(record.run_id, paths[record.run_id]))
-            if one is None:
-                raise _Unreadable(record.run_id, broken)
-            warn(broken)
-            read[record.run_id] = one
-        return read[record.run_id]
-
-    failures = 0
+    unread(found.broken)
+    left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}
+    checked: set[str] = set()
+    tries = 0
     while True:
-        try:
-            return answer(list(left.values()), whole)
-        except _Unreadable as unreadable:
-            warn(unreadable.broken)
-            del left[unreadable.run_id]
-            failures += 1
-        if failures == MANY:
-            for run_id, record in list(left.items()):
-                one, broken = first_whole(found.files(record.run_id, paths[run_id]))
-                warn(broken)
-                if one is None:
-                    del left[run_id]
-
-
-def first_whole(files: Iterable[Path]) -> tuple[Record | None, list[Broken]]:
-    """Return a run from the first of its files that can be read, None if none can, and the broken ones before it."""
-    broken: list[Broken] = []
-    for path in files:
-        one = read_whole(path)
-        if not isinstance(one, Broken):
-            return one, broken
-        broken.append(one)
-    return None, broken
+        tries += 1
+        records = [files[0].record for files in left.values()]
+        new = [one.run_id for one in (records if tries > MANY else shown(records)) if one.run_id not in checked]
+        if not new:
+            return records
+        for run_id in new:
+            files = left[run_id]
+            while files and isinstance(broken := read_whole(files[0].path), Broken):
+                unread([broken])
+                files.pop(0)
+            if not files:
+                del left[run_id]
+        checked.update(new)

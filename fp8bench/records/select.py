@@ -216,6 +216,11 @@ def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list
     return [*found, *(Measurement((one,)) for one in _not_run_again(chosen) if one.run_id not in shown)]
 
 
+def rounds_of(records: Sequence[Record], every: bool = False, wanted: Filter = ALL) -> list[Record]:
+    """Return the rounds that `select` makes rows of, for `results.sound` to check them."""
+    return [record for one in select(records, every, wanted) for record in one.rounds]
+
+
 def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
     together = [
         record

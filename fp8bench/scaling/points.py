@@ -8,7 +8,7 @@ Only points of one series, or of one group of series, are compared.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
@@ -132,10 +132,9 @@ def scaled(
     options: CompareOptions,
     catalog: Catalog,
     results_dir: Folders,
-    whole: Callable[[Record], Record],
 ) -> Scaled:
     """Return what the records of the instances in `options` say, oldest first. workload: None for the one that most of
-    them have, and of those the one of most sizes. whole: returns a record with its samples.
+    them have, and of those the one of most sizes.
 
     Raises UsageError if not one point can be shown.
     """
@@ -161,7 +160,7 @@ def scaled(
     of_it = [one for one in every if one.latest.what.workload == chosen]
     published = [one for one in figures if plain and one.workload == chosen]
     day = options.as_of or options.today
-    made = [_of_run(one, catalog, options, day, whole) for one in of_it if one.latest.status == "ok"]
+    made = [_of_run(one, catalog, options, day) for one in of_it if one.latest.status == "ok"]
     made += [one for figure in published for one in _of_throughput(figure, catalog, options, day)]
     days = [one.provenance.published_on for one in published if one.provenance and one.provenance.published_on]
     notes = (
@@ -184,10 +183,7 @@ def _about_source(record: ThroughputRecord) -> str:
     return f"{record.source}: {of.citation if of else 'no source'}{day}{f': {record.note}' if record.note else ''}."
 
 
-def _of_run(
-    kept: Measurement, catalog: Catalog, options: CompareOptions, day: date, whole: Callable[[Record], Record]
-) -> Found:
-    measurement = Measurement(tuple(map(whole, kept.rounds)), kept.stopped)
+def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Found:
     record, time = measurement.latest, unit_time(measurement)
     row = to_row(measurement, time, priced(record, used(record, catalog), catalog, options, day), catalog)
     product = record.environment.device_name if record.environment else None

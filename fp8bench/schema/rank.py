@@ -291,7 +291,7 @@ class Profile(Frozen):
     busy_s: float = Field(ge=0, description="time in which at least one kernel ran")
     by_category: dict[Category, float] = Field(description="adds up to busy_s; kernels at one time are counted once")
     nccl_s: float = Field(default=0.0, ge=0, description="all communication, hidden behind other kernels or not")
-    kernels: tuple[KernelTime, ...] = Field(description="the longest, and every GEMM; longest first")
+    kernels: tuple[KernelTime, ...] = Field(default=(), description="the longest, and every GEMM; longest first")
 
     def seconds(self, *categories: Category) -> float:
         """Return the seconds per step of these categories together."""

@@ -1,7 +1,7 @@
 """A record: everything that one measurement found, and nothing about prices.
 
 A record belongs to one process group, i.e. one round of one mode. Its `session` says which records belong together, and
-reports combine them.
+reports combine them. Its raw part (`Samples`) is a file beside it; tables need the record alone.
 
 History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   1  the first.
@@ -27,6 +27,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   9  where the seconds of a measurement went (phases_s); by which rules a run was proved (evidence.proof_version), its
       blocks (parity.blocks), the weight that is furthest off, the layers that were compared, and one more step after
       the timed ones (evidence.executed).
+  10  the raw part lies beside the record, in RUN_ID.samples.json, whose digest the record has (samples_sha256); what
+      tables need of it is in the record (step_times).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -45,9 +47,9 @@ History of the proof (`PROOF_VERSION`; records of different proofs are compared,
 """
 
 from datetime import date
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, Field, PositiveInt
+from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
@@ -64,10 +66,20 @@ from fp8bench.schema.machine import (
     software_of,
     without,
 )
-from fp8bench.schema.rank import Duration, Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
+from fp8bench.schema.rank import (
+    Duration,
+    Evidence,
+    KernelTime,
+    Parity,
+    Profile,
+    RankMemory,
+    RankSamples,
+    RankTelemetry,
+    TelemetrySeries,
+)
 from fp8bench.schema.switches import Switches
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 METHOD_VERSION = 3
 PROOF_VERSION = 2
 
@@ -164,6 +176,33 @@ class Summary(Frozen):
     loss_last: float | None
 
 
+class StepTimes(Frozen):
+    """What tables need of a process's samples, in seconds: of the rank that took longest over all timed steps. warmup:
+    all steps before the timed ones, of the rank whose warm-up took longest.
+    """
+
+    steps: PositiveInt
+    mean_s: PositiveFloat
+    median_s: PositiveFloat
+    spread_s: Duration = Field(description="standard deviation over these steps, of them alone")
+    slow_steps: NonNegativeInt = Field(description="steps that took more than 1.2 times the median")
+    warmup_steps: NonNegativeInt
+    warmup_s: Duration
+
+
+class Samples(Frozen):
+    """The raw part of a record, as its own file has it. series: of each telemetry, in the record's order. kernels: of
+    the profile.
+    """
+
+    schema_version: int = Field(ge=1, strict=True)
+    kind: Literal["samples"] = "samples"
+    run_id: str
+    samples: tuple[RankSamples, ...]
+    series: tuple[TelemetrySeries | None, ...]
+    kernels: tuple[KernelTime, ...]
+
+
 class Provenance(Frozen):
     """The source of a figure that fp8bench did not measure. published_on: null for an external figure."""
 
@@ -214,10 +253,11 @@ class RecordHead(Frozen):
 
 
 class Record(RecordHead):
-    """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices."""
+    """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices.
 
-    sections: ClassVar[frozenset[str]] = frozenset({"samples", "telemetry", "profile", "phases_s"})
-    """The sections that are most of a record. They are at its end, and are not read for a table."""
+    A whole record has its samples, the series of its telemetry and the kernels of its profile. As it is written and
+    read, it has the digest of the file with these instead, and its step times.
+    """
 
     kind: Literal["run"] = "run"
     session: Session | None = None
@@ -227,10 +267,12 @@ class Record(RecordHead):
     parity: Parity | None = None
     summary: Summary | None = None
     memory: tuple[RankMemory, ...] = ()
-    samples: tuple[RankSamples, ...] = Field(default=())
     telemetry: tuple[RankTelemetry, ...] = ()
     profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
     phases_s: dict[Phase, Duration] | None = Field(default=None, description="of rank 0; null up to format 8")
+    step_times: StepTimes | None = Field(default=None, description="null: nothing was timed")
+    samples_sha256: str | None = Field(default=None, description="of the file beside this one; null: there is none")
+    samples: tuple[RankSamples, ...] = Field(default=(), description="in a file of this format none")
 
     @property
     def what(self) -> RunConfig | Figure:

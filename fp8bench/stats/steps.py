@@ -13,12 +13,12 @@ host-bound. A wait of a host whose GPU is busy costs nothing. On a CPU the host 
 lengthens the step; it is treated as a GPU without a profile that shows its idle time.
 """
 
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Sequence
+from statistics import fmean, median, pstdev
 from typing import Literal, NamedTuple
 
 from fp8bench.schema.rank import starved
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, StepTimes
 
 SLOW_STEP = 1.2
 """A step that takes more than this many times its process's median is slow."""
@@ -50,12 +50,22 @@ def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
     return list(max(per_rank, key=sum))
 
 
-def unit_steps(records: Iterable[Record]) -> tuple[tuple[float, ...], ...]:
-    """Return the seconds per unit of every timed step of each run with samples: those of the longest rank, in order."""
-    return tuple(
-        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
-        for record in records
-        if record.summary is not None and record.samples
+def step_times(record: Record) -> StepTimes | None:
+    """Return the step times of a run: of its samples if it has them, else as they were written. None if nothing was
+    timed.
+    """
+    if not record.samples:
+        return record.step_times
+    steps = longest_rank([rank.step_s for rank in record.samples])
+    warmup = max((rank.warmup_step_s for rank in record.samples), key=sum)
+    return StepTimes(
+        steps=len(steps),
+        mean_s=fmean(steps),
+        median_s=median(steps),
+        spread_s=pstdev(steps),
+        slow_steps=slow_steps(steps),
+        warmup_steps=len(warmup),
+        warmup_s=sum(warmup),
     )
 
 
@@ -99,8 +109,5 @@ def idle_share_of(record: Record) -> float | None:
         return None
     if record.summary.idle_share is not None or record.profile is None:
         return record.summary.idle_share
-    step_time_s = record.summary.step_time_s
-    if record.samples:
-        steps = longest_rank([rank.step_s for rank in record.samples])
-        step_time_s = sum(steps) / len(steps)
-    return record.profile.idle_share(step_time_s)
+    times = step_times(record)
+    return record.profile.idle_share(times.mean_s if times else record.summary.step_time_s)

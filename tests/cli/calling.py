@@ -16,6 +16,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
+from fp8bench.records.files import samples_path
+from fp8bench.records.layout import texts_of
 from fp8bench.schema.record import Record
 
 OURS = re.compile(
@@ -105,5 +107,8 @@ def keep(record: Record, results_dir: Path) -> Path:
     """Put a record where the program looks for it."""
     path = results_dir / record.instance / f"{record.run_id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(record.model_dump_json(indent=1))
+    text, samples = texts_of(record)
+    if samples is not None:
+        samples_path(path).write_text(samples)
+    path.write_text(text)
     return path

@@ -5,6 +5,7 @@ import json
 import pytest
 from builders import measured, profile, rounds
 from cli.calling import keep, one_line
+from kept import record_paths
 from report.made_gemm import gemm_record
 
 from fp8bench.schema.record import SCHEMA_VERSION
@@ -154,7 +155,7 @@ def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(
     assert outcome.code == code, outcome.stderr
     assert outcome.stderr.count("warning: not read: ") == 3
     assert "baseline-bf16" in outcome.stdout
-    assert len(list(place.glob("2*-baseline-bf16-*.json"))) == 1
+    assert len(record_paths(place, "2*-baseline-bf16-*.json")) == 1
 
 
 @pytest.mark.parametrize("breaking", [with_samples(-0.1), wrong_field], ids=["a sample", "a field"])

@@ -5,6 +5,7 @@ import json
 import pytest
 from builders import rounds
 from calling import invoked, keep
+from kept import record_paths
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def folder(tmp_path, monkeypatch):
         keep(record, tmp_path / "before")
     for record in rounds(0.09, 0.09, session_id="one", instance="h100-1x", settings={"world_size": 1}, minutes=-10):
         keep(record, tmp_path / "results")
-    path = sorted((tmp_path / "results" / "h100-1x").glob("*te-bf16*.json"))[-1]
+    path = record_paths(tmp_path / "results" / "h100-1x", "*te-bf16*.json")[-1]
     document = json.loads(path.read_text())
     document["summary"]["units_per_step"] *= 10
     document["summary"]["throughput_per_s"] *= 10

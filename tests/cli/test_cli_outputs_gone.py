@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 import fork_server
 import pytest
 from cli.calling import environment, one_line
+from kept import record_paths
 
 from fp8bench.cli.app import main
 
@@ -90,7 +91,7 @@ def test_a_record_that_cannot_be_printed_is_kept_and_the_line_tells_where(
 ):
     monkeypatch.setattr(sys, "stdout", Full())
     code = run_with([0.1], "--mode", "baseline-bf16", "--rounds", "1", *form)
-    [path] = (tmp_path / "results").glob("cpu/*.json")
+    [path] = record_paths(tmp_path / "results")
 
     assert code == 5
     assert capsys.readouterr().err.splitlines()[-1] == (

@@ -4,13 +4,14 @@ import json
 
 import pytest
 from cli.calling import call
+from kept import documents
 
 SMALL = ("--rounds", "1", "--warmup", "1", "--steps", "3", "--min-time", "0", "--batch-size", "16", "--quiet")
 RUN = ("run", "--workload", "vit-micro", "--mode", "baseline-bf16", "--gpus", "2", *SMALL)
 
 
 def stored(folder):
-    return [json.loads(path.read_text()) for path in folder.glob("results/cpu/*.json")]
+    return documents(folder, "results/cpu/*.json")
 
 
 @pytest.mark.thorough

@@ -7,9 +7,11 @@ import shutil
 import pytest
 from builders import environment, evidence, profile, published, rank_samples, rounds, steps_about, summary
 from calling import call, invoked, keep, one_line
+from kept import record_paths
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
+from fp8bench.records.files import samples_path
 from fp8bench.schema.errors import UsageError
 
 PARTS = {"gemm_bf16": 0.06, "elementwise": 0.025, "attention": 0.01}
@@ -98,7 +100,8 @@ def test_which_workload_is_predicted_is_said(folder):
 
 
 def test_a_records_file_is_a_source_wherever_it_lies(predict, folder):
-    path = next((folder / "results" / "h200-1x").glob("*te-fp8*.json"))
+    path = record_paths(folder / "results" / "h200-1x", "*te-fp8*.json")[0]
+    shutil.move(samples_path(path), folder)
     shutil.move(path, folder / "kept.json")
     (row,) = json.loads(predict("p5", "--from", "kept.json", "--format", "json"))
     assert row["mode"] == "te-fp8"
@@ -170,7 +173,7 @@ def test_published_figures_beside_records_are_no_source_of_their_own(predict, fo
 
 @pytest.mark.slow
 def test_a_broken_record_is_named_once_and_the_rest_is_predicted(folder):
-    first = next((folder / "results" / "h200-1x").glob("*baseline*.json"))
+    first = record_paths(folder / "results" / "h200-1x", "*baseline*.json")[0]
     first.write_text(first.read_text()[:-50])
     done = call(folder, "predict", "p5", "--from", "h200-1x", "--gpus", "1")
     assert done.code == 0

@@ -6,6 +6,7 @@ import re
 import pytest
 from builders import environment
 from cli.calling import call
+from kept import documents
 
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
@@ -19,7 +20,7 @@ TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--w
 
 def stored(tmp_path):
     """Records on disk, in order of time."""
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
+    found = documents(tmp_path, "results/cpu/*.json")
     return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
 
 
@@ -217,7 +218,7 @@ class TestBusy:
 
         assert (code, asked) == (0, [(None, True)] * 4)
         assert "busy GPU: 1 other process, 2.0 GiB" in capsys.readouterr().out
-        flags = [json.loads(path.read_text())["summary"]["flags"] for path in tmp_path.glob("results/*/*.json")]
+        flags = [one["summary"]["flags"] for one in documents(tmp_path, "results/*/*.json")]
         assert flags == [["busy GPU: 1 other process, 2.0 GiB"]] * 4
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import call as call_anywhere
+from kept import documents
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +19,7 @@ def call(folder, *words, **variables):
 
 
 def stored(folder):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("results/cpu/*.json"))]
+    return documents(folder, "results/cpu/*.json")
 
 
 @pytest.mark.thorough

@@ -7,6 +7,7 @@ import sys
 import pytest
 from builders import reports_of
 from cli.calling import call
+from kept import documents, record_paths
 
 from fp8bench.cli.app import main
 from fp8bench.launch import batch_size
@@ -62,7 +63,7 @@ def fp8bench(tmp_path, monkeypatch):
 
 
 def kept(folder):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("results/cpu/*.json"))]
+    return documents(folder, "results/cpu/*.json")
 
 
 def test_a_round_has_steps_of_its_own_where_none_are_given(fp8bench):
@@ -354,7 +355,7 @@ class TestBatchAuto:
 
     def test_tries_go_once_a_record_tells_of_their_search(self, fp8bench, tmp_path):
         def tries():
-            return set(tmp_path.glob("results/.batch-sizes/cpu/*.json"))
+            return set(record_paths(tmp_path, "results/.batch-sizes/cpu/*.json"))
 
         fp8bench(Machine(), *self.RUN)
         first = tries()
@@ -362,6 +363,7 @@ class TestBatchAuto:
 
         assert len(first) == 6
         assert not first & tries()
+        assert len(list(tmp_path.glob("results/.batch-sizes/cpu/*.samples.json"))) == len(tries())
 
     def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(
         self, fp8bench, tmp_path, monkeypatch, capsys

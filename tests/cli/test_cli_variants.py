@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cli.calling import call
+from kept import documents
 
 from fp8bench.launch import place as placing
 from fp8bench.schema.errors import Interrupted
@@ -45,7 +46,7 @@ def article(tmp_path):
 
 def kept(folder: Path) -> list[tuple[int, str, int]]:
     """Round, mode and batch size of every record, in order of time."""
-    found = [json.loads(path.read_text()) for path in folder.glob("results/cpu/*.json")]
+    found = documents(folder, "results/cpu/*.json")
     places = sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
     return [(one["session"]["round"], one["config"]["mode"], one["config"]["batch_size"]) for one in places]
 
@@ -59,7 +60,7 @@ THERE_AND_BACK = [
 def test_all_variants_are_one_session_there_and_back_and_a_row_each(run_with, article, tmp_path, capsys):
     code = run_with([0.1, 0.15, 0.3, 0.3, 0.15, 0.1], "--config", article.name)
     out, err = capsys.readouterr()
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
+    records = documents(tmp_path, "results/cpu/*.json")
 
     assert code == 0, err
     assert kept(tmp_path) == THERE_AND_BACK

@@ -1,10 +1,11 @@
 """Runs in which something goes wrong, and what must be true after each: nothing is left of it but its record."""
 
-import json
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from kept import documents
 
 from fp8bench.launch.signals import process, processes
 
@@ -35,7 +36,7 @@ class Done:
 
 
 def records_in(results):
-    return [json.loads(path.read_text()) for path in sorted(results.glob("*/*.json"))]
+    return documents(results, "*/*.json")
 
 
 def until(found, patience_s=LIMIT_S):

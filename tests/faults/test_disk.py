@@ -3,9 +3,9 @@ every earlier record can still be read.
 """
 
 import errno
-import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from builders import measured
+from kept import document, record_paths
 
 from fp8bench.cli.app import main
 from fp8bench.launch.signals import SIGNALS
@@ -47,20 +48,26 @@ def read_ids(folder):
 class TestPowerLoss:
     @pytest.mark.slow
     @pytest.mark.parametrize("at", ["mkstemp", "fsync", "chmod", "link", "unlink", "after"])
-    def test_wherever_it_comes_earlier_records_are_whole_and_the_new_one_is_all_there_or_not_at_all(self, at, tmp_path):
+    @pytest.mark.parametrize("time", [1, 2], ids=["of the samples", "of the record"])
+    def test_wherever_it_comes_earlier_records_are_whole_and_the_new_one_is_all_there_or_not_at_all(
+        self, at, time, tmp_path
+    ):
         earlier = measured("h200-1x", run_id="20260501T100000Z-a")
         write(earlier, tmp_path)
         later = measured("h200-1x", "te-bf16", run_id="20260502T100000Z-b")
         pid = os.fork()
         if pid == 0:
-            _end_at(at)
+            _end_at(at, time)
             write(later, tmp_path)
             os._exit(0)
         os.waitpid(pid, 0)
         found = read(tmp_path, ["h200-1x"])
 
         assert found.broken == ()
-        assert read_ids(tmp_path) == [earlier.run_id] + ([later.run_id] if at in ("unlink", "after") else [])
+        assert read_ids(tmp_path) == [earlier.run_id] + (
+            [later.run_id] if at == "after" or (at, time) == ("unlink", 2) else []
+        )
+        assert results.sound(found, lambda broken: None, list) == [kept.record for kept in found]
         write(measured("h200-1x", "te-fp8", run_id="20260503T100000Z-c"), tmp_path)
         assert "20260503T100000Z-c" in read_ids(tmp_path)
 
@@ -72,14 +79,21 @@ class TestPowerLoss:
             monkeypatch.setattr(os, name, lambda *given, name=name, real=real: [called.append(name), real(*given)][1])
         write(measured("h200-1x"), tmp_path)
 
-        assert called == ["fsync", "link", "fsync"]
+        assert called == ["fsync", "link", "fsync"] * 2
 
 
-def _end_at(name):
-    """This process is killed as it calls that."""
+def _end_at(name, time):
+    """This process is killed as it calls that, the first or the second time. A folder is synced after each file."""
     module = __import__("tempfile") if name == "mkstemp" else os
+    left = [None] * (time + (name == "fsync" and time - 1))
     if name != "after":
-        setattr(module, name, lambda *_given, **_more: os.kill(os.getpid(), 9))
+        real = getattr(module, name)
+
+        def called(*given, **more):
+            left.pop()
+            return real(*given, **more) if left else os.kill(os.getpid(), 9)
+
+        setattr(module, name, called)
 
 
 class TestFull:
@@ -90,12 +104,13 @@ class TestFull:
 
         monkeypatch.setattr(results, "write_atomically", fail)
         record = measured("h200-1x")
-        with pytest.raises(RunFailed, match="The record is kept as ") as failed:
+        with pytest.raises(RunFailed, match="The record is kept in ") as failed:
             write(record, tmp_path)
         [kept] = elsewhere.iterdir()
 
         assert str(kept) in failed.value.remedy
-        assert json.loads(kept.read_text())["run_id"] == record.run_id
+        [path] = record_paths(kept, "*.json")
+        assert results.read_record(path) == record
 
     def test_where_that_is_full_too_the_next_folder_takes_it(self, tmp_path, monkeypatch, elsewhere):
         """One disk often has both."""
@@ -104,7 +119,7 @@ class TestFull:
         monkeypatch.setattr(results, "ELSEWHERE", (str(tmp_path / "missing"), str(third)))
         monkeypatch.setattr("tempfile.tempdir", "/proc")
         (tmp_path / "results").write_text("a file")
-        with pytest.raises(RunFailed, match="The record is kept as "):
+        with pytest.raises(RunFailed, match="The record is kept in "):
             write(measured("h200-1x"), tmp_path / "results")
 
         assert len(list(third.iterdir())) == 1
@@ -232,7 +247,7 @@ class TestRuns:
         kept = self.kept(done, tmp_path)
 
         assert (done.code, kept["status"]) == (5, "ok")
-        assert "No space left on device. The record is kept as " in done.stderr
+        assert "No space left on device. The record is kept in " in done.stderr
 
     @pytest.mark.faults
     def test_one_that_becomes_read_only_too_and_earlier_records_can_be_read(self, run, small_disk, tmp_path):
@@ -247,10 +262,10 @@ class TestRuns:
         assert len(read(results_dir, ["cpu"])) == 1
 
     def kept(self, done, tmp_path):
-        [path] = (tmp_path / "temporary").glob("fp8bench-*-faulty-*.json")
-        assert str(path) in done.stderr
-        record = json.loads(path.read_text())
-        path.unlink()
+        [path] = record_paths(tmp_path / "temporary", "fp8bench-*/*-faulty-*.json")
+        assert str(path.parent) in done.stderr
+        record = document(path)
+        shutil.rmtree(path.parent)
         return record
 
     @pytest.mark.faults

@@ -11,9 +11,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from builders import machine_called, measured, profile, published, rounds
+from builders import in_one_file, machine_called, measured, profile, published, rounds
 from cli.calling import invoked
 from faults.mutate import ODD, exchanged, mutated
+from kept import record_paths
 from report.made_gemm import gemm_record
 
 from fp8bench import registry
@@ -25,6 +26,7 @@ from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import layout, results
 from fp8bench.records.audit import verify
+from fp8bench.records.files import samples_path
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.files import INSTANCES_YAML, PREDICTION_ERRORS_JSON, read_text
 from fp8bench.schema.record import Record
@@ -35,7 +37,7 @@ MODELS = {**{one.name: registry.load(one).record for one in registry.KINDS}, "th
 HERE = Path(__file__).parent
 GOLDEN = [
     *(HERE.parent / "records" / "data").glob("*article*.json"),
-    *(path for path in (HERE / "golden").glob("*/*.json") if path.stat().st_size < 30_000),
+    *(path for path in record_paths(HERE / "golden") if path.stat().st_size < 30_000),
 ]
 CONFIG = b"mode: [te-fp8:delayed, baseline-bf16]\nbatch_size: 8\nmin_time_s: 0.5\nresults_dir: x\nprecision: 1%\n"
 INSTANCE = (
@@ -74,11 +76,11 @@ FOREVER = 10**9
 def read_every_way(path: Path) -> None:
     """A file of results, by each who may meet it."""
     folder = path.parent
-    head = layout.head(path)
-    if not hasattr(head, "error"):
-        layout.light(head)
+    seen = layout.see(path)
     for model in MODELS.values():
         layout.whole(path, model)
+        if isinstance(seen, layout.Seen):
+            layout.read(seen, model)
     verify(folder, MODELS)
     results.counts(folder)
     results.read(folder, ["mine", "cpu", "p5"])
@@ -162,7 +164,7 @@ def documents() -> list[dict[str, Any]]:
         gemm_record(instance="p5"),
         published("p5"),
     ]
-    return [json.loads(layout.text_of(record)) for record in made]
+    return [in_one_file(record) for record in made]
 
 
 SHOWN = (
@@ -274,7 +276,8 @@ def test_a_record_is_what_was_written(tmp_path):
         said = {"warnings": (reason,), "attention": attention, "details": {"ratio": ratio, attention: attention}}
         record = record.model_copy(update={"evidence": record.evidence.model_copy(update=said)})
         path = tmp_path / "mine" / "r.json"
-        path.unlink(missing_ok=True)
+        for name in (path, samples_path(path)):
+            name.unlink(missing_ok=True)
         results.write(record, tmp_path)
         assert results.read_record(path) == fit(record)
 

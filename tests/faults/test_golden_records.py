@@ -1,7 +1,7 @@
 """Records of every format since the first are read for ever.
 
 golden/VERSION/ holds records as programs of that format wrote them: runs and GEMMs, of some also numerics, collectives
-and trainings. Those of formats 3 to 8 are of a CPU; of format 2 two are of H200s. Format 1 is in tests/records/data.
+and trainings. Those of format 3 and later are of a CPU; of format 2 two are of H200s. Format 1: tests/records/data.
 The files are never changed: a new format adds a folder.
 """
 
@@ -10,22 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept import document, record_paths
 
 from fp8bench import registry
 from fp8bench.records import layout, results
 from fp8bench.records.audit import name_twice, verify
-from fp8bench.records.files import Broken
+from fp8bench.records.files import Broken, samples_path
 from fp8bench.schema.record import SCHEMA_VERSION
 from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.stats.steps import step_times
 
 HERE = Path(__file__).parent
 FIRST = HERE.parent / "records" / "data"
-GOLDEN = sorted([*FIRST.glob("*.json"), *(HERE / "golden").glob("*/*.json")])
+GOLDEN = sorted([*FIRST.glob("*.json"), *record_paths(HERE / "golden")])
 MODELS = {**{entry.name: registry.load(entry).record for entry in registry.KINDS}, "throughput": ThroughputRecord}
 
 
 def read(path: Path) -> Any:
     return layout.whole(path, MODELS[json.loads(path.read_text()).get("kind", "run")])
+
+
+def put(path: Path, folder: Path) -> None:
+    """Copy a record, with its samples if they lie beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in filter(Path.exists, (path, samples_path(path))):
+        (folder / file.name).write_bytes(file.read_bytes())
 
 
 def versions() -> dict[int, set[str]]:
@@ -37,20 +46,20 @@ def versions() -> dict[int, set[str]]:
     return found
 
 
-def test_every_format_before_todays_is_here():
-    assert set(versions()) >= set(range(1, SCHEMA_VERSION))
+def test_every_format_is_here():
+    assert set(versions()) >= set(range(1, SCHEMA_VERSION + 1))
     assert all("run" in kinds for kinds in versions().values())
     assert {kind for kinds in versions().values() for kind in kinds} >= {"run", "gemm", "numerics", "collectives"}
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name[:40]}")
 def test_a_record_says_today_what_it_said_then(path):
-    old, record = json.loads(path.read_text()), read(path)
+    old, record = document(path), read(path)
 
     assert not isinstance(record, Broken), record
     assert record.schema_version == SCHEMA_VERSION
-    new = json.loads(layout.text_of(record))
-    for name in old.keys() - {"schema_version", "telemetry", "evidence", "created_utc"}:
+    new = json.loads(record.model_dump_json())
+    for name in old.keys() - {"schema_version", "telemetry", "evidence", "created_utc", "step_times", "samples_sha256"}:
         assert_holds(new[name], old[name], name)
     if isinstance(old.get("evidence"), dict):
         assert_holds(new["evidence"], old["evidence"], "evidence")
@@ -71,12 +80,16 @@ def assert_holds(new: Any, old: Any, where: str) -> None:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name[:40]}")
 def test_a_search_finds_it_by_the_beginning_of_its_file(path, tmp_path):
-    (tmp_path / path.name).write_bytes(path.read_bytes())
+    put(path, tmp_path)
     record = read(path)
     if record.kind == "run":
         ((found, _),) = results.read(tmp_path, [record.instance])
-        empty = {"samples": (), "telemetry": (), "profile": None, "phases_s": None}
-        assert found == record.model_copy(update=empty)
+        assert (found.run_id, found.samples) == (record.run_id, ())
+        assert found.step_times == step_times(record)
+        results.write(record, tmp_path / "rewritten")
+        ((rewritten, where),) = results.read(tmp_path / "rewritten", [record.instance])
+        assert rewritten.model_copy(update={"samples_sha256": found.samples_sha256}) == found
+        assert results.read_record(where) == record
     else:
         assert list(results.read_kind(tmp_path, [record.instance], MODELS[record.kind])) == [record]
 
@@ -85,9 +98,7 @@ def test_a_search_finds_it_by_the_beginning_of_its_file(path, tmp_path):
 def folder(tmp_path):
     """Every one of them, in one folder of results."""
     for path in GOLDEN:
-        place = tmp_path / "results" / read(path).instance / path.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(path.read_bytes())
+        put(path, tmp_path / "results" / read(path).instance)
     return tmp_path / "results"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import call, environment, invoked
+from kept import record_paths
 
 CANARIES = {
     "TORCHINDUCTOR_REDIS_URL": "redis://user-canary:canary-redis@cache.example:6379/0",
@@ -45,7 +46,7 @@ def assert_none(folder: Path, *texts: str) -> None:
 def test_a_run_its_tables_and_its_page_hold_none(tmp_path):
     ran = call(tmp_path, "run", "--mode", "baseline-bf16", *SMALL, *RUN, **CANARIES)
     assert ran.code == 0, ran.stderr
-    (record,) = (tmp_path / "results").rglob("*.json")
+    (record,) = record_paths(tmp_path / "results")
     settings = json.loads(record.read_text())["environment"]["variables"]
     shown = [call(tmp_path, *words, **CANARIES) for words in (
         ("compare", "cpu"), ("compare", "cpu", "--format", "json"), ("explain", record.stem), ("report", "cpu"),
@@ -80,7 +81,7 @@ def test_a_run_that_fails_with_all_that_it_knows_leaves_none(tmp_path, outside_s
     (info / "entry_points.txt").write_text("[fp8bench.modes]\noutside-quotes = quotes:Quotes\n")
     path = f"{site}{os.pathsep}{outside_site}"
     ran = call(tmp_path, "run", "--mode", "outside-quotes", *SMALL, *RUN, PYTHONPATH=path, **CANARIES)
-    (record,) = (tmp_path / "results").rglob("*.json")
+    (record,) = record_paths(tmp_path / "results")
     (log,) = (tmp_path / "results").rglob("*.log")
 
     assert ran.code == 5, ran.stderr

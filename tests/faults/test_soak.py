@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.faulty_runs import SHARED_MEMORY, at_work_in, in_temporary, nothing_left, records_in, until
+from kept import record_paths
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1800)]
 
@@ -36,7 +37,7 @@ def test_nothing_grows(begin, tmp_path):
     running, _ = begin("--gpus", "1", "--rounds", str(RUNS + 1))
     seen = {}
     for count in (EARLY, RUNS):
-        until(lambda count=count: results.is_dir() and len(list(results.glob("*.json"))) >= count, 1500)
+        until(lambda count=count: results.is_dir() and len(record_paths(results, "*.json")) >= count, 1500)
         seen[count] = {
             "memory": resident_bytes(running.pid),
             "files": descriptors(running.pid),

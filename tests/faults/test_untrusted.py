@@ -14,8 +14,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from builders import evidence, machine_called, measured, profile, rounds
+from builders import evidence, in_one_file, machine_called, measured, profile, rounds
 from cli.calling import invoked
+from kept import record_paths
 
 import fp8bench
 from fp8bench.config.sources import resolve
@@ -23,7 +24,6 @@ from fp8bench.launch.place import instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.profiling import trace
-from fp8bench.records import layout
 from fp8bench.report import render
 from fp8bench.report.document import Column, CsvLines, Document, Heading, Note, Sentence, Table, Warned
 from fp8bench.schema.errors import UsageError
@@ -70,12 +70,12 @@ def folder(tmp_path_factory):
         machine=machine_called("a"),
     )
     for record in (*plain, *odd):
-        found = json.loads(layout.text_of(record))
+        found = in_one_file(record)
         found = hostile(found) if record in odd else found
         # All do the same work, and say so twice.
         found["config"]["workload"] = found["fingerprint"]["workload"] = HOSTILE
         (root / INSTANCE / f"{record.run_id}.json").write_text(json.dumps(found))
-    stopped = json.loads(layout.text_of(measured(INSTANCE, "te-fp8", minutes=99)))
+    stopped = in_one_file(measured(INSTANCE, "te-fp8", minutes=99))
     stopped |= {"status": "failed", "reason": HOSTILE, "remedy": HOSTILE, "summary": None, "run_id": "stopped"}
     (root / INSTANCE / "stopped.json").write_text(json.dumps(stopped))
     return root
@@ -103,7 +103,7 @@ def assert_inert(text: str) -> None:
 @pytest.mark.parametrize("form", ["table", *render.FORMATS])
 def test_no_format_of_a_table_obeys_a_record(words, form, folder):
     if words[0] == "explain":
-        name = sorted(path for path in (folder / INSTANCE).glob("*te-bf16*.json"))[-1]
+        name = record_paths(folder / INSTANCE, "*te-bf16*.json")[-1]
         words, form = ("explain", name), "markdown" if form == "csv" else form
     done = invoked(*words, "--format", form, "--results-dir", folder)
 

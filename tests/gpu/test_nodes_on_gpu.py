@@ -2,7 +2,6 @@
 that a rank in an NCCL kernel never hears of a node that is gone.
 """
 
-import json
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ import time
 
 import pytest
 from gpu.this_gpu import needs_two_gpus
+from kept import documents
 
 from fp8bench.launch.signals import descendants, process, processes
 
@@ -51,7 +51,7 @@ def nodes(tmp_path):
 
 
 def records(tmp_path):
-    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("results/*/*.json"))]
+    return documents(tmp_path, "results/*/*.json")
 
 
 def test_two_modes_and_two_rounds_over_nccl_in_one_call(nodes, tmp_path):

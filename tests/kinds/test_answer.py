@@ -190,7 +190,7 @@ def committed():
     """Every committed record, and their instances."""
     names = sorted(path.name for path in (ROOT / "results").iterdir() if path.name != "published")
     found = results.read([ROOT / "results"], (*names, "p4d", "p5"))
-    return results.read_on_demand(found, lambda _broken: None, lambda records, whole: [whole(one) for one in records])
+    return results.sound(found, lambda _broken: None, lambda records: records)
 
 
 RECORDS = committed()

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from cli.calling import call, one_line
+from kept import record_paths
 
 from fp8bench import registry
 from fp8bench.config.request import OPTIONS
@@ -13,7 +14,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.one_record import OneRecord, options_of
 from fp8bench.kinds.view import View
 from fp8bench.records import results
-from fp8bench.records.layout import text_of
+from fp8bench.records.layout import texts_of
 from fp8bench.records.named import find_kept
 from fp8bench.records.select import Filter
 from fp8bench.report.render import FORMATS
@@ -56,7 +57,7 @@ def beside(kind, example):
 
 
 def records(folder, kind):
-    return [results.read_record(path, kind.record) for path in folder.glob("cpu/*.json")]
+    return [results.read_record(path, kind.record) for path in record_paths(folder)]
 
 
 def test_it_is_called_as_it_is_registered(kind):
@@ -100,9 +101,9 @@ class TestExample:
     def test_it_makes_one_record_that_survives_the_store(self, kind, example):
         folder, _, done = example
         assert done.code == 0, done.stderr
-        (path,) = folder.glob("cpu/*.json")
+        (path,) = record_paths(folder)
         record = results.read_record(path, kind.record)
-        assert text_of(record) == path.read_text()
+        assert texts_of(record)[0] == path.read_text()
         assert (record.kind, record.status, record.instance, record.source) == (kind.name, "ok", "cpu", "measured")
         assert record.machine is not None
 

@@ -30,10 +30,6 @@ def gpu(name):
     return Machine(gpus=(name,), product_name=None, cpu_count=16)
 
 
-def itself(record):
-    return record
-
-
 def ran(settings=None, *, step_s=0.1, compiling_s=20.0, minutes=0.0, **changes):
     """A record of a baseline whose 11 steps of warm-up took that much longer than its others."""
     samples = (rank_samples(0, (step_s,) * 3, warmup_step_s=(compiling_s + step_s, *(step_s,) * 10)),)
@@ -49,7 +45,7 @@ def ran(settings=None, *, step_s=0.1, compiling_s=20.0, minutes=0.0, **changes):
 def test_a_turn_takes_its_start_what_compiling_took_and_its_steps():
     asked = BASELINE.model_copy(update={"warmup": 5, "steps": 100, "seed": 9})
 
-    assert turn_s(asked, [ran()], itself) == pytest.approx(START_UP_S["cuda"] + 20 + (5 + 104 + AROUND) * 0.1)
+    assert turn_s(asked, [ran()]) == pytest.approx(START_UP_S["cuda"] + 20 + (5 + 104 + AROUND) * 0.1)
 
 
 def test_the_latest_session_of_the_same_work_tells():
@@ -58,7 +54,7 @@ def test_the_latest_session_of_the_same_work_tells():
         ran(step_s=step_s, compiling_s=0, minutes=n, session=place(n, "later")) for n, step_s in ((1, 0.1), (2, 0.3))
     ]
     expected = START_UP_S["cuda"] + (BASELINE.warmup + 8 + AROUND) * 0.2
-    assert turn_s(BASELINE, [older, *rounds], itself) == pytest.approx(expected, abs=1.2)
+    assert turn_s(BASELINE, [older, *rounds]) == pytest.approx(expected, abs=1.2)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +62,11 @@ def test_the_latest_session_of_the_same_work_tells():
     [{"batch_size": 7}, {"world_size": 2}, {"compile": "off"}, {"workload": "vit-micro"}, {"data": "device"}],
 )
 def test_other_work_tells_nothing(settings):
-    assert turn_s(BASELINE, [ran(settings)], itself) is None
+    assert turn_s(BASELINE, [ran(settings)]) is None
 
 
 def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
-    found = forecast(
-        [Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, "needs a GPU"], [ran()], itself, PriceToday(36.0)
-    )
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, "needs a GPU"], [ran()], PriceToday(36.0))
     a_round = START_UP_S["cuda"] + 20 + (BASELINE.warmup + 8 + AROUND) * 0.1
 
     assert found.seconds == pytest.approx((3 * a_round, 3 * a_round))
@@ -81,9 +75,7 @@ def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
 
 
 def test_with_a_precision_there_is_a_least_and_a_most():
-    found = forecast(
-        [Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran()], itself, PriceToday(None)
-    )
+    found = forecast([Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran()], PriceToday(None))
 
     assert found.seconds is not None
     assert found.seconds[1] == pytest.approx(found.seconds[0] / FEWEST_ROUNDS * 30)
@@ -91,7 +83,7 @@ def test_with_a_precision_there_is_a_least_and_a_most():
 
 
 def test_what_no_record_tells_is_unknown_and_not_left_out():
-    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran()], itself, PriceToday(36.0))
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran()], PriceToday(36.0))
 
     assert (found.seconds, found.usd, found.unknown) == (None, None, ("te-fp8:delayed",))
 
@@ -99,14 +91,14 @@ def test_what_no_record_tells_is_unknown_and_not_left_out():
 def test_records_of_a_cpu_are_its_own():
     record = measured_on_cpu()
     assert record.config is not None
-    assert turn_s(BASELINE, [record], itself) is None
-    assert turn_s(record.config, [record], itself) is not None
+    assert turn_s(BASELINE, [record]) is None
+    assert turn_s(record.config, [record]) is not None
     # Which has nothing to replay, whatever was asked for.
-    assert turn_s(record.config.model_copy(update={"cuda_graphs": "auto"}), [record], itself) is not None
+    assert turn_s(record.config.model_copy(update={"cuda_graphs": "auto"}), [record]) is not None
 
 
 def test_a_step_that_was_launched_from_python_does_not_tell_how_long_a_replayed_one_takes():
-    assert turn_s(BASELINE.model_copy(update={"cuda_graphs": "on"}), [ran()], itself) is None
+    assert turn_s(BASELINE.model_copy(update={"cuda_graphs": "on"}), [ran()]) is None
 
 
 @pytest.mark.parametrize(

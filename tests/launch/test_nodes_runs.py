@@ -14,6 +14,7 @@ from tempfile import TemporaryFile
 import fork_server
 import pytest
 from cli.calling import LIMIT_S, call, environment, one_line
+from kept import documents
 
 from fp8bench.launch.signals import descendants, process, processes
 
@@ -58,7 +59,7 @@ class Node:
         return os.pread(file.fileno(), 1 << 22, 0).decode()
 
     def records(self):
-        found = [json.loads(path.read_text()) for path in self.folder.glob("results/cpu/*.json")]
+        found = documents(self.folder, "results/cpu/*.json")
         return sorted(found, key=lambda record: record["created_utc"])
 
     def close(self):

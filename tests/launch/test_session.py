@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import config, instance, invalid, measured, rank_samples, reports_of, steps_about, unsupported
+from kept import record_paths
 
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import Prepared
@@ -57,7 +58,7 @@ class FakeExecutor(Executor):
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
     ) -> list[RankReport]:
-        self.on_disk_before.append(len(list(self.results_dir.rglob("*.json"))))
+        self.on_disk_before.append(len(record_paths(self.results_dir)))
         self.ran.append(config.mode_label)
         self.traces.append(trace)
         self.marks.append(marks)
@@ -203,7 +204,7 @@ def test_an_interrupt_in_the_second_round_leaves_every_record_before_it_on_disk(
     assert stop.value.exit_code == 130
     assert str(tmp_path) in stop.value.remedy
     assert f"resume with `fp8bench run --session a-session --results-dir {tmp_path}`" in stop.value.remedy
-    assert sorted(tmp_path.rglob("*.json")) == sorted(path for _, path in kept)
+    assert record_paths(tmp_path) == sorted(path for _, path in kept)
     assert len(executor.on_disk_before) == 3
 
 
@@ -265,7 +266,7 @@ def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_s
         next(running)
 
     assert refusal.value.exit_code == 3
-    assert list(tmp_path.rglob("*.json")) == [path]
+    assert record_paths(tmp_path) == [path]
     assert executor.ran == ["baseline-bf16"]
 
 

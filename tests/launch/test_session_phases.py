@@ -1,12 +1,12 @@
 """Where a measurement's seconds went: from what a rank said and its launcher saw, and of a real run."""
 
-import json
 import subprocess
 import sys
 import time
 
 import pytest
 from cli.calling import environment
+from kept import documents
 
 from fp8bench.launch.phases import OF_STAGES, Timing, phases, process_began_s
 from fp8bench.worker.progress import STAGES, Progress
@@ -78,7 +78,7 @@ def test_the_phases_of_a_real_session_add_up_to_its_wall_time(tmp_path):
         check=True,
     )
     wall_s = time.monotonic() - began
-    records = [json.loads(path.read_text()) for path in tmp_path.rglob("*.json") if path.name != "instance.yaml"]
+    records = documents(tmp_path, "**/*.json")
     assert len(records) == 2
     for record in records:
         assert record["phases_s"].keys() >= {

@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 import fork_server
 import pytest
 from cli.calling import call, environment
+from kept import documents
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def run(tmp_path, outside_site):
 
 
 def stored(tmp_path):
-    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("results/cpu/*.json"))]
+    return documents(tmp_path, "results/cpu/*.json")
 
 
 def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):

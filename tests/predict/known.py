@@ -90,7 +90,7 @@ def records(
 def one_source(*of: Record, known: Catalog | None = None) -> Source:
     """Of the records of one measurement."""
     (measurement,) = select(of or records(), every=False)
-    return source(measurement, known or catalog(), lambda record: record)
+    return source(measurement, known or catalog())
 
 
 def case_of(gpu: GpuChange = "same architecture", scale: Scale = "as many GPUs", **changes: Any) -> Tested:

@@ -23,7 +23,7 @@ from fp8bench.schema.errors import UsageError
 
 
 def sources_of(*of):
-    return sources(select(of, every=False), catalog(), lambda record: record)
+    return sources(select(of, every=False), catalog())
 
 
 def test_the_work_is_that_of_one_gpu():

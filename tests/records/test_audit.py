@@ -21,7 +21,9 @@ def test_sound_records_have_no_fault(tmp_path):
     ("before", "after", "said"),
     [
         ('"status": "ok"', '"status": "well"', "field status"),
-        ('"samples": [', '"samples": [], "other": [', "other"),
+        ('"samples": [', '"other": [', "other"),
+        ('"samples": [', '"samples": [{}', "field samples.0"),
+        ('"mean_s": 0.1', '"mean_s": 0.2', "step_times.mean_s is 0.2"),
         ('"workload": "vit-huge", "sizes"', '"workload": "vit-base", "sizes"', "field fingerprint"),
         ('"kind": "run"', '"kind": "dance"', "unknown kind"),
         ("}\n", "", "JSON"),

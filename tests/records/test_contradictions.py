@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import config, measured, parity, profile, published, replayed, reports_of, rounds, summary
+from builders import config, in_one_file, measured, parity, profile, published, replayed, reports_of, rounds, summary
 
 from fp8bench import registry
 from fp8bench.launch.assemble import assemble
@@ -50,7 +50,7 @@ def sound(mode: str = "te-fp8", recipe: str | None = "delayed", **settings: Any)
 
 
 def edited(edit: Callable[[Document], object], record: Record | None = None) -> Document:
-    document: Document = json.loads(layout.text_of(record or sound()))
+    document: Document = in_one_file(record or sound())
     edit(document)
     return document
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import measured, place, profile
 
 from fp8bench.records import results
-from fp8bench.records.layout import migrate
+from fp8bench.records.layout import from_version_1
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION
 
@@ -89,25 +88,9 @@ def test_the_file_stays_as_it_is(tmp_path):
 def test_the_document_itself_is_not_changed():
     old = document()
     before = json.dumps(old)
-    migrate(old)
+    from_version_1(old)
 
     assert json.dumps(old) == before
-
-
-def test_a_record_of_this_version_is_left_alone():
-    new = json.loads(measured(session=place(), profile=profile()).model_dump_json())
-
-    assert migrate(new) == new
-
-
-@pytest.mark.parametrize(
-    ("version", "old"), [(1, True), (SCHEMA_VERSION, False), (SCHEMA_VERSION + 1, False), (0, False), ("1", False)]
-)
-def test_only_the_versions_before_this_one_are_old(version, old):
-    record = document() | {"schema_version": version}
-
-    assert (migrate(record) != record) is old
-    assert not old or migrate(record)["schema_version"] == SCHEMA_VERSION
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import invalid, measured, published
 
 from fp8bench.records import results
+from fp8bench.records.files import is_record, samples_path
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
 from fp8bench.schema.record import Record
@@ -39,6 +42,12 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def record_in(folder: Path) -> Path:
+    """The record that was kept in a folder of its own."""
+    (path,) = (path for path in files_in(folder) if is_record(path.name))
+    return path
+
+
 def no_space(*_args: object, **_kwargs: object) -> None:
     raise OSError(28, "No space left on device")
 
@@ -64,7 +73,7 @@ class TestUmask:
         with pytest.raises(RunFailed):
             results.write(measured(), tmp_path / "results")
 
-        assert [path.stat().st_mode & 0o777 for path in kept_in.iterdir()] == [mode]
+        assert [path.stat().st_mode & 0o777 for path in files_in(kept_in)] == [mode, mode]
 
 
 class TestWrite:
@@ -96,10 +105,10 @@ class TestWrite:
 
         assert path.stat().st_mode & 0o777 == 0o644
 
-    def test_nothing_but_the_record_is_left_in_the_folder(self, tmp_path: Path) -> None:
+    def test_nothing_but_the_record_and_its_samples_is_left_in_the_folder(self, tmp_path: Path) -> None:
         path = results.write(measured(), tmp_path)
 
-        assert list(path.parent.iterdir()) == [path]
+        assert sorted(path.parent.iterdir()) == [path, samples_path(path)]
 
     @pytest.mark.parametrize("step", ["link", "rename"])
     def test_the_file_is_whole_and_on_the_disk_before_it_gets_its_name(
@@ -107,7 +116,7 @@ class TestWrite:
     ) -> None:
         if step == "rename":
             monkeypatch.setattr(os, "link", no_links)
-        record, seen = measured(), []
+        record, seen = published(), []
         sync = os.fsync
 
         def watched_sync(descriptor: int) -> None:
@@ -116,7 +125,7 @@ class TestWrite:
 
         def watched(put_in_place: Callable[[str, Path], None]) -> Callable[[str, Path], None]:
             def watch(old: str, new: Path) -> None:
-                seen.append(f"named in {Path(old).parent.relative_to(tmp_path)}")
+                seen.append("named")
                 assert results.read_record(Path(old)) == record
                 put_in_place(old, new)
 
@@ -126,7 +135,7 @@ class TestWrite:
         monkeypatch.setattr(os, step, watched(getattr(os, step)))
         results.write(record, tmp_path)
 
-        assert seen == ["sync", f"named in {record.instance}", "sync"]
+        assert seen == ["sync", "named", "sync"]
 
     @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
     def test_a_file_system_without_hard_links_takes_records_too(
@@ -139,7 +148,32 @@ class TestWrite:
         path = results.write(measured(), tmp_path)
 
         assert results.read_record(path) == measured()
-        assert files_in(tmp_path) == [path]
+        assert sorted(files_in(tmp_path)) == [path, samples_path(path)]
+
+    @pytest.mark.parametrize("call", ["fsync", "link"])
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    def test_the_record_comes_after_its_samples_and_neither_is_left_without_the_other(
+        self, tmp_path: Path, kept_in: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+    ) -> None:
+        """Whichever call is the first to fail: of the samples, of their folder, of the record."""
+        real, calls = getattr(os, call), []
+
+        def full_from_then_on(*args: Any, **kwargs: Any) -> None:
+            calls.append(args)
+            if len(calls) >= number:
+                no_space()
+            real(*args, **kwargs)
+
+        with monkeypatch.context() as context:
+            context.setattr(os, call, full_from_then_on)
+            with suppress(RunFailed):
+                results.write(measured(), tmp_path / "results")
+        left = files_in(tmp_path / "results")
+
+        assert len(left) in (0, 2)
+        assert [results.read_record(path) for path in [*left, *files_in(kept_in)] if is_record(path.name)] == [
+            measured()
+        ]
 
     @pytest.mark.usefixtures("file_system")
     def test_a_record_is_never_overwritten(self, tmp_path: Path, kept_in: Path) -> None:
@@ -152,7 +186,7 @@ class TestWrite:
 
         assert results.read_record(path) == first
         assert str(path) in caught.value.what
-        assert [results.read_record(kept) for kept in kept_in.iterdir()] == [second]
+        assert results.read_record(record_in(kept_in)) == second
 
     @pytest.mark.parametrize("call", ["fsync", "link"])
     def test_a_fault_of_the_disk_leaves_neither_half_a_record_nor_a_temporary_file(
@@ -194,7 +228,7 @@ class TestWrite:
 
         assert path.read_text() == "the other's"
         assert files_in(tmp_path / "r") == [path]
-        assert [results.read_record(kept) for kept in kept_in.iterdir()] == [record]
+        assert results.read_record(record_in(kept_in)) == record
 
     def test_a_record_that_is_in_place_is_not_reported_as_unwritten(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -221,7 +255,7 @@ class TestWrite:
             results.write(measured(), tmp_path / "results")
 
         (kept,) = kept_in.iterdir()
-        assert results.read_record(kept) == measured()
+        assert results.read_record(record_in(kept)) == measured()
         assert str(kept) in caught.value.remedy
 
     def test_so_is_one_whose_folder_cannot_be_made(self, tmp_path: Path, kept_in: Path) -> None:
@@ -231,7 +265,7 @@ class TestWrite:
             results.write(measured(), tmp_path / "file" / "results")
 
         (kept,) = kept_in.iterdir()
-        assert results.read_record(kept) == measured()
+        assert results.read_record(record_in(kept)) == measured()
         assert str(kept) in caught.value.remedy
         assert str(tmp_path / "file" / "results") in caught.value.what
 

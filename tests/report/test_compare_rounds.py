@@ -17,14 +17,12 @@ from builders import (
     steps_about,
     unsupported,
 )
-from report.comparing import CATALOG, TODAY, compared, row_of
+from report.comparing import compared, row_of
 
-from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
-from fp8bench.records.named import parse_reference
+from fp8bench.records.select import rounds_of
 from fp8bench.schema.rank import RankMemory
-from fp8bench.schema.record import Record, Steadiness
+from fp8bench.schema.record import Steadiness
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
 
@@ -219,20 +217,10 @@ class TestVerdict:
         assert all(judged(row) == [None] * 4 for row in comparison.rows)
 
 
-def test_whole_records_are_read_for_the_rows_that_are_shown_and_no_other():
+def test_the_rounds_of_the_rows_that_are_shown_are_checked_and_no_other():
     old = rounds(0.3, 0.31, session_id="20260501T090000Z-000000", minutes=-60)
     new = rounds(0.1, 0.104, 0.102)
     other, refused = rounds(0.2, mode="te-bf16", minutes=0.5), unsupported(minutes=7)
-    everything = {record.run_id: record for record in (*old, *new, *other, refused)}
-    light = [record.model_copy(update={"samples": ()}) for record in everything.values()]
-    asked_for = []
+    found = rounds_of(sorted((*old, *new, *other, refused), key=lambda record: record.created_utc))
 
-    def whole(record: Record) -> Record:
-        asked_for.append(record.run_id)
-        return everything[record.run_id]
-
-    options = CompareOptions(("p5",), TODAY, parse_reference(None, ["p5"]))
-    comparison = compare(sorted(light, key=lambda record: record.created_utc), CATALOG, options, whole)
-
-    assert sorted(asked_for) == sorted(record.run_id for record in (*new, *other, refused))
-    assert row_of(comparison, new[-1]).step_time_s == pytest.approx(0.102)
+    assert sorted(record.run_id for record in found) == sorted(record.run_id for record in (*new, *other, refused))

@@ -87,7 +87,7 @@ def gathered(*records, figures=(), workload=None, catalog=CATALOG, **options):
     wanted = Filter(**{name: options.pop(name) for name in vars(ALL) if name in options})
     keys = options.pop("instances", ("p5",))
     asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)
-    return scaled(list(records), list(figures), workload, asked, catalog, (), lambda record: record)
+    return scaled(list(records), list(figures), workload, asked, catalog, ())
 
 
 def points_of(found):

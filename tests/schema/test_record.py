@@ -251,7 +251,7 @@ class TestJson:
     def test_versions_and_time_are_written_as_they_are(self) -> None:
         document = json.loads(measured().model_dump_json())
 
-        assert document["schema_version"] == SCHEMA_VERSION == 9
+        assert document["schema_version"] == SCHEMA_VERSION == 10
         assert document["method_version"] == METHOD_VERSION == 3
         assert document["created_utc"] == "2026-05-01T10:00:00Z"
 

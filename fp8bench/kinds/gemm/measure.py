@@ -4,7 +4,7 @@ One process is enough to compare the speed of GEMMs, but not to the last per cen
 are of one process.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -196,7 +196,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         config=config,
         products=tuple(found),
         ceilings=ceilings,
-        bounds=most_of_fp8(found, *kept) if config.workload is not None else (),
+        bounds=most_of_fp8(found, kept) if config.workload is not None else (),
         scaled_mm=bench.kernel.name if has_fp8 else None,
         flush_bytes=bench.timer.flush_bytes,
         warnings=(*prepared.warnings, *work.warnings),
@@ -294,19 +294,17 @@ def _work(config: GemmConfig) -> _Work:
     return _Work(found.products, workload.sizes(), warnings)
 
 
-def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Callable[[Record], Record]]:
-    """Return the stored runs of this machine and its software from which a bound can be made, and a function that reads
-    one completely.
+def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> Measured:
+    """Return the stored runs of this machine and its software from which a bound can be made.
 
     log: takes a line about the runs that are omitted.
     """
     config = prepared.config
     if config.workload is None or config.batch_size is None:
-        return {}, lambda record: record
+        return {}
     from fp8bench.numerics.gemm.bound import latest_measurements
 
     kept = results.read(prepared.results_dir, [prepared.instance.key])
-    paths = {record.run_id: path for record, path in kept}
     here = prepared.here or Here()
     alike = [record for record, _ in kept if not here.unlike(record)]
     for broken in kept.broken:
@@ -316,10 +314,4 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Call
             f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "
             "software or method, so they bound no step here"
         )
-
-    def whole(record: Record) -> Record:
-        """Return the record without its profile if that cannot be read: the bound needs only the step's time."""
-        found = results.read_whole(paths[record.run_id])
-        return found if isinstance(found, Record) else record
-
-    return latest_measurements(alike, config.workload, config.batch_size), whole
+    return latest_measurements(alike, config.workload, config.batch_size)

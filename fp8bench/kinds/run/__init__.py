@@ -2,7 +2,7 @@
 `schema.record` has the record. A session makes many records, so the command is separate (`cli.run`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,17 +15,15 @@ from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
+from fp8bench.records.select import rounds_of
 from fp8bench.report.document import Document
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
-Whole = Callable[[Record], Record]
-"""Returns a record with its samples."""
-
 
 class Gathered(NamedTuple):
-    """A comparison, and the complete rounds of its rows, by their ids."""
+    """A comparison, and the rounds of its rows with their samples, by their ids."""
 
     comparison: Comparison
     rounds: dict[str, Record]
@@ -38,13 +36,21 @@ def gather(
     be read. Raises UsageError if an instance has no record, and as `compare` does.
     """
 
-    def gathered(records: list[Record], whole: Whole) -> Gathered:
-        those = _readable(records, kept, options, results_dir)
-        found = arranged(compare.compare(records, catalog, those, whole), those)
-        wanted = {run_id for row in found.rows for run_id in row.run_ids}
-        return Gathered(found, {record.run_id: whole(record) for record in records if record.run_id in wanted})
+    records, those = _sound(kept, options, results_dir, unread)
+    found = arranged(compare.compare(records, catalog, those), those)
+    wanted = {run_id for row in found.rows for run_id in row.run_ids}
+    paths = {record.run_id: path for record, path in kept if record.run_id in wanted}
+    return Gathered(found, {run_id: results.read_record(path) for run_id, path in paths.items()})
 
-    return results.read_on_demand(kept, unread, gathered)
+
+def _sound(
+    kept: Found[Kept[Record]], options: CompareOptions, results_dir: Folders, unread: Unread
+) -> tuple[list[Record], CompareOptions]:
+    """Return the records without those of rows that cannot be believed, and options for their instances. Raises as
+    `_readable`.
+    """
+    records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
+    return records, _readable(records, kept, options, results_dir)
 
 
 def _readable(
@@ -85,12 +91,9 @@ class Run(Kind):
         require_columns(options.view, options.job)
         found = results.read(results_dirs, options.instances)
 
-        def compared(records: list[Record], whole: Whole) -> list[Comparison]:
-            those = _readable(records, found, options, results_dirs)
-            every, column = arranged(compare.compare(records, catalog, those, whole), those), those.view.group_by
-            return [every] if column is None else grouped(every, column)
-
-        return document.document(*results.read_on_demand(found, unread, compared), view=options.view)
+        records, those = _sound(found, options, results_dirs, unread)
+        every, column = arranged(compare.compare(records, catalog, those), those), those.view.group_by
+        return document.document(*([every] if column is None else grouped(every, column)), view=options.view)
 
 
 KIND = Run(

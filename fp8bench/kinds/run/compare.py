@@ -39,15 +39,8 @@ from fp8bench.stats.ratio import Ratio, ratio
 MIXED_DATES_DAYS = 90
 
 
-def _as_it_is(record: Record) -> Record:
-    return record
-
-
-def compare(
-    records: Sequence[Record], catalog: Catalog, options: CompareOptions, whole: Callable[[Record], Record] = _as_it_is
-) -> Comparison:
-    """Compare records. records: those of the instances in `options`, oldest first; `whole` returns one with its
-    samples, and is called only for records that are shown.
+def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions) -> Comparison:
+    """Compare records. records: those of the instances in `options`, oldest first.
 
     Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
     mismatch is allowed. What did other work than the reference is shown with the reason and no gain.
@@ -59,11 +52,7 @@ def compare(
     selected = select(records, options.every, options.wanted)
     _require_some([measurement.latest for measurement in selected], options)
     workload, others = _workload(selected, options)
-    chosen = [
-        Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
-        for measurement in selected
-        if workload is None or _work_of(measurement) == workload
-    ]
+    chosen = [measurement for measurement in selected if workload is None or _work_of(measurement) == workload]
     latest = [measurement.latest for measurement in chosen]
     day = options.as_of or options.today
     prices = {record.run_id: priced(record, used(record, catalog), catalog, options, day) for record in latest}

@@ -12,30 +12,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean, median, pstdev
+from statistics import fmean
 
 from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
 from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, StepTimes
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.steps import slow_steps, unit_steps
+from fp8bench.stats.steps import step_times
 
 APART = 0.005
 """How far a mean and a median may differ, over the median, before a reader is warned."""
 
 
+PER_STEP = ("mean_s", "median_s", "spread_s")
+
+
 @dataclass(frozen=True)
 class UnitTime:
-    """The times of a unit. processes: for each, the seconds for a unit in every timed step, in order."""
+    """The times of a unit. processes: for each, its step times over the units of a step."""
 
-    processes: tuple[tuple[float, ...], ...]
+    processes: tuple[StepTimes, ...]
 
     @cached_property
     def by_elapsed(self) -> Estimate:
         """Seconds for a unit by each process's elapsed time, with the interval over processes."""
-        return estimate(map(fmean, self.processes))
+        return estimate(one.mean_s for one in self.processes)
 
     def step_time_s(self, units: int) -> tuple[float, Interval | None]:
         """Return the time of a step with this many units, by elapsed time, with its interval."""
@@ -45,7 +48,7 @@ class UnitTime:
     @cached_property
     def by_medians(self) -> Estimate:
         """Seconds for a unit by each process's median step, with the interval over processes."""
-        return estimate(map(median, self.processes))
+        return estimate(one.median_s for one in self.processes)
 
     def spread_within(self, effective: Sequence[float]) -> float | None:
         """Return the relative standard error of one process's step time; None if unknown. effective: for each process,
@@ -53,19 +56,17 @@ class UnitTime:
         """
         if len(effective) != len(self.processes):
             return None
-        errors = [
-            pstdev(steps) / fmean(steps) / math.sqrt(n) for steps, n in zip(self.processes, effective, strict=True)
-        ]
+        errors = [one.spread_s / one.mean_s / math.sqrt(n) for one, n in zip(self.processes, effective, strict=True)]
         return fmean(errors)
 
     @cached_property
     def slow_steps(self) -> int:
         """The number of steps that took more than SLOW_STEP times their process's median."""
-        return sum(map(slow_steps, self.processes))
+        return sum(one.slow_steps for one in self.processes)
 
     @property
     def steps(self) -> int:
-        return sum(map(len, self.processes))
+        return sum(one.steps for one in self.processes)
 
     @property
     def mean_above_median(self) -> float:
@@ -79,8 +80,12 @@ class UnitTime:
 
 
 def unit_time(measurement: Measurement) -> UnitTime | None:
-    """Return the times of a unit; None if there are no samples, e.g. for a published figure."""
-    processes = unit_steps(measurement.rounds)
+    """Return the times of a unit; None if nothing was timed, e.g. of a published figure."""
+    processes = tuple(
+        times.model_copy(update={name: getattr(times, name) / record.summary.units_per_step for name in PER_STEP})
+        for record in measurement.rounds
+        if record.summary is not None and (times := step_times(record)) is not None
+    )
     return UnitTime(processes) if processes else None
 
 

@@ -127,7 +127,7 @@ class Took:
 
     @staticmethod
     def of(record: Record) -> "Took":
-        """Return what the process of a record with samples took."""
+        """Return what the process of a record took."""
         step_s = record.summary.step_time_s if record.summary else 0.0
         beyond_s = beyond_steps(record, step_s)
         # The compiler's own count, part of which may have been before the warm-up.
@@ -141,16 +141,15 @@ class Took:
 
 @dataclass
 class Forecaster:
-    """Forecasts turns. kept: records of this machine and its software, oldest first. whole: adds a record's samples."""
+    """Forecasts turns. kept: records of this machine and its software, oldest first."""
 
     kept: list[Record]
-    whole: Callable[[Record], Record]
     known: dict[tuple[RunConfig, bool], float] = field(default_factory=dict)
     read: dict[str, Took] = field(default_factory=dict)
     beyond_s: list[float] = field(default_factory=list)
 
     def take(self, record: Record, took_s: float) -> None:
-        """Add a record with its samples. The time its turn took beyond its forecast is added to all forecasts."""
+        """Add a record. The time its turn took beyond its forecast is added to all forecasts."""
         self.kept.append(record)
         self.known.clear()
         if record.status == "ok" and record.config is not None:
@@ -202,7 +201,7 @@ class Forecaster:
 
     def _took(self, record: Record) -> Took:
         if record.run_id not in self.read:
-            self.read[record.run_id] = Took.of(self.whole(record))
+            self.read[record.run_id] = Took.of(record)
         return self.read[record.run_id]
 
 

@@ -25,7 +25,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from statistics import fmean
 from typing import Any, Literal
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
@@ -36,7 +35,7 @@ from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import ratio
-from fp8bench.stats.steps import unit_steps
+from fp8bench.stats.steps import step_times
 
 KEEP = 1 / 3
 FINALISTS = 2
@@ -126,8 +125,12 @@ def standings(seen: Seen, rule: Rule) -> Standings:
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Return the elapsed seconds per unit over all processes, with an interval over several; None if none is ok."""
-    processes = unit_steps(records)
-    return estimate(map(fmean, processes)) if processes else None
+    seconds = [
+        times.mean_s / record.summary.units_per_step
+        for record in records
+        if record.summary is not None and (times := step_times(record)) is not None
+    ]
+    return estimate(seconds) if seconds else None
 
 
 def look_s(record: Record) -> float | None:

@@ -115,9 +115,9 @@ def resumed(sweep: Sweep) -> Seen:
             _require_alike(record, record.config, base, prepared.here or Here(), sweep.name)
             config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
             if stage == "look":
-                seen.take(Turn("look", config, record.session.position), results.read_record(kept.path))
+                seen.take(Turn("look", config, record.session.position), record)
             elif record.config == config:
-                seen.take(Turn("round", config, record.session.round), results.read_record(kept.path))
+                seen.take(Turn("round", config, record.session.round), record)
     return seen
 
 
@@ -140,12 +140,9 @@ def spending_of(sweep: Sweep, seen: Seen) -> Spending:
     prepared = sweep.prepared
     here = prepared.here or Here()
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    paths = {kept.record.run_id: kept.path for kept in found}
     alike = [kept.record for kept in found if kept.record.source == "measured" and not here.unlike(kept.record)]
     mine = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
-    forecaster = Forecaster(
-        [*alike, *mine], lambda record: record if record.samples else results.read_record(paths[record.run_id])
-    )
+    forecaster = Forecaster([*alike, *mine])
     return Spending(sweep.space.candidates, sweep.rule, forecaster, sweep.as_look, sweep.budget.seconds)
 
 

@@ -14,7 +14,7 @@ profile), and that the rest of the step is unchanged. A mode that replaces more 
 block does with fused norms and bf16 activations, may gain more; the excess is then not due to fp8.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from fp8bench.records.select import Filter, grouped, latest_first
@@ -32,11 +32,9 @@ def bound(
     products: Sequence[ProductTimings],
     baseline: Sequence[Record] = (),
     modes: Iterable[Sequence[Record]] = (),
-    whole: Callable[[Record], Record] = lambda record: record,
 ) -> StepBound | None:
     """Return the bound. products: all products of a workload's step. baseline: the rounds of one measurement, oldest
-    first; if empty, the bound is for the GEMMs alone. modes: the rounds of each mode shown with it. whole: returns a
-    record with its profile.
+    first; if empty, the bound is for the GEMMs alone. modes: the rounds of each mode shown with it.
 
     None if no fp8 GEMM was timed without emulation, or if a GEMM has no bf16 time.
     """
@@ -54,12 +52,12 @@ def bound(
         execution=baseline[-1].execution if baseline else None,
         rounds=len(baseline) or None,
         step_time_s=step_s,
-        profiled_products_s=_profiled_s(whole(baseline[-1])) if baseline else None,
+        profiled_products_s=_profiled_s(baseline[-1]) if baseline else None,
         bf16_products_s=bf16_s,
         other_products_s=sum(_bf16_s(one) for one in products if one.product.stays_bf16 is not None),
         left_in_bf16=sum(_fastest(one, "none") is None for one in converted),
         at_most=tuple(_gains(converted, bf16_s, rest_s or 0.0)) if fits else (),
-        modes=tuple(_mode_gain(rounds, step_s, whole) for rounds in modes) if step_s is not None else (),
+        modes=tuple(_mode_gain(rounds, step_s) for rounds in modes) if step_s is not None else (),
         reason=None if fits else "the GEMMs alone take longer here than the whole step did",
     )
 
@@ -105,11 +103,11 @@ def _step_time_s(rounds: Sequence[Record]) -> float:
     return median(record.summary.step_time_s for record in rounds if record.summary is not None)
 
 
-def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record], Record]) -> ModeGain:
+def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
     config = rounds[-1].config
     assert config is not None
     time_s = _step_time_s(rounds)
-    waits = [bottleneck_of(whole(record)) for record in rounds]
+    waits = [bottleneck_of(record) for record in rounds]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),
@@ -149,9 +147,7 @@ def _is_baseline_or_fp8(record: Record) -> bool:
 
 
 def bounds(
-    products: Sequence[ProductTimings],
-    measured: dict[Variant, dict[str, list[Record]]],
-    whole: Callable[[Record], Record] = lambda record: record,
+    products: Sequence[ProductTimings], measured: dict[Variant, dict[str, list[Record]]]
 ) -> tuple[StepBound, ...]:
     """Return one bound for each variant in which the baseline was measured (see latest_measurements), eager first.
     Without any baseline, return one for the GEMMs alone. Empty if there is no bound.
@@ -166,7 +162,7 @@ def bounds(
         if BASELINE in modes:
             shown = {label: rounds for fewer in _within(variant) for label, rounds in measured.get(fewer, {}).items()}
             others = [rounds for label, rounds in shown.items() if label != BASELINE]
-            found.append(bound(products, modes[BASELINE], others, whole))
+            found.append(bound(products, modes[BASELINE], others))
     return tuple(one for one in found or [bound(products)] if one is not None)
 
 

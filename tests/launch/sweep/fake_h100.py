@@ -153,7 +153,7 @@ def call(
     """Turns until nothing more fits, or so many. seen: of earlier calls, whose records tell how long turns take."""
     machine, seen = machine or FakeH100(), seen or Seen()
     kept = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
-    forecaster = Forecaster(kept, lambda record: record)
+    forecaster = Forecaster(kept)
     rule = Rule(rounds=4, blank=BLANK)
     spending = Spending(CANDIDATES, rule, forecaster, lambda one: one.model_copy(update=LOOK), minutes * 60)
     done = Call(machine, seen, spending)

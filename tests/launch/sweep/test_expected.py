@@ -36,7 +36,7 @@ def ran(
 
 
 def expected(settings: RunConfig, *records: Record, warm: bool = False) -> float:
-    return Forecaster(list(records), lambda record: record).turn_s(settings, warm)
+    return Forecaster(list(records)).turn_s(settings, warm)
 
 
 class TestNeverRun:
@@ -103,7 +103,7 @@ class TestOnRecord:
 
 
 def test_what_turns_of_this_call_took_beyond_is_added_to_all_and_a_cold_compile_is_none_of_it() -> None:
-    forecaster = Forecaster([], lambda record: record)
+    forecaster = Forecaster([])
     forecaster.take(ran(BASELINE, compile_s=50.0), START_S + 2 + 50 + STEPS_S + 20)
 
     assert forecaster.turn_s(TE) == pytest.approx(START_S + 20)

@@ -48,7 +48,7 @@ def played(
 ) -> tuple[list[Turn], Seen]:
     """All turns to the end, without a budget."""
     seen, turns = seen or Seen(), []
-    spending = Spending(candidates, rule, Forecaster([], lambda record: record), lambda config: config, None)
+    spending = Spending(candidates, rule, Forecaster([]), lambda config: config, None)
     while (turn := spending.next_turn(seen, 0.0)) is not None:
         turns.append(turn)
         seen.take(turn, machine(turn))

@@ -122,7 +122,7 @@ def few(seconds: float) -> tuple[Spending, Seen]:
     torchao = "torchao-float8:tensorwise"
     done = [usual("te-bf16"), usual("te-fp8")]
     candidates = [one for one in CANDIDATES if one.config in done or one.config.mode_label == torchao]
-    spending = Spending(candidates, Rule(rounds=1), Forecaster([], lambda record: record), as_look, seconds)
+    spending = Spending(candidates, Rule(rounds=1), Forecaster([]), as_look, seconds)
     machine, seen = FakeH100(), Seen()
     for config in done:
         for turn in (Turn("look", config, 1), Turn("round", config, 1)):
@@ -211,7 +211,7 @@ def test_a_usual_setting_without_memory_is_looked_at_in_a_smaller_batch():
     spending = Spending(
         [candidate for candidate in CANDIDATES if candidate.config == one],
         Rule(2, small),
-        Forecaster([], lambda record: record),
+        Forecaster([]),
         lambda config: config.model_copy(update=LOOK),
         None,
     )

@@ -96,11 +96,9 @@ def test_products_longer_than_the_step_are_told_and_bound_nothing():
     assert found.reason == "the GEMMs alone take longer here than the whole step did"
 
 
-def test_the_profile_is_taken_from_the_whole_record():
-    light = run(profile=None)
-    found = bound([fc()], [light], whole=lambda record: record.model_copy(update={"profile": profile()}))
-    assert found.profiled_products_s == pytest.approx(0.06)
-    assert bound([fc()], [light]).profiled_products_s is None
+def test_the_profile_says_what_the_gemms_took_in_the_step():
+    assert bound([fc()], [run(profile=profile())]).profiled_products_s == pytest.approx(0.06)
+    assert bound([fc()], [run(profile=None)]).profiled_products_s is None
 
 
 def test_measured_modes_stand_beside_it():
@@ -116,9 +114,9 @@ def test_a_mode_that_its_host_holds_back_says_so():
     assert [mode.held_back_by for mode in modes] == ["host-bound (idle 40 %)", None]
 
 
-def test_what_held_an_older_mode_back_is_told_by_the_profile_of_the_whole_record():
-    light = run("te-fp8", "delayed", profile=None, summary=summary(0.2))
-    (mode,) = bound([fc()], [run()], [[light]], lambda r: r.model_copy(update={"profile": profile(busy_s=0.05)})).modes
+def test_what_held_an_older_mode_back_is_told_by_its_profile():
+    held = run("te-fp8", "delayed", profile=profile(busy_s=0.05), summary=summary(0.2))
+    (mode,) = bound([fc()], [run()], [[held]]).modes
     assert mode.held_back_by == "host-bound (idle 50 %)"
 
 

@@ -1,4 +1,4 @@
-"""The measurements that a check takes: one session's, and the reference's, both complete."""
+"""The measurements that a check takes: one session's, and the reference's."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,20 +36,20 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
     if not kept:
         raise results.nothing_found("to check", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
     current = _session(kept, named, "--session") if named is not None else session(latest_first(kept)[0][-1])
-    now = _whole(results_dir, unread, lambda record: session(record) == current)
+    now = _sound(results_dir, unread, lambda record: session(record) == current)
     if against is None:
         return Sessions(now, now, "a reference like it")
     folder = Path(against)
     if folder.is_dir():
-        before = _whole(folder, unread, lambda record: session(record) != current)
+        before = _sound(folder, unread, lambda record: session(record) != current)
         reference = str(folder)
-        if not before and _whole(folder, unread, lambda record: session(record) == current):
+        if not before and _sound(folder, unread, lambda record: session(record) == current):
             raise _same_session(current)
     else:
         reference = _reference_session(kept, against, results_dir)
         if reference == current:
             raise _same_session(current)
-        before = _whole(results_dir, unread, lambda record: session(record) == reference)
+        before = _sound(results_dir, unread, lambda record: session(record) == reference)
         reference = f"session {reference}"
     if not any(one.latest.status == "ok" for one in before):
         raise UsageError(
@@ -67,19 +67,21 @@ def _same_session(name: str) -> UsageError:
 
 
 def _measured(folder: Path) -> list[Record]:
-    """Return every measured run in the folder, oldest first, without sections."""
+    """Return every measured run in the folder, oldest first."""
     found = results.read(folder, results.known_instances(folder))
     return Filter(source="measured").of(record for record, _ in found)
 
 
-def _whole(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
-    """Return the latest complete measurement of each variant among the wanted records."""
+def _sound(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
+    """Return the latest measurement of each variant among the wanted records, without rounds that contradict
+    themselves.
+    """
 
-    def answer(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Measurement, ...]:
-        chosen = [record for record in Filter(source="measured").of(records) if wanted(record)]
-        return tuple(Measurement(tuple(map(whole, one.rounds)), one.stopped) for one in select(chosen, every=False))
+    def chosen(records: list[Record]) -> list[Measurement]:
+        return select([one for one in Filter(source="measured").of(records) if wanted(one)], every=False)
 
-    return results.read_on_demand(results.read(folder, results.known_instances(folder)), unread, answer)
+    found = results.read(folder, results.known_instances(folder))
+    return tuple(chosen(results.sound(found, unread, lambda left: [r for one in chosen(left) for r in one.rounds])))
 
 
 def _session(kept: Sequence[Record], name: str, flag: str) -> str:

@@ -2,7 +2,7 @@
 agree.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -18,7 +18,7 @@ from fp8bench.schema.record import Record
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice. record: the complete profiled round nearest the row's step time; a profile is of one round. is_first:
+    """The choice. record: the profiled round nearest the row's step time; a profile is of one round. is_first:
     whether the row is `compare`'s first of that mode; it is not if that one was recorded without a profile.
     """
 
@@ -37,26 +37,20 @@ class Choice:
         )
 
 
-def choose(
-    records: Sequence[Record],
-    fitting: Sequence[Record],
-    catalog: Catalog,
-    today: date,
-    whole: Callable[[Record], Record],
-) -> Choice | None:
-    """Choose a round. records: of one mode on one instance, of any status, oldest first, without their samples; `whole`
-    returns one with its samples. fitting: the records that may make up the row. None if no fitting record was profiled.
+def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date) -> Choice | None:
+    """Choose a round. records: of one mode on one instance, of any status, oldest first. fitting: those that may make
+    up the row. None if no fitting record was profiled.
     """
     fits = {record.run_id for record in Filter(status="ok").of(fitting)}
-    rows = [row for row in _rows(records, catalog, today, whole) if row.status == "ok" and row.run_id in fits]
+    rows = [row for row in _rows(records, catalog, today) if row.status == "ok" and row.run_id in fits]
     for row in rows:
-        record = profiled((whole(record) for record in records if record.run_id in row.run_ids), row)
+        record = profiled((record for record in records if record.run_id in row.run_ids), row)
         if record is not None:
             return Choice(record, row, row is rows[0])
     for together in _older(fitting, records):
         # A mode that was invalid in any round of a session is invalid there too.
-        row = _rows(together, catalog, today, whole)[0]
-        rounds = [whole(record) for record in together if record.run_id in row.run_ids]
+        row = _rows(together, catalog, today)[0]
+        rounds = [record for record in together if record.run_id in row.run_ids]
         record = profiled(rounds, row) if row.status == "ok" else None
         if record is not None:
             return Choice(record, row, False)
@@ -64,20 +58,18 @@ def choose(
 
 
 def alone(record: Record, catalog: Catalog, today: date) -> Row:
-    """Return the row that `compare --all` shows for a complete record."""
-    return _rows([record], catalog, today, lambda one: one)[0]
+    """Return the row that `compare --all` shows for a record."""
+    return _rows([record], catalog, today)[0]
 
 
-def _rows(
-    records: Sequence[Record], catalog: Catalog, today: date, whole: Callable[[Record], Record]
-) -> tuple[Row, ...]:
+def _rows(records: Sequence[Record], catalog: Catalog, today: date) -> tuple[Row, ...]:
     instance = records[0].instance
     options = CompareOptions((instance,), today, parse_reference(None, [instance]), allow_mismatch=True)
-    return compare(records, catalog, options, whole).rows
+    return compare(records, catalog, options).rows
 
 
 def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
-    """Return the complete round that has a profile and is nearest the row's step time; None if no round has one."""
+    """Return the round that has a profile and is nearest the row's step time; None if no round has one."""
 
     def distance_s(record: Record) -> float:
         return abs((record.summary.step_time_s if record.summary else 0.0) - (row.step_time_s or 0.0))

@@ -1,0 +1,30 @@
+"""What lies in a folder of results, for tests that look at files: records, and what is raw beside them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fp8bench.records.files import is_record, samples_path
+
+
+def record_paths(folder: Path, pattern: str = "*/*.json") -> list[Path]:
+    """The records' files, by name."""
+    return sorted(path for path in Path(folder).glob(pattern) if is_record(path.name))
+
+
+def document(path: Path) -> dict[str, Any]:
+    """A whole record."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    if samples_path(path).exists():
+        raw = json.loads(samples_path(path).read_text())
+        found["samples"] = raw["samples"]
+        for one, series in zip(found["telemetry"], raw["series"], strict=True):
+            one["series"] = series
+        if found["profile"]:
+            found["profile"]["kernels"] = raw["kernels"]
+    return found
+
+
+def documents(folder: Path, pattern: str = "*/*.json") -> list[dict[str, Any]]:
+    """Every whole record."""
+    return [document(path) for path in record_paths(folder, pattern)]

@@ -1,0 +1,228 @@
+"""A record's raw part lies in a file beside it: written first, read where it is needed, and never exchanged."""
+
+import json
+import os
+from hashlib import sha256
+
+import pytest
+from builders import in_one_file, invalid, measured, place, profile, published, rounds
+from hypothesis import given
+from hypothesis import strategies as st
+from report.made_gemm import gemm_record
+
+from fp8bench.records import layout, results
+from fp8bench.records.files import samples_path
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import SCHEMA_VERSION, Samples
+
+RAW = ("samples", "telemetry", "profile")
+
+
+def kept(folder, record):
+    path = results.write(record, folder)
+    return path, samples_path(path)
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Three records, oldest first, and the file of each."""
+    records = rounds(0.1, 0.2, 0.3, instance="mine")
+    return tmp_path, records, [results.write(record, tmp_path) for record in records]
+
+
+def sound(folder):
+    """What can be believed of a folder, and the files that were left out."""
+    told = []
+    found = results.sound(results.read(folder, ["mine"]), told.extend, lambda records: records[-1:])
+    return found, [broken.path for broken in told]
+
+
+class TestLayout:
+    def test_the_record_has_the_digest_and_the_step_times_and_the_other_file_all_that_is_raw(self, tmp_path):
+        record = measured("mine", session=place(), profile=profile())
+        path, beside = kept(tmp_path, record)
+        document, raw = json.loads(path.read_text()), Samples.model_validate_json(beside.read_bytes())
+
+        assert document["samples_sha256"] == sha256(beside.read_bytes()).hexdigest()
+        assert (document["samples"], document["profile"]["kernels"]) == ([], [])
+        assert {one["series"] for one in document["telemetry"]} == {None}
+        assert document["step_times"]["mean_s"] == pytest.approx(0.1)
+        assert (raw.schema_version, raw.run_id, raw.samples) == (SCHEMA_VERSION, record.run_id, record.samples)
+        assert raw.series == tuple(one.series for one in record.telemetry)
+        assert raw.kernels == record.profile.kernels
+
+    @pytest.mark.parametrize("record", [measured(profile=profile()), measured(), invalid(), published(), gemm_record()])
+    def test_what_is_written_is_read_back_the_same(self, tmp_path, record):
+        path, beside = kept(tmp_path, record)
+
+        assert results.read_record(path, type(record)) == record
+        assert beside.exists() == bool(getattr(record, "samples", ()))
+
+    @given(st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=30))
+    def test_no_sample_loses_a_digit(self, tmp_path_factory, steps):
+        (rank, *_) = measured(settings={"world_size": 1}).samples
+        record = invalid(samples=(rank.model_copy(update={"step_s": tuple(steps)}),))
+        path = results.write(record, tmp_path_factory.mktemp("one"))
+
+        assert results.read_record(path).samples == record.samples
+
+    def test_a_field_is_a_line_and_so_is_an_element_of_an_array_of_objects(self, tmp_path):
+        record = measured(profile=profile())
+        path, beside = kept(tmp_path, record)
+        fields = len(type(record).model_fields) + sum(2 + len(getattr(record, name)) - 1 for name in RAW[1:2])
+
+        assert path.read_text().count("\n") == 2 + fields + 1 + len(record.memory)
+        assert beside.read_text().count("\n") < 100
+
+    def test_evidence_that_is_not_finite_is_null(self, tmp_path):
+        record = measured()
+        odd = record.evidence.model_copy(update={"details": {"scale": float("nan")}})
+        path, _ = kept(tmp_path, record.model_copy(update={"evidence": odd}))
+
+        assert json.loads(path.read_text())["evidence"]["details"] == {"scale": None}
+
+    @pytest.mark.parametrize("indent", [None, 1, 2])
+    def test_however_a_record_is_laid_out_it_is_the_same(self, tmp_path, indent):
+        path, _ = kept(tmp_path, record := measured("mine", profile=profile()))
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(dict(sorted(document.items())), indent=indent))
+
+        assert results.read_record(path) == record
+        assert [one.record.run_id for one in results.read(tmp_path, ["mine"])] == [record.run_id]
+
+
+class TestRead:
+    def test_a_search_leaves_the_raw_part_alone(self, three):
+        folder, records, paths = three
+        for path in paths:
+            samples_path(path).write_text("{")
+        found = results.read(folder, ["mine"])
+
+        assert ([one.record.run_id for one in found], found.broken) == ([one.run_id for one in records], ())
+        assert {one.record.samples for one in found} == {()}
+        assert [one.record.step_times.mean_s for one in found] == [pytest.approx(0.1), pytest.approx(0.2), 0.3]
+
+    @pytest.mark.parametrize("version", range(2, SCHEMA_VERSION))
+    def test_a_record_of_an_older_format_that_has_it_in_itself_is_the_same(self, tmp_path, version):
+        new, old = tmp_path / "new", tmp_path / "old" / "mine" / "r.json"
+        record = measured("mine", profile=profile())
+        path, _ = kept(new, record)
+        old.parent.mkdir(parents=True)
+        old.write_text(json.dumps(in_one_file(record, schema_version=version)))
+        ((mine, _),), ((other, _),) = (results.read(folder, ["mine"]) for folder in (new, tmp_path / "old"))
+
+        assert other == mine.model_copy(update={"samples_sha256": None})
+        assert results.read_record(old) == results.read_record(path) == record
+
+    def test_in_this_format_it_is_refused_in_the_record_itself(self, tmp_path):
+        path = tmp_path / "r.json"
+        path.write_text(json.dumps(in_one_file(measured("mine"), schema_version=SCHEMA_VERSION)))
+        with pytest.raises(UsageError, match="beside it"):
+            results.read_record(path)
+
+    @pytest.mark.parametrize("name", ["samples_sha256", "step_times"])
+    def test_a_measurement_without_digest_or_step_times_is_refused_by_a_search_too(self, tmp_path, name):
+        path, _ = kept(tmp_path, measured("mine"))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {name: None}))
+        (broken,) = results.read(tmp_path, ["mine"]).broken
+
+        assert "field samples" in broken.reason
+
+    @pytest.mark.parametrize("cut", range(0, 4500, 450))
+    def test_a_file_that_was_cut_off_anywhere_is_told_and_gives_no_record(self, cut, tmp_path):
+        path, _ = kept(tmp_path, measured("mine", profile=profile()))
+        text = path.read_text()
+        assert len(text) > 4000
+        path.write_text(text[: min(cut, len(text) - 3)])
+        found = results.read(tmp_path, ["mine"])
+
+        assert (len(found), [broken.path for broken in found.broken]) == (0, [path])
+
+
+FAULTS = {
+    "gone": (lambda beside, _other: beside.unlink(), "No such file"),
+    "cut off": (lambda beside, _other: beside.write_text(beside.read_text()[:-9]), "not the file that was written"),
+    "a digit": (
+        lambda beside, _other: beside.write_text(beside.read_text().replace("0.3,", "0.2,", 1)),
+        "not the file that was written",
+    ),
+    "of another record": (
+        lambda beside, other: beside.write_bytes(samples_path(other).read_bytes()),
+        "not the file that was written",
+    ),
+    "a pipe": (lambda beside, _other: (beside.unlink(), os.mkfifo(beside)), "Not a regular file"),
+}
+
+
+class TestSound:
+    @pytest.mark.parametrize("name", FAULTS)
+    def test_samples_that_are_not_the_records_own_are_named_and_the_one_before_it_is_the_latest(self, three, name):
+        folder, records, paths = three
+        spoil, said = FAULTS[name]
+        spoil(samples_path(paths[-1]), paths[0])
+        found, told = sound(folder)
+
+        assert [one.run_id for one in found] == [one.run_id for one in records[:-1]]
+        assert len(told) == 1
+        assert told[0] in (paths[-1], samples_path(paths[-1]))
+        with pytest.raises(UsageError, match=said):
+            results.read_record(paths[-1])
+
+    def test_a_digest_that_was_changed_with_them_does_not_help(self, three):
+        """A record that agrees with its samples, and they with nothing."""
+        folder, _, paths = three
+        beside = samples_path(paths[-1])
+        beside.write_text(beside.read_text().replace("0.3,", "0.2,", 1))
+        document = json.loads(paths[-1].read_text())
+        paths[-1].write_text(json.dumps(document | {"samples_sha256": sha256(beside.read_bytes()).hexdigest()}))
+
+        assert sound(folder)[1] == [paths[-1]]
+        with pytest.raises(UsageError, match="contradicts itself"):
+            results.read_record(paths[-1])
+
+    @pytest.mark.parametrize(("name", "value"), [("run_id", "another"), ("series", [])])
+    def test_nor_do_samples_of_another_run(self, three, name, value):
+        folder, _, paths = three
+        beside = samples_path(paths[-1])
+        beside.write_text(json.dumps(json.loads(beside.read_text()) | {name: value}))
+        document = json.loads(paths[-1].read_text())
+        paths[-1].write_text(json.dumps(document | {"samples_sha256": sha256(beside.read_bytes()).hexdigest()}))
+
+        assert sound(folder)[1] == [paths[-1]]
+
+    def test_a_sound_copy_takes_the_place_of_one_that_is_not(self, three):
+        folder, records, paths = three
+        copy = folder / "again" / paths[-1].name
+        copy.parent.mkdir()
+        for path in (paths[-1], samples_path(paths[-1])):
+            (copy.parent / path.name).write_bytes(path.read_bytes())
+        samples_path(paths[-1]).write_text("{")
+        found, _ = sound(folder)
+
+        assert [one.run_id for one in found] == [one.run_id for one in records]
+
+    def test_only_what_is_shown_is_opened_and_each_once(self, three, monkeypatch):
+        folder, _, paths = three
+        opened, whole = [], layout.whole
+        monkeypatch.setattr(layout, "whole", lambda path, model: opened.append(path) or whole(path, model))
+        sound(folder)
+
+        assert opened == paths[-1:]
+
+    def test_many_that_are_not_sound_are_asked_for_in_few_tries(self, tmp_path):
+        for record in rounds(*[0.1] * 60, instance="mine"):
+            samples_path(results.write(record, tmp_path)).unlink()
+        asked = []
+        found = results.sound(
+            results.read(tmp_path, ["mine"]), list, lambda records: asked.append(None) or records[-1:]
+        )
+
+        assert (found, len(asked) <= results.MANY) == ([], True)
+
+    def test_an_instance_is_known_by_what_cannot_be_read_too(self, three):
+        folder, _, paths = three
+        for path in paths:
+            path.write_text(path.read_text().replace('"warmup":', '"warmth":', 1))
+        found = results.read(folder, ["mine"])
+
+        assert (len(found), results.instances_of(found)) == (0, {"mine"})
