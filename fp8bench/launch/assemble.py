@@ -17,7 +17,16 @@ from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION
 from fp8bench.stats.straggler import straggler
 from fp8bench.stats.summary import summarize
 
-EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "unshared", "bound")
+EXECUTED = (
+    "loss_error",
+    "gradient_error",
+    "first_gradient_error",
+    "update_error",
+    "state_error",
+    "spread",
+    "unshared",
+    "bound",
+)
 """Fields of `ExecutedEvidence` that each rank finds for itself. What rounding explains, each sees on its own batch."""
 
 

@@ -72,9 +72,9 @@ def _of_status(record: Record) -> Iterator[str]:
     else:
         yield from _of_parity(record.parity)
     executed = record.evidence.executed if record.evidence else None
-    for name in ("gradient_error", "update_error", "state_error"):
+    for name in ("gradient_error", "first_gradient_error", "update_error", "state_error"):
         error, bound = getattr(executed, name, None), getattr(executed, "bound", None)
-        if name == "update_error":
+        if name in ("gradient_error", "update_error"):
             bound = getattr(executed, "update_bound", None) or bound
         if bound is not None and error is not None and error > bound:
             yield f"its status is ok, and evidence.executed.{name} is {error:.3g}, with a bound of {bound:.3g}"

@@ -125,6 +125,9 @@ class ExecutedEvidence(Frozen):
     batch_size: int = Field(gt=0, description="samples that a plain step took at once, maybe a piece of its batch")
     loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
     gradient_error: float | None = Field(description="of the last step, all weights together")
+    first_gradient_error: float | None = Field(
+        default=None, description="the same of the first step, whose weights are equal; null: Adam did not make it"
+    )
     update_error: float | None = Field(description="of what the steps made of the weights, all together")
     weight_error: float | None = Field(
         default=None, description="of the single weight that is furthest off: its change, or Adam's moments of it"
@@ -153,7 +156,9 @@ class ExecutedEvidence(Frozen):
     bound: float | None = Field(
         default=None, description="how far off gradients, update and scales might be; null in older records"
     )
-    update_bound: float | None = Field(default=None, description="on the update, if Adam made it; null: as the others")
+    update_bound: float | None = Field(
+        default=None, description="on the update and the last gradient, if Adam made it; null: as the others"
+    )
 
 
 class Evidence(Frozen):

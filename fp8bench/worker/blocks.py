@@ -95,7 +95,8 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
             here = {names[weight]: gradient_of(weight) for weight in block.parameters() if weight in names}
             scaled = {name: None if one is None else one.float() / scale for name, one in here.items()}
             at_inputs = [gradient_at(one) / scale for one in inputs]
-            run = Run([one.detach() for one in outputs], at_inputs, by_plain_names(pair.ties, scaled, shapes))
+            own = [tie for tie in pair.ties if not here.keys().isdisjoint(tie.trained)]
+            run = Run([one.detach() for one in outputs], at_inputs, by_plain_names(own, scaled, shapes))
             found.append(_compared(pair, call, run, device))
         block.zero_grad(set_to_none=True)
     pair.converted.zero_grad(set_to_none=True)

@@ -165,18 +165,29 @@ def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | Non
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:
     """Judge groups of rows whose gradient is not rounding."""
 
-    def grouped(part: Part) -> list[Tensor]:
-        return list((part.tensors or [torch.zeros_like(found)])[0].tensor_split(GROUPS))
+    def gradient(part: Part) -> Tensor:
+        return part.tensors[0] if part.tensors else torch.zeros_like(found)
 
     judged = []
-    runs = [[grouped(one) for one in runs] for runs in (bf16, fp8)]
-    for number, (mine, theirs) in enumerate(zip(grouped(plain), found.tensor_split(GROUPS), strict=True)):
-        part = Part(f"{plain.what} in rows {number + 1}/{GROUPS}", plain.kind, [mine], weight=plain.weight)
-        of_bf16, of_fp8 = (max((_error(part, [one[number]]) for one in run), default=0.0) for run in runs)
+    mine = gradient(plain)
+    errors = zip(*_errors_of_groups(mine, [*map(gradient, bf16), *map(gradient, fp8), found]), strict=True)
+    for number, (rows, (*of_rounding, error)) in enumerate(zip(mine.tensor_split(GROUPS), errors, strict=True)):
+        part = Part(f"{plain.what} in rows {number + 1}/{GROUPS}", plain.kind, [rows], weight=plain.weight)
+        of_bf16, of_fp8 = (max(found, default=0.0) for found in (of_rounding[: len(bf16)], of_rounding[len(bf16) :]))
         if max(of_bf16, of_fp8) <= NOISE:
-            bound = min(MOST, OF_GROUP * _bound(part, of_bf16, of_fp8, more))
-            judged.append(Judged(part, _error(part, [theirs]), bound))
+            judged.append(Judged(part, error, min(MOST, OF_GROUP * _bound(part, of_bf16, of_fp8, more))))
     return judged
+
+
+def _errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
+    """Return the error of each other gradient in each group of rows. All come from the GPU at once, since thousands of
+    single numbers take a deep model's gate longer than its passes do.
+    """
+    mine = numbers(plain)
+    tensors = [mine, *(numbers(other).to(mine.device) - mine for other in others)]
+    rows = torch.stack([torch.linalg.vector_norm(one.flatten(1), dim=1, dtype=torch.float64) for one in tensors]).cpu()
+    whole, *apart = torch.stack([torch.linalg.vector_norm(one, dim=1) for one in rows.tensor_split(GROUPS, 1)], 1)
+    return [list(map(_share, one.tolist(), whole.tolist())) for one in apart]
 
 
 def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:

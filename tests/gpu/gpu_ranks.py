@@ -1,8 +1,7 @@
 """Ranks, each in a process of its own on a GPU of its own, that decide how their steps are executed and write down what
 came of it: with a real capture, or with one that is wrong in one way.
 
-Where there are fewer GPUs than ranks, the ranks share the first one and talk over gloo, since NCCL refuses two ranks on
-one GPU: kernels, sharding and proof are the same, only the transport differs.
+Where there are fewer GPUs than ranks, the ranks share the first one (`staged`).
 """
 
 import json
@@ -14,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from builders import config
+from gpu import staged
 
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.counters import peak_memory
@@ -98,7 +98,7 @@ def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.
         LLM1B.architecture = {**LLM1B.architecture, "num_hidden_layers": layers}
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
     if torch.cuda.device_count() < run.world_size and run.cuda_graphs == "auto" and run.parallel != "fsdp":
-        run = run.model_copy(update={"cuda_graphs": "off"})  # gloo cannot be captured; FSDP2 never is
+        run = run.model_copy(update={"cuda_graphs": "off"})  # no capture can hold the copies to the host
     with _group(run, rank, f"file://{folder}/rendezvous") as device:
         outcome = _settled(run, rank, device, LAUNCHES[launch], HOOKS[waits])
     (Path(folder) / f"{rank}.json").write_text(json.dumps(outcome))
@@ -112,7 +112,7 @@ def _group(run, rank, rendezvous):
             yield device
         return
     torch.cuda.set_device(0)
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=run.world_size)
+    dist.init_process_group(staged.NAME, init_method=rendezvous, rank=rank, world_size=run.world_size)
     try:
         yield torch.device("cuda", 0)
     finally:

@@ -88,7 +88,13 @@ def test_one_block_of_32_without_its_mlp_is_named(mode):
 @needs_fp8
 def test_the_gate_of_vit_huge_takes_seconds_and_little_memory():
     workload = ViTHuge(data="device")
-    parity.prove(TEFP8("delayed"), ViTMicro(data="device"), 0, device())
+    # A process's first pass of these sizes loads kernels and compiles Transformer Engine's own small functions.
+    mode, batch = TEFP8("delayed"), next(workload.batches(16, 0, device()))
+    model = mode.convert(workload.build(device()))
+    with torch.autocast("cuda", torch.bfloat16), mode.forward_context():
+        loss = workload.loss(model, batch)
+    loss.backward()
+    del model, loss
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     begun = time.monotonic()

@@ -10,7 +10,7 @@ from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
-from fp8bench.worker import parity
+from fp8bench.worker import judged, parity
 from fp8bench.workloads import llama
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
@@ -157,3 +157,13 @@ class TestFaults:
         found = parity.prove(Planted(), ViTMicro(data="device"), 0, CPU).parity
         assert not found.passed
         assert "blocks." in found.reason
+
+
+def test_errors_of_groups_of_rows_are_those_of_each_group_by_itself():
+    plain, other = torch.randn(100, 3, 7), torch.randn(100, 3, 7)
+    plain[:9] = 0
+    [found, missing] = judged._errors_of_groups(plain, [other, torch.zeros_like(plain)])
+    for number, (mine, theirs) in enumerate(zip(plain.tensor_split(12), other.tensor_split(12), strict=True)):
+        error = float((theirs - mine).norm() / mine.norm()) if mine.any() else math.inf
+        assert found[number] == pytest.approx(error, rel=1e-5)
+    assert missing == [0.0] + [pytest.approx(1)] * 11

@@ -2,7 +2,8 @@
 
 They are kept on the GPU if there is room next to the step, because the way to the host and back takes some 20 s for
 ViT-Huge in every process (pageable memory, several times over 10 GB), else on the host. A graph's memory is measured
-once, at its capture, while the copies exist; they are taken off that peak (`held`). Timed steps get a new peak.
+once, at its capture, while the copies exist; what the capture adds to them is added to what there was before them
+(`decide`). Timed steps get a new peak.
 """
 
 import sys
@@ -22,11 +23,6 @@ def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:
 def size(tensors: Iterable[Tensor]) -> int:
     """Return the size in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def held(tensors: Iterable[Tensor], device: torch.device) -> int:
-    """Return the bytes on `device`; 0 on the host, whose peak is of the process's entire life."""
-    return size(tensor for tensor in tensors if tensor.device == device and device.type == "cuda")
 
 
 def free_bytes(device: torch.device) -> int:

@@ -23,7 +23,7 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.length import PROOF_STEPS
-from fp8bench.worker.counters import allocated_peak, reset_peaks
+from fp8bench.worker.counters import allocated, allocated_peak, reset_peaks
 from fp8bench.worker.execution import applied, proof
 from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose, joined_anew
@@ -31,6 +31,7 @@ from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import (
+    MOVED_BY_SIGNS,
     Expected,
     NotProved,
     fitting_layers,
@@ -113,10 +114,12 @@ def _of_all_layers(
     capture: Capture,
     place: torch.device,
 ) -> Execution:
-    before = Snapshot.of(parts, place)
     parts.optimizer.zero_grad(set_to_none=True)
+    gc.collect()
+    resident = allocated(parts.device)
+    before = Snapshot.of(parts, place)
     expected = plain_steps(parts, gate.again, config.optimizer, batches, place)
-    trial = _Trial(config, choice, parts, before, batches, gate, expected)
+    trial = _Trial(config, choice, parts, resident, before, batches, gate, expected)
     try:
         return _replayed(trial, stage, capture) if choice.graph.enabled else _launched(trial, choice.graph)
     except (CaptureFailed, MeasurementInvalid) as refusal:
@@ -169,8 +172,8 @@ def copies_size(parts: Parts, config: RunConfig) -> int:
     """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
     of_weights = size(map(local, parts.plain.parameters()))
     several = int(config.world_size > 1)
-    moments = 2 if config.optimizer in ("adam", "adamw") else 0
-    return (3 + several + moments) * of_weights + 2 * size(scales(parts))
+    by_adam = 3 if config.optimizer in MOVED_BY_SIGNS else 0
+    return (3 + several + by_adam) * of_weights + 2 * size(scales(parts))
 
 
 def parallel_evidence(parts: Parts) -> ParallelEvidence:
@@ -194,12 +197,13 @@ def _launched(trial: "_Trial", graph: GraphEvidence) -> Execution:
 def _replayed(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
     _require_one_shape(trial.batches)
     trial.begin_again()
+    begun = allocated(trial.parts.device)
     with agreement():
         replay = capture(trial.parts, trial.batches[0])
     stage("comparing")
     executed = trial.proved(replay)
-    device = trial.parts.device
-    peak = allocated_peak(device) - proof.copies_held(trial.before, trial.expected, device)
+    # The copies of the proof are in both numbers that are subtracted.
+    peak = trial.resident + allocated_peak(trial.parts.device) - begun
     graph = replay.evidence(trial.choice.graph.reason)
     return replace(_execution(replay, graph, trial.parts, executed), captured_peak=peak)
 
@@ -234,11 +238,14 @@ def plainer(choice: Choice, parts: Parts) -> str:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Steps that are run repeatedly from one start, and what they must give."""
+    """Steps that are run repeatedly from one start, and what they must give. resident: bytes of what is trained and its
+    optimizer's state, before there were copies.
+    """
 
     config: RunConfig
     choice: Choice
     parts: Parts
+    resident: int
     before: Snapshot
     batches: list[Batch]
     gate: Gate
@@ -254,10 +261,11 @@ class _Trial:
         """Run the steps with `launch`. Raises MeasurementInvalid if their results are not the expected ones."""
         optimizer = self.config.optimizer
         losses = proof.executed_steps(launch, self.batches[:1])
+        first = proof.gradient_error(self.parts, self.expected.first_gradients)
         faults = applied.faults(self.parts, self.before, optimizer)
         losses += proof.executed_steps(launch, self.batches[1:])
         faults += applied.missed(self.parts, len(losses))
-        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.loss_size)
+        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.loss_size, first)
         faults += proof.complaints(errors, self.gate.tolerance, self.gate.trained - set(self.expected.weights))
         with agreement():
             if faults:

@@ -44,22 +44,18 @@ class NotProved(ModeUnavailable):
 class Expected:
     """The results of plain steps, by the trained name of each weight; of tensors, what this rank holds. piece: samples
     taken at once. losses: one per step. weights: after the last step; states: the optimizer's then. gradients: of the
-    last step. own: the same before they were averaged, if there are several ranks. scales: after the last step.
+    last step; first_gradients: of the first, under Adam. own: of the last before they were averaged, if there are
+    several ranks. scales: after the last step.
     """
 
     piece: int
     losses: list[float]
     weights: dict[str, Tensor]
     gradients: dict[str, Tensor]
+    first_gradients: dict[str, Tensor] = field(default_factory=dict)
     own: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     scales: list[Tensor] = field(default_factory=list)
-
-    def tensors(self) -> Iterator[Tensor]:
-        """Yield all that is kept."""
-        for found in (self.weights, self.gradients, self.own, *self.states.values()):
-            yield from found.values()
-        yield from self.scales
 
 
 def plain_steps(
@@ -90,7 +86,7 @@ def _plain_steps(
         rule = UpdateRule(optimizer)
         at_once = piece_size(parts, batches[0])
         scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
-        losses, own = [], {}
+        losses, first_gradients, own = [], {}, {}
         for batch in batches:
             samples, total = len(batch.inputs), torch.zeros((), device=device)
             scale = 1.0 if scaling is None else float(scaling.scaled(torch.ones((), device=device)))
@@ -112,6 +108,8 @@ def _plain_steps(
                 own = _held(parts, _gradients(weights), place)
             with _or_not_proved():
                 taken = _updated(weights, rule, scale, skips=scaling is not None)
+            if len(losses) == 1 and optimizer in MOVED_BY_SIGNS:
+                first_gradients = _held(parts, _gradients(weights), place)
             if scaling is not None:
                 scaling.step(_idle(taken, scale, device))
         return Expected(
@@ -119,11 +117,15 @@ def _plain_steps(
             losses=losses,
             weights=_held(parts, weights, place),
             gradients=_held(parts, _gradients(weights), place),
+            first_gradients=first_gradients,
             own=own,
             states={kind: _held(parts, rule.state[kind], place) for kind in MOMENTS if kind in rule.state},
             scales=copied(_scales(mode, model), place),
         )
 
+
+MOVED_BY_SIGNS = ("adam", "adamw")
+"""Optimizers whose first changes are little more than the signs of gradients."""
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What Adam keeps of each weight, which is compared."""

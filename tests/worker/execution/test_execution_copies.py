@@ -1,11 +1,11 @@
-"""Where a proof keeps its copies, and what of a peak is theirs."""
+"""Where a proof keeps its copies, and how much room they take."""
 
 import pytest
 import torch
 from worker.execution.executing import gate, settings, some_parts
 
 from fp8bench.worker.counters import peak_memory
-from fp8bench.worker.execution.copies import copied, fits, held, place_for, size
+from fp8bench.worker.execution.copies import copied, fits, place_for, size
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.reference import plain_steps
 from fp8bench.worker.execution.step import Snapshot
@@ -24,7 +24,6 @@ def test_copies_stay_on_the_gpu_where_a_step_of_a_quarter_more_has_room_beside_t
 def test_without_a_gpu_they_are_on_the_host_and_weigh_nothing_there():
     host = torch.device("cpu")
     assert place_for(1, host) == host
-    assert held([torch.ones(4)], host) == 0
     assert peak_memory(host, 0, captured=GIB).peak_allocated_bytes is None
 
 
@@ -41,5 +40,6 @@ def test_the_room_that_is_requested_is_what_a_proof_keeps(optimizer, process_gro
     host = torch.device("cpu")
     before = Snapshot.of(parts, host)
     plain = plain_steps(parts, gate(parts).again, optimizer, [next(batches)], host)
-    kept = size((*before.weights.values(), *before.others, *before.scales, *plain.tensors()))
+    by_name = (before.weights, plain.weights, plain.gradients, plain.first_gradients, plain.own, *plain.states.values())
+    kept = size([*(one for found in by_name for one in found.values()), *before.others, *before.scales, *plain.scales])
     assert copies_size(parts, settings(optimizer=optimizer)) == kept

@@ -1,10 +1,11 @@
-"""How far losses may be apart."""
+"""How far losses and gradients may be apart."""
 
 import math
 
 import pytest
 
-from fp8bench.worker.execution.proof import loss_error
+from fp8bench.modes.protocol import BF16_TOLERANCE
+from fp8bench.worker.execution.proof import Errors, complaints, loss_error
 
 
 def test_the_worst_step_counts():
@@ -26,3 +27,20 @@ def test_a_loss_that_is_not_finite_passes_no_bound(bad, step):
     executed = [1.0, 1.0]
     executed[step] = bad
     assert math.isnan(loss_error([1.0, 1.0], executed, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("by_adam", "errors", "told"),
+    [
+        (False, {"gradient_error": 0.105}, ["its gradients differ"]),
+        (True, {"gradient_error": 0.105, "first_gradient_error": 0.02}, []),
+        (True, {"gradient_error": 0.105, "first_gradient_error": 0.105}, ["its gradients of the first step differ"]),
+        (True, {"gradient_error": 1.2, "first_gradient_error": 0.02}, ["its gradients differ"]),
+        (True, {"gradient_error": 0.02, "first_gradient_error": math.nan}, ["its gradients of the first step differ"]),
+    ],
+)
+def test_gradients_after_changes_by_adam_are_held_to_the_bound_on_these_and_the_first_to_that_of_rounding(
+    by_adam, errors, told
+):
+    found = complaints(Errors(errors, 0.0, None, by_adam=by_adam), BF16_TOLERANCE)
+    assert [one.partition(" by ")[0] for one in found] == told

@@ -92,6 +92,19 @@ FAULTS = {
     "one sample": (of_batches(lambda _, now: now[:1]), "its gradients differ"),
     "a block without gradients": (without_gradients, "its gradients differ"),
 }
+
+
+def at_first(patch, _parts):
+    """The first step alone trains on half of its batch."""
+    forward, passes = step.forward, iter(range(100))
+
+    def faulty(parts, model, batch, first_micro_batch=True):
+        halved = Batch(*(tensor[: len(tensor) // 2] for tensor in batch))
+        return forward(parts, model, batch if next(passes) else halved)
+
+    patch.setattr(step, "forward", faulty)
+
+
 OF_OPTIMIZERS = {
     "twice the rate": lambda made: made.param_groups[0].update(lr=2 * made.param_groups[0]["lr"]),
     "half the rate": lambda made: made.param_groups[0].update(lr=made.param_groups[0]["lr"] / 2),
@@ -120,6 +133,13 @@ def test_a_step_that_is_wrong_is_refused(fault, workload, optimizer, tolerance, 
     with pytest.raises(MeasurementInvalid, match=told) as refusal:
         decided(tolerance, lambda parts: plant(monkeypatch, parts), workload, optimizer=optimizer)
     assert refusal.value.cause == "execution"
+
+
+@BOUNDS
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_a_first_step_that_is_wrong_is_seen_in_its_own_gradients(optimizer, tolerance, monkeypatch):
+    with pytest.raises(MeasurementInvalid, match="its gradients of the first step differ"):
+        decided(tolerance, lambda parts: at_first(monkeypatch, parts), optimizer=optimizer)
 
 
 @pytest.mark.parametrize(
