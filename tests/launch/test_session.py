@@ -4,18 +4,31 @@ becomes of that one.
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import config, instance, invalid, measured, rank_samples, reports_of, steps_about, unsupported
+from builders import (
+    config,
+    instance,
+    invalid,
+    machine_called,
+    measured,
+    rank_samples,
+    reports_of,
+    steps_about,
+    unsupported,
+)
 from kept import record_paths
 
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.session import exit_code, measure, run_rounds
+from fp8bench.launch.session import exit_code, measure, run_rounds, schedule
 from fp8bench.launch.signals import Interrupt
+from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.results import read_record
 from fp8bench.schema.config import RunConfig
@@ -29,6 +42,7 @@ BASELINE, TE_FP8, TE_BF16 = (
     for mode, recipe in (("baseline-bf16", None), ("te-fp8", "delayed"), ("te-bf16", None))
 )
 ENTRIES = [BASELINE, TE_FP8, TE_BF16]
+BUSY = "busy GPU: 1 other process, 2.0 GiB"
 
 
 def finished(config: RunConfig) -> list[RankReport]:
@@ -99,8 +113,8 @@ def session(
     listener: Told | None = None,
     traces: Mapping[str, Path] | None = None,
 ) -> Iterator[tuple[Record, Path]]:
-    schedule = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return run_rounds(prepared(executor.results_dir), schedule, executor, listener or Told(), {}, traces or {}, 0.0)
+    turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
+    return run_rounds(prepared(executor.results_dir), turns, executor, listener or Told(), {}, traces or {}, 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -108,13 +122,15 @@ def found(monkeypatch):
     """What is found of the GPU before each turn, the last answer for ever: marks, or what is raised."""
     answers: list[tuple[str, ...] | ModeUnavailable] = [()]
 
-    def marks(_prepared: Prepared, _config: RunConfig) -> tuple[str, ...]:
+    def require_idle(_environ: object, _local_rank: object, allow_busy: bool) -> tuple[str, ...]:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, ModeUnavailable):
             raise answer
+        if answer and not allow_busy:
+            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "Say --allow-busy")
         return answer
 
-    monkeypatch.setattr(launching, "marks", marks)
+    monkeypatch.setattr(launching, "require_idle", require_idle)
     return answers
 
 
@@ -151,13 +167,13 @@ def test_rounds_go_forwards_and_backwards_and_each_record_knows_its_place(tmp_pa
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
     """Two rounds are kept of the one and four of the other: both go on together, each with what it lacks."""
-    schedule = Schedule([BASELINE, TE_FP8], Stop(rounds=2, precision=0.01, max_rounds=5), "a-session")
+    turns = Schedule([BASELINE, TE_FP8], Stop(rounds=2, precision=0.01, max_rounds=5), "a-session")
     for entry, times in ((BASELINE, [0.1] * 2), (TE_FP8, [0.1, 0.14, 0.09, 0.15])):
-        schedule.restore(
+        turns.restore(
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path, finished)
-    kept = [record for record, _ in run_rounds(prepared(tmp_path), schedule, executor, Told(), {}, {}, 0.0)]
+    kept = [record for record, _ in run_rounds(prepared(tmp_path), turns, executor, Told(), {}, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
@@ -248,11 +264,11 @@ def test_a_signal_keeps_its_exit_code(tmp_path, number, code):
 
 
 def test_what_is_found_before_each_turn_is_told_to_its_ranks_and_marked_in_its_record_alone(tmp_path, found):
-    found[:] = [("busy GPU: 1 other process, 2.0 GiB",), ()]
+    found[:] = [(BUSY,), ()]
     executor = FakeExecutor(tmp_path, finished)
     kept = [record for record, _ in session(executor, BASELINE, rounds=2)]
 
-    assert executor.marks == [("busy GPU: 1 other process, 2.0 GiB",), ()]
+    assert executor.marks == [(BUSY,), ()]
     assert [record.summary.flags for record in kept if record.summary] == executor.marks
 
 
@@ -288,37 +304,21 @@ FAILED = unsupported(status="failed")
 
 
 @pytest.mark.parametrize(
-    ("records", "code"),
+    ("records", "code", "named"),
     [
-        ([OK], 0),
-        ([OK, OK], 0),
-        ([OK, UNSUPPORTED], 0),
-        ([UNSUPPORTED], 3),
-        ([UNSUPPORTED, UNSUPPORTED], 3),
-        ([INVALID], 4),
-        ([OK, UNSUPPORTED, INVALID], 4),
-        ([FAILED], 5),
-        ([OK, INVALID, UNSUPPORTED, FAILED], 5),
+        ([OK], 0, 0),
+        ([OK, OK], 0, 0),
+        ([OK, UNSUPPORTED], 0, 3),
+        ([UNSUPPORTED], 3, 3),
+        ([INVALID], 4, 4),
+        ([OK, UNSUPPORTED, INVALID], 4, 4),
+        ([FAILED], 5, 5),
+        ([OK, INVALID, UNSUPPORTED, FAILED], 5, 5),
     ],
     ids=lambda value: "+".join(record.status for record in value) if isinstance(value, list) else str(value),
 )
-def test_the_exit_code_tells_the_worst_that_happened(records, code):
-    assert exit_code(records) == code
-
-
-@pytest.mark.parametrize(
-    ("records", "code"),
-    [
-        ([OK], 0),
-        ([OK, UNSUPPORTED], 3),
-        ([UNSUPPORTED], 3),
-        ([OK, UNSUPPORTED, INVALID], 4),
-        ([UNSUPPORTED, FAILED], 5),
-    ],
-    ids=lambda value: "+".join(record.status for record in value) if isinstance(value, list) else str(value),
-)
-def test_a_mode_that_was_named_and_could_not_run_counts_beside_others_that_did(records, code):
-    assert exit_code(records, named=True) == code
+def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_named_ones(records, code, named):
+    assert (exit_code(records), exit_code(records, named=True)) == (code, named)
 
 
 def test_the_next_run_is_expected_before_every_run_but_the_last_and_none_is_left(tmp_path):
@@ -329,3 +329,52 @@ def test_the_next_run_is_expected_before_every_run_but_the_last_and_none_is_left
 
     assert executor.expected == [TE_FP8.config, TE_BF16.config, None]
     assert executor.closed
+
+
+def measured_by(what: Prepared, executor: FakeExecutor, **given: object) -> list[Record]:
+    return [record for record, _ in measure(what, schedule(what), Told(), executor=executor, **given)]
+
+
+def test_a_busy_gpu_is_refused_with_exit_code_3_before_anything_runs_unless_that_is_allowed(tmp_path, found):
+    found[:] = [(BUSY,)]
+    executor, what = FakeExecutor(tmp_path, finished), prepared(tmp_path)
+    with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
+        measured_by(replace(what, allow_busy=False), executor)
+
+    assert refusal.value.exit_code == 3
+    assert (executor.ran, list(tmp_path.iterdir())) == ([], [])
+    assert {record.summary.flags for record in measured_by(what, executor) if record.summary} == {(BUSY,)}
+
+
+def test_on_a_cpu_nobody_asks(tmp_path, found):
+    found[:] = [(BUSY,)]
+    what = replace(prepared(tmp_path), entries=[Entry(config(device="cpu", world_size=2))], allow_busy=False)
+
+    assert [
+        record.summary.flags for record in measured_by(what, FakeExecutor(tmp_path, finished)) if record.summary
+    ] == [()]
+
+
+def test_all_records_of_a_call_are_of_one_session_and_those_of_the_next_of_another(tmp_path):
+    executor, traces = FakeExecutor(tmp_path, finished), {"te-fp8:delayed": tmp_path / "trace.json"}
+    calls = [measured_by(prepared(tmp_path), executor, traces=traces) for _ in range(2)]
+    ids = [{record.session.session_id for record in records if record.session} for records in calls]
+
+    assert [len(of_call) for of_call in ids] == [1, 1]
+    assert ids[0] != ids[1]
+    assert executor.traces == [None, tmp_path / "trace.json", None] * 2
+
+
+def test_without_other_nodes_fresh_processes_are_made_here(tmp_path):
+    assert isinstance(launching._executor(prepared(tmp_path)), SpawnExecutor)
+
+
+def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path):
+    here = Here(machine_called("vendor-a"), {})
+    what = replace(prepared(tmp_path), here=here, stop=Stop(rounds=2, precision=0.5, max_rounds=4))
+    records = measured_by(what, FakeExecutor(tmp_path, finished))
+
+    assert {record.machine for record in records} == {here.machine}
+    assert {(one.session.rounds, one.session.precision, one.session.max_rounds) for one in records if one.session} == {
+        (2, 0.5, 4)
+    }
