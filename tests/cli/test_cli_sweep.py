@@ -26,6 +26,13 @@ class Machine(Executor):
 
     def __init__(self, interrupt_at=None, broken=()):
         self.ran, self.interrupt_at, self.broken = [], interrupt_at, broken
+        self.expected, self.closed = [], False
+
+    def expect(self, following):
+        self.expected.append(following)
+
+    def close(self):
+        self.closed = True
 
     def run(self, config, watch, trace=None, marks=()):
         self.ran.append((config.mode_label, config.batch_size, config.steps))
@@ -83,6 +90,9 @@ class TestSweep:
         # Six looks, then two rounds of the best two, there and back.
         assert [steps for _, _, steps in machine.ran] == [7] * 6 + [20] * 4
         assert {label for label, _, steps in machine.ran if steps == 20} == {"baseline-bf16"}
+        # All turns have the same ranks, so that the next one's can be started while this one is not timed.
+        assert [one.world_size for one in machine.expected] == [1] * 10
+        assert machine.closed
         first = said.out.splitlines()[0]
         assert re.match(
             r"Cheapest of 6 tried: baseline-bf16 at batch 32, eager, with 164,\d+ images/USD \(.*\) in 2 rounds\.",
