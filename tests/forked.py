@@ -138,7 +138,7 @@ def _fork_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = Fal
 
 def _fork_store(errors: IO[bytes]) -> _Forked:
     """In place of `nodes.store._start`."""
-    from fp8bench.launch.nodes.store_process import main
+    from fp8bench.launch.nodes.store import main
     from fp8bench.lifeline import leave_with
 
     parent = os.getpid()

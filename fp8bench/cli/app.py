@@ -16,7 +16,6 @@ import typer
 from fp8bench.cli.output import FULL, of_output
 from fp8bench.cli.program import PROGRAM
 from fp8bench.launch import signals
-from fp8bench.launch.streams import never_failing
 from fp8bench.schema.broken_library import refusal_of
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
@@ -36,7 +35,7 @@ def main() -> None:
     errors = sys.__stderr__
     if errors is not None and sys.stderr is errors:
         # A line of progress that nobody can read any more must not end a measurement.
-        sys.stderr = never_failing(errors.fileno(), errors.encoding)
+        sys.stderr = signals.never_failing(errors.fileno(), errors.encoding)
     try:
         sys.exit(_answer(arguments))
     except KeyboardInterrupt as interrupt:

@@ -8,7 +8,7 @@ from fp8bench.cli.model import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
-from fp8bench.launch.variants import owned
+from fp8bench.launch.plan import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO

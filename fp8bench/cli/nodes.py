@@ -18,9 +18,8 @@ from fp8bench.schema.errors import Fp8benchError, Interrupted
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.nodes.agent import Agent
-    from fp8bench.launch.nodes.alike import Asked
     from fp8bench.launch.nodes.leader import Leader
-    from fp8bench.launch.nodes.messages import Turn
+    from fp8bench.launch.nodes.messages import Asked, Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.schema.config import RunConfig
@@ -46,7 +45,7 @@ class Group:
         node from running, before any node begins. alike: what must be the same on all nodes besides the options, by
         name. Raises the error that keeps the nodes from running together.
         """
-        from fp8bench.launch.nodes.alike import hello
+        from fp8bench.launch.nodes.messages import hello
         from fp8bench.machine.gpus import this_machine
 
         agent = self.agent

@@ -118,7 +118,7 @@ class OfSession:
         self._schedule, self._on = schedule, on
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        from fp8bench.launch.compile_time import compiles
+        from fp8bench.launch.processes.blame import compiles
 
         stop, config = self._schedule.stop, entry.config
         of = f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"

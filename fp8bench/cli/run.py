@@ -16,6 +16,7 @@ from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_kee
 from fp8bench.cli.progress import OfSession, shown
 
 if TYPE_CHECKING:
+    from fp8bench.launch.nodes.leader import Leader
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
     from fp8bench.remote.mirror import Mirror
@@ -48,7 +49,7 @@ def run(
         requested = resolved(settings, config)
         leader = group.executor(requested.request) if group is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
-            prepared = prepare(requested.request, os.environ, place, leader)
+            prepared = prepare(requested.request, os.environ, place, leader.machines if leader else ())
             named = bool(requested.request.mode or prepared.variants)
             requested = requested.resumed(prepared.resumed, prepared.session or "")
             price_of_machine = hourly_price(requested.request, prepared.instance)
@@ -63,11 +64,18 @@ def run(
                 log(note)
             require_modes(answer, named)
             register(prepared, price_of_machine, date.today(), log)
-            raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, notes, strict))
+            raise typer.Exit(_measure_and_print(prepared, leader, mirror, named, quiet, as_json, notes, strict))
 
 
 def _measure_and_print(
-    prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool, notes: bool, strict: bool
+    prepared: "Prepared",
+    leader: "Leader | None",
+    mirror: "Mirror | None",
+    named: bool,
+    quiet: bool,
+    as_json: bool,
+    notes: bool,
+    strict: bool,
 ) -> int:
     """Measure and print the results. named: whether the modes were named, so that each of them must run."""
     from fp8bench.cli.remote import send_one
@@ -77,7 +85,9 @@ def _measure_and_print(
     with session(prepared, log) as rounds, shown(quiet) as on:
         say = log if not quiet else lambda _line: None
         records, paths, reached = [], [], mirror is not None
-        for record, path in measure(prepared, rounds, OfSession(rounds, on), say=say, since_s=process_began_s()):
+        listening = OfSession(rounds, on)
+        measured = measure(prepared, rounds, listening, say=say, since_s=process_began_s(), executor=leader)
+        for record, path in measured:
             records.append(record)
             paths.append(path)
             # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.

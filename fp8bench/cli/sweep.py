@@ -17,17 +17,16 @@ from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.sweep import document
 from fp8bench.kinds.run.sweep_plan import document as plan_document
 from fp8bench.launch.assemble import new_session_id
+from fp8bench.launch.batch_size import blank_search
 from fp8bench.launch.examined import examined
 from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
 from fp8bench.launch.plan import hourly_price
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.session import exit_code_of
-from fp8bench.launch.sizing import blank_search
 from fp8bench.launch.sweep import budget as budgets
 from fp8bench.launch.sweep import search
 from fp8bench.launch.sweep.halving import Rule
-from fp8bench.launch.sweep.outlook import outlook
 from fp8bench.launch.sweep.space import Axes, space, switched_on
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import lock
@@ -94,7 +93,7 @@ def sweep(
     )
     search.require_budget(planned)
     if dry_run:
-        show(plan_document(outlook(planned)), "json" if as_json else form)
+        show(plan_document(search.outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)

@@ -1,25 +1,50 @@
-"""Resolves `layers=auto` in a plan: reads this machine's newest record of `fp8bench gemm` and gives each configuration
-the plain list of layers that its ranks convert (see gemm_pays.py).
+"""`layers=auto`: gives each configuration the plain list of linear layers whose GEMMs take less time in fp8 than in
+bf16, by this machine's newest record of `fp8bench gemm` of the same workload and batch. The launcher decides, so that
+every rank gets the same list.
+
+A layer's time is that of its GEMMs in a step: forward, input gradient, weight gradient. Each fp8 GEMM is taken as the
+mode runs it: with one scale per tensor or per row, and with fast accumulation in the forward pass alone. For torchao,
+casts are counted as torch.compile's kernels do them, if the record has those for every GEMM. Transformer Engine casts
+within its norms and activations, so there casts are counted as free. Layers that Transformer Engine keeps in one module
+(fc1 with fc2; q, k and v) are decided together, by the sum of their times.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 from fp8bench import registry
-from fp8bench.launch.gemm_pays import PRECISIONS, judge, paying, require_timed
-from fp8bench.launch.known_layers import tokens_of
 from fp8bench.launch.place import Place
-from fp8bench.launch.recipes import recipe_of
+from fp8bench.launch.recipes import recipe_of, tokens_of
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import instances, results
 from fp8bench.records.select import Filter
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.formats import ALIGNMENT, padded
+from fp8bench.schema.gemm import Casts, Precision, ProductTimings, Role
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.recipe import AUTO_LAYERS
 from fp8bench.schema.record import Record
+
+PRECISIONS: dict[str, tuple[Precision, Precision]] = {
+    "tensorwise": ("fp8-tensorwise", "fp8-tensorwise-fast"),
+    "delayed": ("fp8-tensorwise", "fp8-tensorwise-fast"),
+    "current": ("fp8-tensorwise", "fp8-tensorwise-fast"),
+    "rowwise": ("fp8-rowwise", "fp8-rowwise-fast"),
+    "rowwise_with_gw_hp": ("fp8-rowwise", "fp8-rowwise-fast"),
+}
+"""The precisions of each recipe that `fp8bench gemm` times: without and with fast accumulation."""
+
+IN_BF16: dict[str, tuple[Role, ...]] = {"rowwise_with_gw_hp": ("weight gradient",)}
+"""Roles of the GEMMs that a recipe leaves in bf16."""
+
+_TOGETHER = {
+    **dict.fromkeys(("fc1", "fc2", "gate_proj", "up_proj", "down_proj"), "mlp"),
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv"),
+}
+"""Layers that share one module in Transformer Engine, by the last part of their names."""
 
 
 def capability_of(place: Place) -> tuple[int, int] | None:
@@ -79,9 +104,7 @@ def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, .
 
 
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
-    """Return the newest record of the same GEMMs, in bf16 and scaled as by the recipe, made on a GPU of this machine.
-    Raises UsageError if there is none.
-    """
+    """Return the newest record of the same GEMMs, in bf16 and scaled as by the recipe, made on this machine."""
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
     machine = place.here.machine if place.here else None
@@ -113,3 +136,88 @@ def _require_rows(config: RunConfig) -> None:
         f"Use --batch-size {padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))}, or name the layers by a "
         "regular expression",
     )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A layer, or several that go together. Seconds are sums over all their GEMMs; None if any has no time."""
+
+    layers: tuple[str, ...]
+    bf16_s: float | None
+    fp8_s: float | None
+
+    @property
+    def pays(self) -> bool:
+        return self.fp8_s is not None and self.bf16_s is not None and self.fp8_s < self.bf16_s
+
+    def __str__(self) -> str:
+        if self.bf16_s is None:
+            return f"{' with '.join(self.layers)} (no time in bf16)"
+        if self.fp8_s is None:
+            return f"{' with '.join(self.layers)} (no time in fp8)"
+        return f"{' with '.join(self.layers)} ({self.fp8_s / self.bf16_s - 1:+.0%} time)"
+
+
+def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
+    """Return every layer that modes convert, in the record's order, and which casts were counted. recipe: without its
+    fields. te: whether the mode is one of Transformer Engine's.
+    """
+    convertible = [one for one in products if one.product.stays_bf16 is None]
+    names = dict.fromkeys(layer for one in convertible for layer in one.product.layers)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        together = te and last in _TOGETHER
+        groups.setdefault(f"{parent}.{_TOGETHER[last]}" if together else name, []).append(name)
+    fp8 = PRECISIONS[recipe]
+    timed = [one for one in convertible if one.product.role not in IN_BF16.get(recipe, ())]
+    has_compiled = not te and all(any(_fp8_s(one, name, "compiled") for name in fp8) for one in timed)
+    casts: Casts = "compiled" if has_compiled else "none"
+
+    def seconds(layers: Iterable[str], time_s: Callable[[ProductTimings], float | None]) -> float | None:
+        times = [time_s(one) for layer in layers for one in convertible if layer in one.product.layers]
+        return None if None in times else sum(filter(None, times))
+
+    def in_fp8(one: ProductTimings) -> float | None:
+        role = one.product.role
+        if role in IN_BF16.get(recipe, ()):
+            return _bf16_s(one)
+        slow, fast = fp8
+        wanted = (fast, slow) if role == "forward" else (slow, fast)
+        return next(filter(None, (_fp8_s(one, name, casts) for name in wanted)), None)
+
+    return tuple(
+        Judged(tuple(layers), seconds(layers, _bf16_s), seconds(layers, in_fp8)) for layers in groups.values()
+    ), casts
+
+
+def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]:
+    """Return the layers that pay, or raise ModeUnavailable. label: of the mode. source: of the times, in words."""
+    found = tuple(layer for one in judged if one.pays for layer in one.layers)
+    if not found:
+        raise ModeUnavailable(
+            f"{label}: by {source} no linear layer's GEMMs take less time in fp8: {', '.join(map(str, judged))}",
+            "Use baseline-bf16, a larger --batch-size, or --fp8-layers all to time it all the same",
+        )
+    return found
+
+
+def require_timed(recipe: str, label: str, recipes: Sequence[str]) -> None:
+    """Raise UsageError if `fp8bench gemm` does not time the recipe's GEMMs. recipes: those of the mode."""
+    if recipe not in PRECISIONS:
+        raise UsageError(
+            f"{label}: `fp8bench gemm` times scales of tensors and rows, not those of {recipe}, so layers=auto does "
+            "not know what pays",
+            f"Use {' or '.join(one for one in recipes if one in PRECISIONS)}, or name layers by a regular expression",
+        )
+
+
+def _fp8_s(one: ProductTimings, precision: Precision, casts: Casts) -> float | None:
+    """Return the time on fp8 units; None if there is none. The time of an emulated GEMM says nothing about them."""
+    timing = one.find(precision, casts)
+    return timing.time_s if timing is not None and not timing.emulated else None
+
+
+def _bf16_s(one: ProductTimings) -> float | None:
+    timing = one.find("bf16")
+    return timing.time_s if timing is not None else None

@@ -2,13 +2,10 @@
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
 Starting processes takes most of a minute on a GPU, so few sizes are tried. The memory of a step is close to linear in
-its batch (weights, gradients and optimizer state, plus activations per sample). Two sizes give the line, the largest
-size below the limit is tried (a multiple of step_of(), from COARSE_FROM on of COARSE_STEP), and if that does not fit,
-the next one below. One size gives a line too, through it and the origin: weights take memory at batch 0 already, so the
-true line is below this one at every larger size, and what it promises fits. Of that the second size is the first times
-a power of two, because it need not be the largest, and sizes that divide evenly may be faster than larger ones. A size
-is doubled otherwise only if no limit or peak is known, or if the line does not rise. Records of earlier runs count as
-sizes that were tried.
+its batch (weights, gradients and optimizer state, plus activations per sample): two short tries give the line, and a
+third confirms the largest size below the limit. What 5 % more would not fit ends the search. The second size comes from
+the line through the first and the origin: weights take memory at batch 0 already, so the true line is below it, and
+what it promises fits. If a promise fails, the next size is a little below it, then halfway to the largest that fits.
 
 There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
 search with its reason. A size that ran, but whose steps were launched differently from those of smaller sizes, does not
@@ -16,12 +13,22 @@ fit either: with `--cuda-graphs auto`, a step without memory for its graph is la
 """
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from fp8bench.launch.assemble import assemble, new_run_id
+from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.processes import Executor
+from fp8bench.launch.rounds import Entry, Schedule
+from fp8bench.launch.signals import exit_code
+from fp8bench.machine.busy import room_bytes
+from fp8bench.machine.identity import Here
+from fp8bench.records import results
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.execution import Variant
+from fp8bench.schema.errors import Interrupted
 from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.option import BATCH_SIZE
 from fp8bench.schema.record import Record
@@ -55,6 +62,11 @@ MOST_TRIES = 12
 TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
+TRIES = ".batch-sizes"
+"""A folder in the folder of results. It is hidden because a try of a few steps is not a measurement, and no table must
+show it as the latest of its mode. A search that was interrupted continues from its records.
+"""
+
 
 def step_of(config: RunConfig) -> int:
     """Return the number of which all sizes are multiples. config: with the workload's usual size.
@@ -71,85 +83,63 @@ def step_of(config: RunConfig) -> int:
 
 def next_size(search: BatchSearch, config: RunConfig, most: int = BATCH_SIZE.most) -> int | None:
     """Return the size to try next, or None if the search has ended. config: with the first size. Pure."""
-    tried = {one.batch_size for one in search.tries}
-    if len(tried) >= MOST_TRIES:
-        return None
-    if not tried:
+    tries, step = search.tries, step_of(config)
+    if not tries:
         return config.batch_size
-    low, high = _between(search.tries, most)
-    step = step_of(config)
-    if high <= step:
+    low, high = _between(tries, most)
+    refuted = sum(one.batch_size >= high for one in tries)
+    if len({one.batch_size for one in tries}) >= MOST_TRIES or high <= step:
         return None
+    halfway = _down((low + high) / 2, step)
     if not low:
-        size = min(max(step, _down(high / 2, step)), high - 1)
-        return size if size not in tried else None
-    size = _expected(search, low, high, step)
-    return size if low < size < high and size - low >= max(step, WORTH_A_START * low) else None
+        size = max(step, halfway)
+        return size if size < high else None
+    worthwhile = low + max(step, WORTH_A_START * low)
+    alone = len(_peaks(tries)) == 1
+    line = line_through(tries, from_origin=alone and not refuted)
+    if line is None or search.limit_bytes is None:
+        size = halfway if refuted else min(2 * low, _down(high - 1, step))
+        return size if worthwhile <= size < high else None
+    at_zero, a_sample = line
+    promised = _down((search.limit_bytes - at_zero) / a_sample, step)
+    if alone and len(tries) == 1:
+        # Sizes that divide evenly may be faster. The true line may allow more: a try that is worth its start is made.
+        power = low << int(math.log2(promised / low)) if promised >= low else low
+        promised = max(power, -_down(-worthwhile, step))
+    size = min(promised, FARTHEST * low, _down(high - 1, step))
+    if refuted:
+        size = min(size, max(_down(high * STEP_BACK, step), halfway) if refuted == 1 else halfway)
+    return size if worthwhile <= size < high else None
 
 
 def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
     """Return the largest size that fits (0 if none does) and the smallest that does not (`most + 1` if all do)."""
     fitting = [one.batch_size for one in tries if one.fit == "fits"]
-    others = [one.batch_size for one in tries if one.fit != "fits"]
-    high = min(others, default=most + 1)
+    high = min((one.batch_size for one in tries if one.fit != "fits"), default=most + 1)
     # A size that once fitted, but is larger than one that did not, cannot be relied on.
     return max((size for size in fitting if size < high), default=0), high
 
 
-def _expected(search: BatchSearch, low: int, high: int, step: int) -> int:
-    """Return the size that the line promises. If that did not fit, take a size a little below it; if that does not fit
-    either, go halfway between the largest that fits and the smallest that does not.
-    """
-    limit = search.limit_bytes
-    refuted = sum(one.batch_size >= high for one in search.tries)
-    line = line_through(search.tries) or (None if refuted else _from_origin(search.tries))
-    halfway = _down((low + high) / 2, step)
-    if line is None or limit is None:
-        return halfway if refuted else min(2 * low, _down(high - 1, step))
-    at_zero, a_sample = line
-    promised = _down((limit - at_zero) / a_sample, step)
-    if len(search.tries) == 1:
-        # The true line may allow more: try at least as much as is worth a start, whatever this line says.
-        promised = max(_power_of_two(promised, low), _up(low + max(step, WORTH_A_START * low), step))
-    size = min(promised, FARTHEST * low, _down(high - 1, step))
-    if not refuted:
-        return size
-    return min(size, max(_down(high * STEP_BACK, step), halfway) if refuted == 1 else halfway)
-
-
-def _power_of_two(most: int, low: int) -> int:
-    """Return the largest size up to `most` that is `low` times a power of two; `low` if there is no larger one."""
-    return low << int(math.log2(most / low)) if most >= low else low
-
-
-def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
-    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None if there are no
-    two such sizes, or the larger one did not take more memory.
-    """
+def _peaks(tries: Iterable[BatchTry]) -> list[tuple[int, int]]:
     known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
-    if len(known) < 2:
+    return sorted(known.items())
+
+
+def line_through(tries: Iterable[BatchTry], from_origin: bool = False) -> tuple[float, float] | None:
+    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None if there are no
+    two such sizes, or the larger one did not take more memory. from_origin: as if a size of 0 had taken nothing.
+    """
+    points = [(0, 0)] * from_origin + _peaks(tries)
+    if len(points) < 2:
         return None
-    (small, less), (large, more) = sorted(known.items())[-2:]
+    (small, less), (large, more) = points[-2:]
     a_sample = (more - less) / (large - small)
     return (less - a_sample * small, a_sample) if a_sample > 0 else None
-
-
-def _from_origin(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
-    """Return the same line from a single size that ran, as if batch 0 took nothing; None if its peak is unknown, or if
-    two peaks are known and their line does not rise.
-    """
-    known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
-    [(size, peak), *others] = known.items() or [(1, 0)]
-    return None if others or not peak else (0.0, peak / size)
 
 
 def _down(size: float, step: int) -> int:
     multiple = step if abs(size) < COARSE_FROM else math.lcm(step, COARSE_STEP)
     return int(size // multiple) * multiple
-
-
-def _up(size: float, step: int) -> int:
-    return -_down(-size, step)
 
 
 def peak_bytes(record: Record) -> int | None:
@@ -174,15 +164,10 @@ def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry
         return None
     peak, limit = peak_bytes(record), search.limit_bytes
     fit: Fit = "fits" if limit is None or peak is None or peak <= limit else "no headroom"
-    executed = _executed(search)
+    executed = next((one.execution for one in search.tries if one.fit == "fits"), None)
     if executed is not None and record.execution != executed:
         fit = "executed otherwise"
     return BatchTry(batch_size=size, fit=fit, peak_bytes=peak, execution=record.execution, run_id=run_id)
-
-
-def _executed(search: BatchSearch) -> Variant | None:
-    """Return how steps were executed at the sizes that fit; None if none does."""
-    return next((one.execution for one in search.tries if one.fit == "fits"), None)
 
 
 def same_but_size(config: RunConfig, record: Record) -> bool:
@@ -199,7 +184,6 @@ def known_tries(
     records: of this machine and its software. Records that ran out of memory count; others that stopped do not. tried:
     likewise, of searches that did not finish.
     """
-    step = step_of(config)
     latest: dict[int, tuple[Record, bool]] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
     for record, named in sorted(found, key=lambda one: one[0].created_utc):
@@ -208,7 +192,7 @@ def known_tries(
     for _, (record, named) in sorted(latest.items()):
         one = judged(record, search, named)
         # Sizes between the multiples say how the line goes, but none of them is an answer.
-        if one is not None and one.batch_size % step == 0:
+        if one is not None and one.batch_size % step_of(config) == 0:
             search = with_try(search, one)
     return search
 
@@ -241,13 +225,16 @@ def search(
     """
     record, found = None, known
     while (tried := next_size(found, config)) is not None:
-        candidate = config.model_copy(update={"batch_size": tried, **TRY})
-        record = run(candidate)
+        record = run(config.model_copy(update={"batch_size": tried, **TRY}))
         one = judged(record, found)
         if one is None:
             return Sized(found, None, record)
         found = with_try(found, one)
-        say(f"{config.mode_label}: {_said(one, found)}")
+        took = ""
+        if one.peak_bytes is not None and found.memory_bytes is not None:
+            total, free = found.memory_bytes / GIB, found.memory_bytes * found.headroom / GIB
+            took = f", {gib(one.peak_bytes)} of {total:.1f}, of which {free:.1f} are to stay free"
+        say(f"{config.mode_label}: batch {one.batch_size}: {one.fit}{took}")
     largest = _between(found.tries, BATCH_SIZE.most)[0]
     if not largest:
         return Sized(found, None, None if record is None else _too_full(record, found))
@@ -265,11 +252,82 @@ def _too_full(record: Record, search: BatchSearch) -> Record:
     return record.model_copy(update={**failed, "summary": None})
 
 
-def _said(one: BatchTry, search: BatchSearch) -> str:
-    """Return e.g. `batch 256: fits, 60.1 GiB of 140.4, of which 11.2 are to stay free`."""
-    if one.peak_bytes is None or search.memory_bytes is None:
-        return f"batch {one.batch_size}: {one.fit}"
-    total, free = search.memory_bytes / GIB, search.memory_bytes * search.headroom / GIB
-    return (
-        f"batch {one.batch_size}: {one.fit}, {gib(one.peak_bytes)} of {total:.1f}, of which {free:.1f} are to stay free"
-    )
+def blank_search(config: RunConfig) -> BatchSearch:
+    """Return a search before its first try, with the memory that is free now."""
+    memory = room_bytes(config.device, config.world_size // config.nodes, os.environ)
+    return BatchSearch(memory_bytes=memory, headroom=HEADROOM, tries=())
+
+
+def find_sizes(
+    prepared: Prepared,
+    rounds: Schedule,
+    executor: Executor,
+    marks: Callable[[RunConfig], Sequence[str]],
+    say: Callable[[str], None],
+) -> Iterator[tuple[Entry, Sized]]:
+    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found.
+    Entries without a size are dropped from `rounds`. marks: of the circumstances before each try. Each try is kept as
+    soon as it exists.
+
+    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
+    """
+    here, key = prepared.here or Here(), prepared.instance.key
+    folder = prepared.results_dir / TRIES
+
+    def run(candidate: RunConfig) -> Record:
+        found = marks(candidate)
+        say(f"{candidate.switched_label}: trying batch size {candidate.batch_size}")
+        reports = executor.run(candidate, lambda _progress: None, None, found)
+        now = datetime.now(UTC)
+        run_id = new_run_id(candidate.switched_label, now)
+        record = assemble(candidate, reports, key, run_id, now, None, found, here.machine)
+        if any(report.cause == "oom" for report in reports):
+            record = record.model_copy(update={"cause": "oom"})
+        results.write(record, folder)
+        return record
+
+    kept = [one.record for one in results.read(prepared.results_dir, [key]) if not here.unlike(one.record)]
+    tried = [one for one in results.read(folder, [key]) if not here.unlike(one.record)]
+    for config in prepared.to_size:
+        blank = blank_search(config)
+        known = known_tries(config, kept, blank, _unfinished(config, kept, tried))
+        if next_size(known, config) is None and all(one.fit != "fits" for one in known.tries):
+            # Sizes that never fitted are tried again, so that each call says why there is no size.
+            known = blank
+        try:
+            found = search(config, known, run, say)
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(
+                f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended",
+                "Run the same command again: the sizes that were tried are kept",
+                exit_code(interrupt),
+            ) from interrupt
+        mine = [entry for entry in rounds.entries if entry.config == config]
+        if found.config is None:
+            rounds.entries = [entry for entry in rounds.entries if entry not in mine]
+        else:
+            say(f"{config.switched_label}: batch size {found.config.batch_size}")
+            sized = {entry: replace(entry, config=found.config) for entry in mine}
+            # The size found may equal the size that another variant was given.
+            rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
+        yield mine[0], found
+
+
+def _unfinished(config: RunConfig, kept: Iterable[Record], tried: Iterable[results.Kept[Record]]) -> list[Record]:
+    """Return the tries of this configuration that no record contains yet. The others are removed, because the record
+    that resulted from their search contains them.
+    """
+    searched = [
+        record.created_utc
+        for record in kept
+        if record.status == "ok" and record.session and record.session.batch_search and same_but_size(config, record)
+    ]
+    found = []
+    for record, path in tried:
+        if not same_but_size(config, record):
+            continue
+        if searched and record.created_utc <= max(searched):
+            results.remove(path)
+        else:
+            found.append(record)
+    return found

@@ -1,7 +1,10 @@
 """Forecasts a run's obstacles and cost before it starts: which modes cannot run here, how long the rest takes, and what
 that costs. No torch is imported, so what only a mode's class knows is reported when it runs.
 
-Times come from records of the same work on the same instance. Without them the time is unknown, and not guessed.
+Times come from records of the same work on the same instance. Without them the time is unknown, and not guessed; only
+that of torch.compile is then estimated, for a sweep's budget. The first process of a configuration compiles with cold
+caches. Later processes find most of its kernels in the caches on disk, as long as nothing changes: another batch size
+is compiled anew.
 """
 
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ from typing import NamedTuple
 
 from fp8bench import registry
 from fp8bench.launch.place import Place
+from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.choose import PriceQuery, Share, of_used
@@ -43,6 +47,44 @@ LAUNCHED: dict[GraphChoice, str] = {
     "on": "each step replayed as one CUDA graph",
     "off": "each step launched from Python",
 }
+
+
+class ColdCompile(NamedTuple):
+    """Seconds with cold caches. alone: on one GPU. ddp: in each of several processes."""
+
+    alone: float
+    ddp: float
+
+
+COLD_S = {"torchao-float8": ColdCompile(150.0, 120.0)}
+"""Measured with ViT-Huge, compiled as a whole, on a host of H100s. For other models it is the nearest measurement."""
+
+OTHERS_COLD_S = ColdCompile(45.0, 80.0)
+"""The same measurement of baseline-bf16, which stands in for every other mode."""
+
+WARM = ColdCompile(alone=0.4, ddp=0.9)
+"""The share of the cold time that the next process takes: on one H200 from a tenth (baseline-bf16: 47.7 s, then 4.6 and
+5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two at most 0.9 (baseline-bf16: 42.5 s, then 38.2 and
+34.4).
+"""
+
+
+def is_compiled(config: RunConfig) -> bool:
+    """Return whether compile time is to be counted. On a CPU it was not measured."""
+    return config.device == "cuda" and compiles(config) is True
+
+
+def cold_s(config: RunConfig) -> float:
+    """Return the seconds with cold caches; 0 if nothing is compiled."""
+    if not is_compiled(config):
+        return 0.0
+    found = COLD_S.get(config.mode, OTHERS_COLD_S)
+    return found.ddp if config.world_size > 1 else found.alone
+
+
+def warm_share(config: RunConfig) -> float:
+    """Return the largest share of its cold time that a process takes with warm caches."""
+    return WARM.ddp if config.world_size > 1 else WARM.alone
 
 
 @dataclass(frozen=True)
@@ -80,14 +122,14 @@ class Forecast:
         a_round = sum(turn.seconds or 0.0 for turn in self.turns if turn.obstacle is None)
         return self.rounds[0] * a_round, self.rounds[1] * a_round
 
+    def seconds_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
+        """Return the seconds of one entry in all rounds, as in `seconds`; None if unknown or it cannot run."""
+        return None if turn.seconds is None else (self.rounds[0] * turn.seconds, self.rounds[1] * turn.seconds)
+
     @property
     def usd(self) -> tuple[float, float] | None:
         """USD with the smallest and the largest number of rounds; None if the time or the price is unknown."""
         return self._usd(self.seconds)
-
-    def seconds_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
-        """Return the seconds of one entry in all rounds, as in `seconds`; None if unknown or it cannot run."""
-        return None if turn.seconds is None else (self.rounds[0] * turn.seconds, self.rounds[1] * turn.seconds)
 
     def usd_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
         """Return the USD of one entry in all rounds."""
@@ -187,10 +229,12 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     recipe = (config.recipe or "").partition(",")[0]
     if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
         return f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
-    not_whole = _not_whole(config) if config.compile == "on" else None
+    # Under `auto`, memory decides too whether FSDP2 joins the ranks.
+    sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
+    not_whole = _not_whole(config, sharded) if config.compile == "on" else None
     if not_whole:
         return f"cannot be compiled as a whole (--compile on) with {not_whole}; --compile blocks can be used with it"
-    if config.cuda_graphs == "on" and _sharded(config):
+    if config.cuda_graphs == "on" and sharded:
         return "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"
     needs = entry.needs
     if needs is None:
@@ -206,20 +250,14 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     return None
 
 
-def _not_whole(config: RunConfig) -> str | None:
+def _not_whole(config: RunConfig, sharded: bool) -> str | None:
     """Return the option with which torch.compile takes single blocks only; None if it can take the complete model."""
     if config.tensor_parallel > 1:
         return "--tensor-parallel"
-    if _sharded(config):
+    if sharded:
         return "--parallel fsdp"
-    if config.activation_checkpointing != "none":
-        return f"--activation-checkpointing {config.activation_checkpointing}"
-    return None
-
-
-def _sharded(config: RunConfig) -> bool:
-    """Return whether FSDP2 joins the ranks, as far as the settings decide it: under `auto`, memory decides too."""
-    return config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
+    recomputed = config.activation_checkpointing
+    return f"--activation-checkpointing {recomputed}" if recomputed != "none" else None
 
 
 def same_work(ran: RunConfig, planned: RunConfig) -> bool:

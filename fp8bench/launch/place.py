@@ -72,7 +72,12 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
     """
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
-        log(_made(place.instance, place.results_dir))
+        # Its name may be a typing mistake.
+        made, known = place.instance, catalogs.load_beside(instances.files(place.results_dir)).instances
+        of = f"{made.gpu_count} x {made.gpu or 'a GPU of no known figures'}" if made.gpu_count else "its CPU"
+        near = nearest(made.key, known)
+        meant = f"; the nearest known name is {near[0]!r}" if near else ""
+        log(f"instance {made.key!r} is new, and is made of this machine: {of}{meant}")
     given = None
     if price is not None:
         machine = place.here.machine if place.here and is_made_up(place.instance) else None
@@ -84,14 +89,6 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
             machine=machine.id if machine else None,
         )
     instances.keep(place.instance, given, place.in_catalog, place.results_dir, log)
-
-
-def _made(instance: Instance, results_dir: Path) -> str:
-    """Return a line that says that an instance is new, because its name may be a typing mistake."""
-    of = f"{instance.gpu_count} x {instance.gpu or 'a GPU of no known figures'}" if instance.gpu_count else "its CPU"
-    near = nearest(instance.key, catalogs.load_beside(instances.files(results_dir)).instances)
-    meant = f"; the nearest known name is {near[0]!r}" if near else ""
-    return f"instance {instance.key!r} is new, and is made of this machine: {of}{meant}"
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:

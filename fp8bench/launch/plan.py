@@ -1,8 +1,9 @@
-"""Decides what runs: turns a request and a machine into one configuration for each mode and a number of rounds. Needs
-no torch, and is pure except for reading the file of --recipe. rounds.py decides the order.
+"""Decides what runs: turns a request and a machine into one configuration for each mode or variant, and a number of
+rounds. Needs no torch, and is pure except for reading the file of --recipe. rounds.py decides the order.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,16 +12,12 @@ from fp8bench.config.recipe_file import recipe_in
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
 from fp8bench.config.sizes import read_sizes, sized, sizes_of
 from fp8bench.entries import WorkloadEntry
-from fp8bench.launch import variants
-from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.ranks import ranks_for
-from fp8bench.launch.recipes import chosen
+from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop
-from fp8bench.launch.switched import switched
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import DataSource, Device, RunConfig
+from fp8bench.schema.config import DataSource, Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.option import flag_of
@@ -29,6 +26,56 @@ from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 MIN_ROUNDS_AA = 4
 """Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
 MAX_LOADER_WORKERS = 16
+
+CPU_RANKS = 2
+"""Ranks on a CPU unless another number is requested."""
+MOST_RANKS_A_CORE = 4
+WHERE_TO_LOOK = "look at CUDA_VISIBLE_DEVICES and `nvidia-smi`"
+
+IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_attention": "attention"}
+"""Settings that tables call by another name."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of a run. all: on all nodes. per_node: on each of them."""
+
+    all: int
+    per_node: int
+    nodes: int = 1
+
+
+def ranks_for(requested: int | None, machine: Machine, elastic: Elastic | None = None) -> Ranks:
+    """Return the ranks: as torchrun made them, as requested (--gpus), or one for each GPU and CPU_RANKS on a CPU.
+
+    Raises UsageError if --gpus disagrees with torchrun or starts more processes than the cores can carry, and
+    ModeUnavailable if this machine has too few GPUs.
+    """
+    there = len(machine.gpus)
+    shown = "1 GPU" if there == 1 else f"{there} GPUs"
+    if elastic is not None:
+        if requested not in (None, elastic.world_size):
+            raise UsageError(
+                f"--gpus {requested} disagrees with torchrun, which made {elastic.world_size} processes", "Omit --gpus"
+            )
+        if machine.has_gpu and elastic.local_world_size > there:
+            raise ModeUnavailable(
+                f"torchrun made {elastic.local_world_size} processes here, and this machine shows {shown}",
+                f"Lower --nproc-per-node, or {WHERE_TO_LOOK}",
+            )
+        return Ranks(elastic.world_size, elastic.local_world_size, elastic.nodes)
+    ranks = requested or there or CPU_RANKS
+    if there and ranks > there:
+        raise ModeUnavailable(
+            f"--gpus {requested} is requested, and this machine shows {shown}", f"Lower --gpus, or {WHERE_TO_LOOK}"
+        )
+    most = max(CPU_RANKS, MOST_RANKS_A_CORE * machine.cpu_count)
+    if not there and ranks > most:
+        raise UsageError(
+            f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
+            f"Give at most {most} here, {MOST_RANKS_A_CORE} for every core",
+        )
+    return Ranks(ranks, ranks)
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
@@ -40,9 +87,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
     """
     if not request.variants:
         return _of_modes(request, machine, elastic)
-    return variants.apart(
-        [config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants
-    )
+    return apart([config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants)
 
 
 def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) -> list[RunConfig]:
@@ -50,17 +95,19 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     ranks = ranks_for(request.gpus, machine, elastic)
     named = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
     workload = sized(named, read_sizes(request.size))
-    _require_no_option(workload)
+    for name, size in sizes_of(workload).items():
+        if name in OBEYED_BY_WORKERS:
+            raise UsageError(f"--size {name}={size}: that is an option", f"Use {flag_of(name)} {size}")
     entry = registry.find_workload(workload)
     _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
     of_file = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
-    _require_sequence(settings["sequence_length"], entry)
-    _require_family(settings, entry)
-    _require_weights(settings["weight_dtype"], entry)
+    _require_applicable(settings, entry)
     if request.batch_size == AUTO:
-        settings["batch_size"] = _first_size(entry.usual, device)
+        # What the search tries first.
+        usual = entry.usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device)
+        settings["batch_size"] = int(usual)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, ranks.per_node)
     require_division(settings, request.batch_size == AUTO, ranks.all, ranks.per_node)
@@ -79,15 +126,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     return switched(configs, request.te_switch, entry)
 
 
-def _require_no_option(workload: str) -> None:
-    """Raise UsageError for a size that an option of its own sets, which would contradict it."""
-    for name, size in sizes_of(workload).items():
-        if name in OBEYED_BY_WORKERS:
-            raise UsageError(f"--size {name}={size}: that is an option", f"Use {flag_of(name)} {size}")
-
-
 def _require_extra(workload: WorkloadEntry) -> None:
-    """Raise ModeUnavailable if the package that builds the workload's model is not installed."""
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
         package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
@@ -97,47 +136,61 @@ def _require_extra(workload: WorkloadEntry) -> None:
         )
 
 
-def _require_sequence(length: int | None, workload: WorkloadEntry) -> None:
-    """Raise UsageError if the workload takes no sequence length. An outside workload is checked when it runs."""
-    if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
-        return
-    of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm"]
-    raise UsageError(
-        f"--sequence-length {length} does not apply to {workload.name!r}, whose samples have no length to choose",
-        f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
-    )
+def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
+    """Raise UsageError for a setting that the workload does not take. Outside workloads are checked when they run."""
+    of_tokens = ", ".join(one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
+    timm = registry.FAMILIES["timm"]
+    of_timm = "whose sizes are its own", f"a model of timm with --workload, as {timm.prefix}:{timm.example}"
+    for name, usual, why, other in (
+        (
+            "sequence_length",
+            None,
+            "whose samples have no length to choose",
+            f"a language model with --workload: {of_tokens}",
+        ),
+        ("image_size", None, *of_timm),
+        ("classes", None, *of_timm),
+        ("weight_dtype", "float32", "whose weights are float32", "gpt-layer with --workload"),
+    ):
+        if settings[name] != usual and workload.defaults is not None and name not in workload.defaults:
+            raise UsageError(
+                f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, {why}",
+                f"Omit it, or name {other}",
+            )
 
 
-def _require_family(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
-    """Raise UsageError if an image size or a number of classes is given for a workload that has its own."""
-    for name in ("image_size", "classes"):
-        if settings[name] is None or workload.defaults is None or name in workload.defaults:
-            continue
-        family = registry.FAMILIES["timm"]
+def require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
+    """Raise UsageError if GPUs or samples would be left over, as far as known without the model. settings: of a
+    configuration, by its field names. per_node: ranks on one host.
+    """
+    size, pieces, batch_size = (settings[name] for name in ("tensor_parallel", "grad_accumulation", "batch_size"))
+    if per_node % size:
+        sizes = [str(each) for each in range(1, per_node + 1) if per_node % each == 0]
         raise UsageError(
-            f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, whose sizes are its own",
-            f"Omit it, or name a model of timm with --workload, as {family.prefix}:{family.example}",
+            f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)",
+            f"Give {' or '.join(sizes)}, or another number of --gpus",
         )
-
-
-def _require_weights(dtype: str, workload: WorkloadEntry) -> None:
-    """Raise UsageError for weights in another dtype than float32 if the workload trains float32 weights."""
-    if dtype == "float32" or workload.defaults is None or "weight_dtype" in workload.defaults:
+    if size > 1 and settings["parallel"] == "ddp" and world_size > size:
+        raise UsageError(
+            f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them",
+            "Use --parallel fsdp, or leave it at auto",
+        )
+    if batch_size % pieces == 0:
         return
+    if batch_is_auto:
+        raise UsageError(
+            f"--grad-accumulation {pieces} does not divide the {batch_size} samples --batch-size {AUTO} starts with",
+            f"Use a divisor of {batch_size}, or give a --batch-size",
+        )
     raise UsageError(
-        f"--weight-dtype {dtype} does not apply to {workload.name!r}, whose weights are float32",
-        "Omit it, or name gpt-layer with --workload",
+        f"--grad-accumulation {pieces} does not divide the {batch_size} samples of a step (--batch-size)",
+        f"Use, for example, --batch-size {-(-batch_size // pieces) * pieces}",
     )
-
-
-def _first_size(usual: Mapping[str, Any], device: Device) -> int:
-    """Return the size that `--batch-size auto` tries first."""
-    return int(usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device))
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
     """Return what each round runs: every configuration once, or twice with --aa."""
-    notes = variants.notes(request.variants) or [""] * len(configs)
+    notes = variant_notes(request.variants) or [""] * len(configs)
     arms = ARMS if request.aa else (None,)
     each = [Entry(config, arm, note) for config, note in zip(configs, notes, strict=True) for arm in arms]
     # A batch size that was searched for may equal the size that another variant was given.
@@ -145,29 +198,23 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
 
 
 def stop(request: RunRequest, machine: Machine) -> Stop:
-    """Return how many rounds to run."""
+    """Return how many rounds to run. Raises UsageError for too few."""
     fewest = MIN_ROUNDS_AA if request.aa else 1
     rounds = request.rounds or max(fewest, int(request.on("cuda" if machine.has_gpu else "cpu", "rounds")))
     if rounds < fewest:
         raise UsageError(
             f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
         )
-    if request.precision is not None:
-        _require_enough_rounds(request.max_rounds, rounds)
-    return Stop(rounds=rounds, precision=request.precision, max_rounds=request.max_rounds)
-
-
-def _require_enough_rounds(max_rounds: int, rounds: int) -> None:
-    if max_rounds < rounds:
+    most = request.max_rounds
+    if request.precision is not None and most < rounds:
+        raise UsageError(f"--max-rounds {most} is less than --rounds {rounds}", "Raise the one or lower the other")
+    if request.precision is not None and most < FEWEST_ROUNDS:
         raise UsageError(
-            f"--max-rounds {max_rounds} is less than --rounds {rounds}", "Raise the one or lower the other"
-        )
-    if max_rounds < FEWEST_ROUNDS:
-        raise UsageError(
-            f"--max-rounds {max_rounds} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes "
-            f"may not show a state that {SEEN_SHARE * 100:.0f} % of them have",
+            f"--max-rounds {most} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes may not "
+            f"show a state that {SEEN_SHARE * 100:.0f} % of them have",
             f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
         )
+    return Stop(rounds=rounds, precision=request.precision, max_rounds=most)
 
 
 def hourly_price(request: RunRequest, instance: Instance) -> float | None:
@@ -190,3 +237,45 @@ def _workers(data: DataSource, machine: Machine, per_node: int) -> int:
     if data == "device" or not machine.has_gpu:
         return 0
     return max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // per_node - 2))
+
+
+def owned(variants: Sequence[VariantSettings]) -> frozenset[str]:
+    """Return the settings that variants have of their own: every variant has all of them."""
+    return frozenset(name for one in variants for name in one if name != "mode")
+
+
+def variant_notes(variants: Sequence[VariantSettings]) -> list[str]:
+    """Return for each variant what tells it from others of its mode: `batch 128, compile on`; empty if it has none."""
+    found = []
+    for one in variants:
+        alike = [other for other in variants if other["mode"] == one["mode"]]
+        names = [name for name in one if any(other[name] != one[name] for other in alike)]
+        found.append(", ".join(setting_in_words(name, one[name]) for name in names))
+    return found
+
+
+def setting_in_words(name: str, value: object) -> str:
+    """Return a variant's setting as tables have it: `micro-batches 4`, `image size by default`."""
+    return f"{IN_WORDS.get(name, name.replace('_', ' '))} {'by default' if value is None else value}"
+
+
+def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> list[RunConfig]:
+    """Return the configurations, all different: where the batch size is yet to be found, the first one tried is not a
+    size that another variant was given.
+
+    Raises UsageError for two variants that are the same on this machine, e.g. if one leaves a setting to the machine
+    that the other gives.
+    """
+    given = [config for config, one in zip(configs, variants, strict=True) if one.get("batch_size") != AUTO]
+    found: list[RunConfig] = []
+    for config, one in zip(configs, variants, strict=True):
+        while one.get("batch_size") == AUTO and config in (*given, *found):
+            config = config.model_copy(update={"batch_size": 2 * config.batch_size})
+        if config in found:
+            raise UsageError(
+                f"variants {found.index(config) + 1} and {len(found) + 1} are the same here: {config.mode_label} at "
+                f"batch size {config.batch_size}",
+                "Remove one of them: --rounds measures each variant several times",
+            )
+        found.append(config)
+    return found

@@ -2,25 +2,26 @@
 hour: where it is measured, its plan, and the session that it resumes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import auto_layers, resume
-from fp8bench.launch.nodes.leader import Leader
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
 from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.checkout import git_state
-from fp8bench.machine.gpus import Machine, this_machine
+from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +29,13 @@ class Prepared(Place):
     """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
     resumed: settings taken from the session, by the request's names. timeout_s: of a phase; None for each phase's own.
     to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the session were
-    found. named: the instance as the user named it; None if it is this machine's or the session's. elastic: this
-    process's place under torchrun. leader: of several nodes. variants: as requested, one for each entry or pair of
-    arms; empty if entries differ in their modes alone. notes: lines about what was decided here and not by the user.
+    found. named: the instance as the user named it; None if it is this machine's or the session's. variants: as
+    requested, one for each entry or pair of arms; empty if entries differ in their modes alone. notes: lines about what
+    was decided here and not by the user.
     """
 
     entries: list[Entry]
     stop: Stop
-    elastic: Elastic | None
-    leader: Leader | None = None
     allow_busy: bool
     session: str | None = None
     resumed: Mapping[str, Any] = field(default_factory=dict)
@@ -48,39 +47,59 @@ class Prepared(Place):
     notes: tuple[str, ...] = ()
 
 
+def session_kept(name: str, place: Place, records: Iterable[Record]) -> resume.Kept:
+    """Return the session of that name, or the latest, among the instance's records. Raises as `resume.find` does."""
+    where = f"of {place.instance.key!r} is kept in {place.results_dir}"
+    return resume.find(name, records, place.here or Here(one=False), where, git_state())
+
+
 def prepare(
-    request: RunRequest, environ: Mapping[str, str], elastic: Elastic | None = None, leader: Leader | None = None
+    request: RunRequest,
+    environ: Mapping[str, str],
+    elastic: Elastic | None = None,
+    machines: Sequence[MachineIdentity | None] = (),
 ) -> Prepared:
     """Look at the machine and at the session that is resumed, and plan the run. Writes nothing. elastic: this process's
-    place under torchrun. leader: of several nodes that have met. Raises UsageError and ModeUnavailable.
+    place under torchrun. machines: of several nodes that have met, by node. Raises UsageError and ModeUnavailable.
     """
-    if elastic is None:
-        _refuse_torchrun(environ)
+    if elastic is None and elastic_from(environ) is not None:
+        raise UsageError(
+            "torchrun made this process one of a group, and this command measures with processes of its own",
+            "Call it without torchrun; `fp8bench run` works with it",
+        )
     machine = this_machine(environ)
     has_price = request.price is not None or request.price_per_gpu is not None
     place = place_on(machine, request.instance, request.results_dir, request.name, has_price=has_price)
-    if leader is not None and place.here is not None:
+    if machines and place.here is not None:
         # All nodes together are the machine: a session continues when the same nodes meet again.
-        here = replace(place.here, machine=together(leader.agent.verdict.machines))
-        place = replace(place, here=here)
+        place = replace(place, here=replace(place.here, machine=together(machines)))
     named = "instance" in request.model_fields_set
     kept, resumed = None, {}
     if request.session is not None:
-        own = place if named else _where_kept(request.session, place, machine)
-        kept = _kept(request.session, own)
+        auto = place.instance.key
+        known = [auto] if named else results.known_instances(place.results_dir)
+        records = [record for record, _ in results.read(place.results_dir, known)]
+        if not named:
+            of_machine = resume.of_machine(request.session, records, place.here or Here())
+            keys = dict.fromkeys(record.instance for record in of_machine)
+            could_be = {key: place if key == auto else moved(place, machine, key) for key in keys}
+            place = _where_kept(request.session, place, records, could_be)
+        here = [record for record in records if record.instance == place.instance.key]
+        kept = session_kept(request.session, place, here)
         resumed = resume.settings_of(kept, request, elastic is not None)
-        if own.instance.key != place.instance.key:
-            resumed["instance"] = own.instance.key
-        place = own
+        if place.instance.key != auto:
+            resumed["instance"] = place.instance.key
         if "mode" in resumed:
             require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
             resumed |= {"recipe": None, "fp8_layers": None}
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
-    to_size = _to_size(request, configs)
+    to_size = list(configs) if request.batch_size == AUTO else []
+    if request.variants:
+        pairs = zip(configs, request.each(), strict=True)
+        to_size = [config for config, each in pairs if each.batch_size == AUTO]
     require_possible(configs, lambda: auto_layers.capability_of(place))
-    records = kept.records if kept is not None else ()
-    configs, notes = auto_layers.resolved(configs, place, to_size, records)
+    configs, notes = auto_layers.resolved(configs, place, to_size, kept.records if kept is not None else ())
     searches: dict[RunConfig, BatchSearch] = {}
     if kept is not None:
         configs, searches = resume.sized(kept, configs, to_size)
@@ -91,8 +110,6 @@ def prepare(
         **vars(place),
         entries=entries(request, configs),
         stop=stop(request, machine),
-        elastic=elastic,
-        leader=leader,
         allow_busy=request.allow_busy,
         session=kept.session_id if kept is not None else request.session,
         resumed=resumed,
@@ -105,41 +122,15 @@ def prepare(
     )
 
 
-def _to_size(request: RunRequest, configs: Sequence[RunConfig]) -> list[RunConfig]:
-    """Return the configurations whose batch size is to be found on the machine."""
-    if not request.variants:
-        return list(configs) if request.batch_size == AUTO else []
-    return [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
-
-
-def _refuse_torchrun(environ: Mapping[str, str]) -> None:
-    if elastic_from(environ) is not None:
-        raise UsageError(
-            "torchrun made this process one of a group, and this command measures with processes of its own",
-            "Call it without torchrun; `fp8bench run` works with it",
-        )
-
-
-def _where_kept(name: str, place: Place, machine: Machine) -> Place:
-    """Return this machine as the instance under which it measured the session, or as `auto` finds it if there is none.
-
-    Raises UsageError if there are several.
+def _where_kept(name: str, place: Place, records: Sequence[Record], could_be: Mapping[str, Place | None]) -> Place:
+    """Return this machine as the instance under which it measured the session, or `place` if there is none. could_be:
+    by instance, this machine as that; None if it cannot be. Raises UsageError if there are several.
     """
-    here = place.here or Here()
-    known = results.known_instances(place.results_dir)
-    records = [record for record, _ in results.read(place.results_dir, known)]
-    auto = place.instance.key
-    places = {
-        key: place if key == auto else moved(place, machine, key)
-        for key in dict.fromkeys(record.instance for record in resume.of_machine(name, records, here))
-    }
-    fitting = [record for record in records if places.get(record.instance) is not None]
-    found = resume.instances_of(name, fitting, here)
-    resume.refuse_several(name, found, place.results_dir)
-    return (places[found[0]] if found else None) or place
-
-
-def _kept(name: str, place: Place) -> resume.Kept:
-    records = [record for record, _ in results.read(place.results_dir, [place.instance.key])]
-    where = f"of {place.instance.key!r} is kept in {place.results_dir}"
-    return resume.find(name, records, place.here or Here(), where, git_state())
+    fitting = [record for record in records if could_be.get(record.instance) is not None]
+    found = resume.instances_of(name, fitting, place.here or Here())
+    if len(found) > 1:
+        raise UsageError(
+            f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(sorted(found))}",
+            f"Say which with --instance, as in --instance {sorted(found)[0]}",
+        )
+    return (could_be[found[0]] if found else None) or place

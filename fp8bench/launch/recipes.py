@@ -1,15 +1,16 @@
-"""Decides which recipe each requested mode has (its own, or that of `--recipe FILE`) and which layers (`--fp8-layers`),
-and refuses what cannot work before a process starts.
+"""Decides which recipe each requested mode has (its own, or that of `--recipe FILE`), which layers (`--fp8-layers`) and
+which options of Transformer Engine's layer (`--te-switch`), and refuses what cannot work before a process starts, as
+far as that is known without torch.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from fp8bench import registry
 from fp8bench.config.recipe_file import recipe_in
-from fp8bench.entries import ModeEntry
-from fp8bench.launch.known_layers import layers_of
+from fp8bench.entries import ModeEntry, WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.fp8_attention import refusal
@@ -22,6 +23,8 @@ from fp8bench.schema.recipe import (
     read_recipe,
     split_recipe,
 )
+from fp8bench.schema.record import RequestedMode
+from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiring_first, split
 
 SHOWN = 4
 """The number of layers that an error names."""
@@ -88,8 +91,8 @@ def require_in_names(labels: Sequence[str], file: Path | None, layers: str | Non
     """
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
     wanted = split_recipe(recipe_in(file)) if file is not None else None
-    unlike = None
-    if wanted is not None and not any(_same_scaling(wanted, one) for one in recipes):
+    unlike, scalings = None, [str(one.with_layers(ALL_LAYERS)) for one in recipes]
+    if wanted is not None and str(wanted.with_layers(ALL_LAYERS)) not in scalings:
         unlike = "--recipe"
     if layers is not None and layers not in [one.layers for one in recipes]:
         unlike = "--fp8-layers"
@@ -98,10 +101,6 @@ def require_in_names(labels: Sequence[str], file: Path | None, layers: str | Non
             f"session {session!r} was measured with {', '.join(labels)}, and {unlike} applies to none of them",
             f"Omit {unlike} to resume it with its own settings, or choose another name with --session",
         )
-
-
-def _same_scaling(one: Recipe, other: Recipe) -> bool:
-    return str(one.with_layers(ALL_LAYERS)) == str(other.with_layers(ALL_LAYERS))
 
 
 def recipe_of(config: RunConfig) -> Recipe | None:
@@ -157,3 +156,157 @@ def require_match(regex: str, layers: Sequence[str], label: str) -> None:
         f"{label}: no linear layer of the model has a name that {regex!r} matches",
         f"Its layers are {shown} (* is a number)",
     )
+
+
+_VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+_LLAMA = tuple(f"self_attn.{one}_proj" for one in "qkvo") + tuple(f"mlp.{one}_proj" for one in ("gate", "up", "down"))
+
+_KNOWN = {
+    "vit-huge": ("blocks", 32, _VIT),
+    "vit-huge-256": ("blocks", 32, _VIT),
+    "vit-micro": ("blocks", 2, _VIT),
+    "llm-1b": ("model.layers", 18, _LLAMA),
+    "llm-7b": ("model.layers", 32, _LLAMA),
+    "llm-micro": ("model.layers", 2, _LLAMA),
+}
+"""The name of the list of blocks, the number of blocks, and the layers in each; the head stays
+in bf16. Of other workloads, each rank looks at the model."""
+
+_TOKENS = {"vit-huge": 197, "vit-huge-256": 256, "vit-micro": 17}
+"""Patches of an image, and the class token. A language model's rank checks its own."""
+
+
+def tokens_of(workload: str) -> int | None:
+    """Return how many rows each sample has in every layer that may run in fp8; None if that is not known here."""
+    return _TOKENS.get(workload)
+
+
+def layers_of(workload: str) -> tuple[str, ...]:
+    """Return the dotted names of the layers that may run in fp8; empty if the workload is not known here."""
+    if workload not in _KNOWN:
+        return ()
+    blocks, depth, layers = _KNOWN[workload]
+    return tuple(chain.from_iterable([f"{blocks}.{n}.{layer}" for layer in layers] for n in range(depth)))
+
+
+RULES: tuple[tuple[str, Callable[[RunConfig], bool], str, str], ...] = (
+    (
+        "weight-cache",
+        lambda config: config.grad_accumulation > 1,
+        "weights are cast to fp8 once a step, and a step of one micro-batch casts them once anyway",
+        "Add, for example, --grad-accumulation 8",
+    ),
+    (
+        "fused-wgrad",
+        lambda config: config.optimizer == "none",
+        "weight gradients are float32 beside the weights (main_grad), where torch's optimizers do not look",
+        "Use --optimizer none",
+    ),
+    (
+        "fused-wgrad",
+        lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp",
+        "neither DDP nor FSDP2 shares gradients that are kept beside the weights (main_grad)",
+        "Use --gpus 1, or share the layer among all GPUs with --tensor-parallel",
+    ),
+    (
+        "fused-wgrad",
+        lambda config: "parallel-setup" not in split(config.te_switches),
+        "DDP waits for gradients that never come: they are kept beside the weights (main_grad)",
+        "Omit one of fused-wgrad and parallel-setup",
+    ),
+    (
+        "parallel-setup",
+        lambda config: config.world_size == 1 and config.parallel != "fsdp",
+        "it is what sharing a layer costs on a single GPU, inside DDP",
+        "Use --gpus 1; over several GPUs use --tensor-parallel",
+    ),
+    (
+        "fp8-weights",
+        lambda config: config.recipe == "current",
+        "weights are kept in fp8 with the scale of their own largest value alone: delayed scaling has none before the "
+        "first step, and block scales cannot be made from weights on the GPU",
+        "Use --mode te-fp8:current",
+    ),
+    (
+        "fp8-weights",
+        lambda config: config.optimizer == "none" and config.world_size == 1 and config.parallel != "fsdp",
+        "weights in fp8 alone are trained by Transformer Engine's FusedAdam with float32 masters, by which no step is "
+        "proved here, sharded by FSDP2 or not",
+        "Use --gpus 1 --optimizer none",
+    ),
+    (
+        "fp8-weights",
+        lambda config: "weight-cache" not in split(config.te_switches),
+        "there is nothing left to cast",
+        "Omit weight-cache",
+    ),
+)
+"""Conditions of a switch: the switch, whether a configuration may have it, and, if not, why, and a remedy."""
+
+
+def heeds_switches(mode: str) -> bool:
+    """Return whether the mode is one of Transformer Engine's."""
+    entry = registry.modes().get(mode)
+    return entry is not None and bool(entry.heeds_te_attention)
+
+
+def words_of(configs: Iterable[RunConfig | RequestedMode]) -> tuple[str, ...]:
+    """Return the `--te-switch` words that measure these again; empty if no layer has a switch."""
+    # Modes without Transformer Engine's layer have no switches, and are no rung.
+    found = dict.fromkeys(config.te_switches or NONE for config in configs if heeds_switches(config.mode))
+    if set(found) <= {NONE}:
+        return ()
+    rungs = [rung or NONE for rung in RUNGS]
+    if not set(rungs) <= set(found):
+        return tuple(found)
+    return (LADDER, *(name for name in found if name not in rungs))
+
+
+def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
+    """Return one configuration for each combination of a te mode, and one for any other mode. requested: the values of
+    `--te-switch`; empty for the layer as it is.
+
+    Raises UsageError for an unknown word, a workload that does not take it, and what cannot be combined.
+    """
+    if not requested:
+        return list(configs)
+    wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))
+    climbed = LADDER in requested
+    if requested != (NONE,) and not any(heeds_switches(config.mode) for config in configs):
+        raise UsageError(
+            f"--te-switch {requested[0]} concerns Transformer Engine's layer, which no requested mode has",
+            "Add --mode te-fp8, or omit it",
+        )
+    found = []
+    for config in configs:
+        for switches in wanted if heeds_switches(config.mode) else (None,):
+            made = config.model_copy(update={"te_switches": switches})
+            why = switch_refusal(made, workload)
+            if why is None:
+                found.append(made)
+                continue
+            # A ladder skips fp8 for a mode without it, and the cost of sharing for a shared layer.
+            no_fp8 = made.mode != "te-fp8" and bool(of_fp8(made.te_switches))
+            if not (climbed and (no_fp8 or (made.tensor_parallel > 1 and made.te_switches == "parallel-setup"))):
+                raise why
+    return found
+
+
+def switch_refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
+    """Return why the configuration cannot have its switches; None if it can, as far as known here."""
+    names = requiring_first(config.te_switches)
+    for name in names:
+        if workload.te_switches is not None and name not in workload.te_switches:
+            takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"
+            what = f"--te-switch {name}: it does not apply to {workload.name!r}"
+            return UsageError(what, f"{takes}, or use --workload gpt-layer")
+    if names and config.te_attention != "te":
+        return UsageError(f"--te-switch {names[0]}: it needs Transformer Engine's own layer", "Omit --te-attention")
+    fp8 = of_fp8(config.te_switches)
+    if fp8 and config.mode != "te-fp8":
+        what = f"--te-switch {fp8[0]}: it is about weights in fp8, which {config.mode} does not have"
+        return UsageError(what, "Use --mode te-fp8")
+    for switch, holds, why, remedy in RULES:
+        if switch in names and not holds(config):
+            return UsageError(f"--te-switch {switch}: {why}", remedy)
+    return None

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
-from fp8bench.launch import variants
-from fp8bench.launch.switched import words_of
+from fp8bench.launch.plan import owned, setting_in_words
+from fp8bench.launch.recipes import words_of
 from fp8bench.machine.identity import Here
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -31,10 +31,15 @@ OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
 SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
 """Maps a request's field to the field of a configuration that it becomes."""
 
+REQUESTED_AS = {of_config: name for name, of_config in SETTINGS.items()}
+
 HOW_FAR = ("rounds", "precision", "max_rounds")
 """Settings that decide how many rounds a session runs; a later call may give other numbers."""
 
 OTHER_SESSION = "choose another name with --session"
+
+MOST_NAMED = 4
+"""The number of variants that came or went that one line names."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,26 @@ class Kept:
 
     session_id: str
     records: Sequence[Record] = ()
+
+    @property
+    def configs(self) -> list[RunConfig]:
+        """The configurations that ran, one for each record."""
+        return [record.config for record in self.records if record.config is not None]
+
+    @property
+    def searches(self) -> list[tuple[RunConfig, BatchSearch]]:
+        """The configurations whose batch size was searched for, with the search."""
+        return [(one.config, search) for one in self.records if one.config and (search := _search(one)) is not None]
+
+    @property
+    def variants(self) -> tuple[VariantSettings, ...]:
+        """What the session was requested with; empty if it has modes with the same settings."""
+        return next((record.session.variants for record in self.records[::-1] if record.session is not None), ())
+
+    @property
+    def arms(self) -> bool:
+        """Whether the session compares modes with themselves."""
+        return any(record.session is not None and record.session.arm is not None for record in self.records)
 
 
 def instances_of(name: str, records: Iterable[Record], here: Here) -> list[str]:
@@ -61,15 +86,6 @@ def of_machine(name: str, records: Iterable[Record], here: Here) -> list[Record]
     """Return the records of sessions with that name (any, for the latest) that were measured on this machine."""
     wanted = Filter(session=None if name == LATEST else name).of(records)
     return [one for one in wanted if one.session is not None and same_machine(one.machine, here.machine)]
-
-
-def refuse_several(name: str, instances: Sequence[str], results_dir: Path) -> None:
-    """Raise UsageError if a session of that name is kept under several instances."""
-    if len(instances) > 1:
-        raise UsageError(
-            f"session {name!r} of this machine is kept in {results_dir} under {_listed(instances)}",
-            f"Say which with --instance, as in --instance {sorted(instances)[0]}",
-        )
 
 
 def command(
@@ -130,23 +146,22 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     """Return the session's settings that the request leaves open, by the request's names.
 
     elastic: torchrun made the processes, so it decides how many there are. Raises UsageError if the session's records
-    differ in one.
+    differ in one, or if the request gives what each of the session's variants has of its own.
     """
-    configs = [record.config for record in kept.records if record.config is not None]
-    if not configs:
+    if not kept.configs:
         return {}
     given = request.model_fields_set
     found: dict[str, Any] = {}
-    requested = variants_of(kept)
-    own = variants.owned(requested)
+    requested = kept.variants
+    own = owned(requested)
     if requested and not request.variants:
         _refuse_override(kept.session_id, given & {"mode", *own})
         found["variants"] = requested
     for name, of_config in SETTINGS.items():
         if name in given or name in own or (elastic and name == "gpus"):
             continue
-        values = list(dict.fromkeys(getattr(config, of_config) for config in configs))
-        if name == "batch_size" and any(map(_search, kept.records)):
+        values = list(dict.fromkeys(getattr(config, of_config) for config in kept.configs))
+        if name == "batch_size" and kept.searches:
             values = [AUTO]
         if len(values) > 1:
             raise UsageError(
@@ -154,36 +169,20 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
                 f"Say which with {flag_of(name)}",
             )
         found[name] = values[0]
-    modes = _modes_of(kept)
+    places = [record.session for record in kept.records if record.session is not None]
+    # Older records do not contain what was requested.
+    modes = list(dict.fromkeys([mode for place in places for mode in place.modes] + [*requested_modes(kept.configs)]))
     if "mode" not in given and not requested and not request.variants:
         found["mode"] = tuple(dict.fromkeys(mode.mode_label for mode in modes))
     if "te_switch" not in given and not requested:
         found["te_switch"] = words_of(modes)
-    if "aa" not in given and _arms(kept):
+    if "aa" not in given and kept.arms:
         found["aa"] = True
-    place = kept.records[-1].session
-    how_far = {name: getattr(place, name) for name in HOW_FAR if name not in given}
+    how_far = {name: getattr(kept.records[-1].session, name) for name in HOW_FAR if name not in given}
     return found | {name: value for name, value in how_far.items() if value is not None}
 
 
-def variants_of(kept: Kept) -> tuple[VariantSettings, ...]:
-    """Return the variants that the session was requested with; empty if it has modes with the same settings."""
-    return next((record.session.variants for record in kept.records[::-1] if record.session is not None), ())
-
-
-def _modes_of(kept: Kept) -> list[RequestedMode]:
-    """Return the modes that any call of the session requested, then those that only a record of it has: older records
-    do not contain what was requested.
-    """
-    places = [record.session for record in kept.records if record.session is not None]
-    wanted = [mode for place in places for mode in place.modes]
-    return list(dict.fromkeys([*wanted, *requested_modes(record.config for record in kept.records if record.config)]))
-
-
 def _refuse_override(session_id: str, names: Iterable[str]) -> None:
-    """Raise UsageError if any names are given. names: settings that the request gives and that each of the session's
-    variants has of its own.
-    """
     flags = ", ".join(flag_of(name) for name in sorted(names))
     if flags:
         raise UsageError(
@@ -204,16 +203,16 @@ def refuse_unlike(
 
     requested: variants. to_size: further configurations, whose batch size is yet to be found.
     """
-    if not any(record.config is not None for record in kept.records):
+    if not kept.configs:
         return
-    before = variants_of(kept)
+    before = kept.variants
     if before or requested:
-        variants.refuse_changed(kept.session_id, before, requested)
+        refuse_changed(kept.session_id, before, requested)
         unlike = _unlike_variants(kept, [*configs, *to_size])
     else:
         unlike = _unlike_settings(kept, configs)
-    if aa != _arms(kept):
-        unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
+    if aa != kept.arms:
+        unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
     if unlike:
         flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
         # Sizes are in the workload's name.
@@ -224,35 +223,73 @@ def refuse_unlike(
         )
 
 
+def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Return what differs, in words, by the setting's name."""
+    unlike: dict[str, str] = {}
+    for of_config in RunConfig.model_fields:
+        values = {getattr(config, of_config) for config in kept.configs}
+        new = {getattr(config, of_config) for config in configs} - values
+        if of_config == "batch_size" and kept.searches:
+            # Each mode has its own batch size; see `sized`.
+            continue
+        if new and of_config not in OF_A_MODE:
+            name = REQUESTED_AS.get(of_config, of_config)
+            unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
+    return unlike
+
+
 def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return how the variants' settings differ. Configurations whose size was searched for match at any size."""
-    given = [record.config for record in kept.records if record.config is not None and _search(record) is None]
-    searched = [_at_any_size(record.config) for record in kept.records if record.config and _search(record)]
-    unlike = variants.unlike_settings(given, configs)
-    unlike |= variants.unlike_settings(searched, list(map(_at_any_size, configs)))
-    names = {of_config: name for name, of_config in SETTINGS.items()}
-    return {names.get(name, name): words for name, words in unlike.items()}
+    """Return the same for variants. A configuration without an equal is compared with the nearest of its mode; one
+    whose size was searched for has an equal at any size.
+    """
+    searched = {config for config, _ in kept.searches}
+    found: dict[str, str] = {}
+    for config in dict.fromkeys(kept.configs):
+        at_any = _at_any_size if config in searched else lambda one: one
+        mine, now = at_any(config), list(map(at_any, configs))
+        if mine in now:
+            continue
+        alike = [one for one in now if one.mode_label == mine.mode_label] or now
+        fields = min((_differing(mine, one) for one in alike), key=len)
+        for name, value in fields.items():
+            found.setdefault(REQUESTED_AS.get(name, name), f"{name} {getattr(mine, name)} (now {value})")
+    return found
+
+
+def _differing(one: RunConfig, other: RunConfig) -> dict[str, object]:
+    names = RunConfig.model_fields
+    return {name: getattr(other, name) for name in names if getattr(one, name) != getattr(other, name)}
 
 
 def _at_any_size(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"batch_size": 1})
 
 
-def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return what differs, in words, by the setting's name."""
-    kept_configs = [record.config for record in kept.records if record.config is not None]
-    names = {of_config: name for name, of_config in SETTINGS.items()}
-    unlike: dict[str, str] = {}
-    for of_config in RunConfig.model_fields:
-        values = {getattr(config, of_config) for config in kept_configs}
-        new = {getattr(config, of_config) for config in configs} - values
-        if of_config == "batch_size" and any(map(_search, kept.records)):
-            # Each mode has its own batch size; see `sized`.
-            continue
-        if new and of_config not in OF_A_MODE:
-            name = names.get(of_config, of_config)
-            unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
-    return unlike
+def refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
+    """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
+    does not depend on it.
+    """
+    if not kept:
+        raise UsageError(
+            f"session {session_id!r} was measured without variants",
+            "Omit --config to resume it, or choose another name with --session",
+        )
+
+    changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
+    changes += [f"{described(one)} is new" for one in now if one not in kept]
+    more = f", and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
+    if changes:
+        raise UsageError(
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:MOST_NAMED])}{more}",
+            "Restore the file, or omit --config to resume the session with its own variants, or choose another name "
+            "with --session",
+        )
+
+
+def described(one: VariantSettings) -> str:
+    """Return the mode with all settings of its own: `te-fp8:delayed (batch 128, compile off)`."""
+    own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
+    return f"{one['mode']} ({own})" if own else str(one["mode"])
 
 
 def sized(
@@ -261,12 +298,8 @@ def sized(
     """Return the configurations and the searches of their batch sizes. Those of `to_size` get the batch size that was
     found in the session's records of the same mode or variant.
     """
-    alike: Callable[[RunConfig], object] = _at_any_size if variants_of(kept) else lambda one: one.switched_label
-    found = {
-        alike(record.config): (record.config.batch_size, search)
-        for record in kept.records
-        if record.config is not None and (search := _search(record)) is not None
-    }
+    alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
+    found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
     known = {
         config: config.model_copy(update={"batch_size": found[alike(config)][0]})
         for config in to_size
@@ -278,10 +311,6 @@ def sized(
 
 def _search(record: Record) -> BatchSearch | None:
     return record.session.batch_search if record.session is not None else None
-
-
-def _arms(kept: Kept) -> bool:
-    return any(record.session is not None and record.session.arm is not None for record in kept.records)
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -12,6 +12,7 @@ that holds the rank's pipes open, delays nobody.
 The program imports this module before any other, to handle signals from then on, so it imports little.
 """
 
+import io
 import os
 import signal
 import threading
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from fp8bench.schema.rank import RankReport
@@ -232,3 +233,21 @@ def send(pid: int, number: signal.Signals) -> None:
     """Send the signal to a process that may have ended meanwhile."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+class _NeverFailing(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        """Write the data, and drop what cannot be written."""
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
+    """Return a text stream that writes to the descriptor line by line, and leaves it open. A write never fails: its
+    reader may have stopped (`2>&1 | head -1`), or be a terminal that was closed, or a file on a full disk, and none of
+    that is a reason to end a measurement.
+    """
+    raw = _NeverFailing(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

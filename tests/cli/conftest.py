@@ -12,6 +12,7 @@ from cli.home import make_home
 from fp8bench.cli.app import main
 from fp8bench.launch import place as placing
 from fp8bench.launch import session as launching
+from fp8bench.launch.processes import Executor
 from fp8bench.launch.signals import SIGNALS
 from fp8bench.schema.rank import RankReport
 
@@ -37,7 +38,7 @@ def fp8bench_in(tmp_path):
     return partial(call, tmp_path)
 
 
-class FakeExecutor:
+class FakeExecutor(Executor):
     """Answers each turn in order: a step time in seconds, a report, or what is raised instead."""
 
     def __init__(self, *answers):

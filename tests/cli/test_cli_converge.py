@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("outside_plugins")
 def ranks(monkeypatch):
     """What stands for processes."""
     made = Ranks()
-    monkeypatch.setattr("fp8bench.launch.following.SpawnExecutor", lambda *_given: made)
+    monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", lambda *_given: made)
     return made
 
 

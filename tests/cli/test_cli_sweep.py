@@ -10,8 +10,9 @@ from cli.calling import call
 from kept import documents, record_paths
 
 from fp8bench.cli.app import main
+from fp8bench.launch import batch_size
 from fp8bench.launch import session as launching
-from fp8bench.launch import sizing
+from fp8bench.launch.processes import Executor
 from fp8bench.launch.sweep import search
 from fp8bench.machine.identity import Here
 from fp8bench.schema.rank import RankMemory, RankReport
@@ -20,11 +21,18 @@ QUICK = ("--steps", "20", "--warmup", "1", "--min-time", "0")
 STEP_S = {"baseline-bf16": 0.1, "torchao-float8:tensorwise": 0.15, "torchao-float8:rowwise": 0.2}
 
 
-class Machine:
+class Machine(Executor):
     """A step takes the mode's time for 16 samples, and memory by the sample; it can be interrupted."""
 
     def __init__(self, interrupt_at=None, broken=()):
         self.ran, self.interrupt_at, self.broken = [], interrupt_at, broken
+        self.expected, self.closed = [], False
+
+    def expect(self, following):
+        self.expected.append(following)
+
+    def close(self):
+        self.closed = True
 
     def run(self, config, watch, trace=None, marks=()):
         self.ran.append((config.mode_label, config.batch_size, config.steps))
@@ -46,7 +54,7 @@ class Machine:
 def fp8bench(tmp_path, monkeypatch):
     """The program in this process, with a made-up machine of 1 GiB. Returns its exit code."""
     monkeypatch.setattr(Here, "unlike", lambda _self, _record: [])
-    monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 2**30)
+    monkeypatch.setattr(batch_size, "room_bytes", lambda *_asked: 2**30)
 
     def run(machine, *arguments):
         monkeypatch.chdir(tmp_path)
@@ -82,6 +90,9 @@ class TestSweep:
         # Six looks, then two rounds of the best two, there and back.
         assert [steps for _, _, steps in machine.ran] == [7] * 6 + [20] * 4
         assert {label for label, _, steps in machine.ran if steps == 20} == {"baseline-bf16"}
+        # All turns have the same ranks, so that the next one's can be started while this one is not timed.
+        assert [one.world_size for one in machine.expected] == [1] * 10
+        assert machine.closed
         first = said.out.splitlines()[0]
         assert re.match(
             r"Cheapest of 6 tried: baseline-bf16 at batch 32, eager, with 164,\d+ images/USD \(.*\) in 2 rounds\.",
@@ -367,7 +378,7 @@ class TestBatchAuto:
     def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(
         self, fp8bench, tmp_path, monkeypatch, capsys
     ):
-        monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 100 * 2**20)
+        monkeypatch.setattr(batch_size, "room_bytes", lambda *_asked: 100 * 2**20)
         codes = [fp8bench(Machine(), *self.RUN, "--mode", "baseline-bf16") for _call in range(2)]
         records = kept(tmp_path)
 

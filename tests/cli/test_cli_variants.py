@@ -96,7 +96,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(again, run_with, article,
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("baseline-fp32, batch_size: 8", "baseline-fp32, batch_size: 9", "baseline-fp32 with batch 8 (now 9)"),
+        ("baseline-fp32, batch_size: 8", "baseline-fp32, batch_size: 9", "baseline-fp32 (batch 9) is new"),
         ("  - {mode: baseline-fp32, batch_size: 8}\n", "", "baseline-fp32 (batch 8) is no longer there"),
         ("steps: 5", "steps: 6", "session 'monday' was measured with steps 5 (now 6)"),
         ("compile: off", "compile: on", "session 'monday' was measured with compile off (now on)"),

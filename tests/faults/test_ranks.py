@@ -16,8 +16,7 @@ from cli.calling import environment
 from faults.faulty_runs import WORDS, records_in
 
 from fp8bench.launch.processes.blame import in_general
-from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, rank_error
-from fp8bench.launch.processes.telling import Inbox, Teller
+from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, Inbox, Teller, rank_error
 from fp8bench.machine.temporary import DOCTOR, LEFT_S, PREFIXES, RANKS, folder, sweep
 from fp8bench.schema.errors import LONGEST, RunFailed, in_words
 from fp8bench.schema.files import ROOT

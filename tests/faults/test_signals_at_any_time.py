@@ -13,7 +13,7 @@ import pytest
 from cli.calling import environment
 from faults.faulty_runs import LIMIT_S, WORDS, at_work_in, nothing_left, records_in, until
 
-from fp8bench.launch.processes.spawn import UNPROFILED
+from fp8bench.launch.processes.watch import UNPROFILED
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 

@@ -12,8 +12,7 @@ from faults.faulty_runs import LIMIT_S, TINY, at_work_in, until
 from launch.test_nodes_runs import Node, ended, free_port
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch.nodes.alike import EACH_ITS_OWN, hello, judge
-from fp8bench.launch.nodes.messages import Hello
+from fp8bench.launch.nodes.messages import EACH_ITS_OWN, Hello, hello, judge
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.signals import process
 from fp8bench.machine.gpus import Machine

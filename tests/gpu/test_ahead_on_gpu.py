@@ -12,7 +12,7 @@ import pytest
 import torch
 from gpu.this_gpu import needs_gpu
 
-from fp8bench.launch.processes.ahead import Ahead
+from fp8bench.launch.processes.start import Ahead
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

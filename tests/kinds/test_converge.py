@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 from builders import machine_called, workload_facts
-from launch.expectation import Ahead
 from report.made_converge import BASELINE, Ranks
 
 from fp8bench.kinds.converge import KIND, measure, request
@@ -205,7 +204,7 @@ class TestTraining:
                 given.append((timeout_s, work))
                 assert ahead is None, "on a CPU"
 
-        monkeypatch.setattr("fp8bench.launch.following.SpawnExecutor", Spawn)
+        monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", Spawn)
         job = prepared(timeout_s="50")
         assert measure.measure(job, lambda _line: None).status == "ok"
         assert given == [(50.0, work_of(job.config))]
@@ -213,12 +212,11 @@ class TestTraining:
 
     def test_processes_of_the_next_training_are_expected_before_every_one_but_the_last(self, prepared):
         ranks = Ranks({(MODES[1], 0): BROKEN})
-        ranks.ahead = Ahead()
         trained(prepared(*MODES, "torchao-float8", seeds="2", gpus="2"), ranks)
 
         # Two modes under seed 0, a third one that breaks, and the others under seed 1.
-        assert [ranks for ranks, _modules in ranks.ahead.expected] == [range(2)] * 4 + [None]
-        assert ranks.ahead.closed
+        assert [one and one.world_size for one in ranks.expected] == [2] * 4 + [None]
+        assert ranks.closed
 
     def test_the_record_has_every_training_by_mode_and_seed_and_survives_the_store(self, prepared, tmp_path):
         job = prepared(seeds="2")

@@ -11,11 +11,11 @@ import pytest
 from builders import config
 from launch import faulty_work
 
-from fp8bench.launch.processes import ahead as of_ahead
-from fp8bench.launch.processes import spawn
-from fp8bench.launch.processes.ahead import Ahead
-from fp8bench.launch.processes.spawn import SpawnExecutor
+from fp8bench.launch.processes import start, watch
+from fp8bench.launch.processes.start import Ahead
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.signals import STOPPED, ZOMBIE, descendants, process, processes
+from fp8bench.schema.errors import RunFailed
 
 pytestmark = pytest.mark.thorough
 
@@ -41,8 +41,8 @@ def there(monkeypatch, tmp_path):
     folder, temporary = tmp_path / "there", tmp_path / "temporary"
     folder.mkdir()
     temporary.mkdir()
-    monkeypatch.setattr(spawn, "ENTRY", faulty_work.ENTRY)
-    monkeypatch.setattr(of_ahead, "WORKER", "json")
+    monkeypatch.setattr(watch, "ENTRY", faulty_work.ENTRY)
+    monkeypatch.setattr(start, "WORKER", "json")
     monkeypatch.setenv(faulty_work.PIDS, str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     known = frozenset(one.identity for one in descendants(os.getpid(), processes()))
@@ -145,14 +145,19 @@ def test_a_rank_that_failed_does_not_end_those_of_the_next_run(ahead):
 
 
 def test_without_room_for_them_the_present_run_goes_on(ahead, monkeypatch):
-    def full(_stack):
-        raise of_ahead.RunFailed("cannot write to the folder for temporary files: no space", "Make room there")
+    asked, folder = [], start.folder
 
-    monkeypatch.setattr(of_ahead, "folder", full)
+    def room_for_one(stack):
+        asked.append(stack)
+        if len(asked) > 1:
+            raise RunFailed("cannot write to the folder for temporary files: no space", "Make room there")
+        return folder(stack)
+
+    monkeypatch.setattr(start, "folder", room_for_one)
     ahead.expect(range(2))
     reports, seen, _ = run(ahead)
     assert statuses(reports) == ["ok", "ok"]
-    assert seen.pids() == set()
+    assert (len(asked), seen.pids()) == (2, set())
 
 
 def test_what_cannot_be_imported_is_left_for_the_run_to_find(ahead):
@@ -166,9 +171,9 @@ def test_what_cannot_be_imported_is_left_for_the_run_to_find(ahead):
 
 LAUNCHER = """
 import sys, time
-from fp8bench.launch.processes import ahead
-ahead.WORKER = "json"
-waiting = ahead.Ahead()
+from fp8bench.launch.processes import start
+start.WORKER = "json"
+waiting = start.Ahead()
 waiting.expect(range(2))
 waiting.look("proving")
 while len(waiting._stopped) < 2:

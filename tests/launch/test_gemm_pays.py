@@ -6,8 +6,7 @@ import pytest
 from builders import config
 from report.made_gemm import timing
 
-from fp8bench.launch.auto_layers import resolved
-from fp8bench.launch.gemm_pays import judge, paying, require_timed
+from fp8bench.launch.auto_layers import judge, paying, require_timed, resolved
 from fp8bench.launch.place import Place
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape

@@ -146,7 +146,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     from torch import nn
 
     from fp8bench import registry
-    from fp8bench.launch.known_layers import layers_of
+    from fp8bench.launch.recipes import layers_of
     from fp8bench.modes.torchao import convertible
 
     entry = registry.find_workload(name)
@@ -163,7 +163,7 @@ def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
 @pytest.mark.parametrize("name", ["vit-huge", "vit-huge-256", "vit-micro"])
 def test_the_known_rows_of_an_image_are_its_models(name):
     from fp8bench import registry
-    from fp8bench.launch.known_layers import tokens_of
+    from fp8bench.launch.recipes import tokens_of
     from fp8bench.numerics.gemm.linear_layers import linear_gemms
 
     found = linear_gemms(registry.load(registry.find_workload(name))(data="device"), 2)

@@ -76,7 +76,6 @@ def prepared(folder: Path, session: str | None) -> Prepared:
         stop=Stop(2),
         instance=instance(KEY),
         in_catalog=True,
-        elastic=None,
         allow_busy=False,
         results_dir=folder,
         session=session,

@@ -3,18 +3,32 @@ becomes of that one.
 """
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import config, invalid, measured, rank_samples, reports_of, steps_about, unsupported
+from builders import (
+    config,
+    instance,
+    invalid,
+    machine_called,
+    measured,
+    rank_samples,
+    reports_of,
+    steps_about,
+    unsupported,
+)
 from kept import record_paths
-from launch.expectation import Ahead
 
-from fp8bench.launch.processes import Watch
+from fp8bench.launch import session as launching
+from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.session import Where, exit_code, measure_all
+from fp8bench.launch.session import exit_code, measure, run_rounds, schedule
 from fp8bench.launch.signals import Interrupt
+from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.results import read_record
 from fp8bench.schema.config import RunConfig
@@ -28,6 +42,7 @@ BASELINE, TE_FP8, TE_BF16 = (
     for mode, recipe in (("baseline-bf16", None), ("te-fp8", "delayed"), ("te-bf16", None))
 )
 ENTRIES = [BASELINE, TE_FP8, TE_BF16]
+BUSY = "busy GPU: 1 other process, 2.0 GiB"
 
 
 def finished(config: RunConfig) -> list[RankReport]:
@@ -35,7 +50,7 @@ def finished(config: RunConfig) -> list[RankReport]:
     return reports_of(config)
 
 
-class FakeExecutor:
+class FakeExecutor(Executor):
     """Answers each turn in order (the last answer for ever), after noting what lies on disk by then."""
 
     def __init__(self, results_dir: Path, *answers: Callable[[RunConfig], list[RankReport]]) -> None:
@@ -45,6 +60,14 @@ class FakeExecutor:
         self.ran: list[str] = []
         self.traces: list[Path | None] = []
         self.marks: list[tuple[str, ...]] = []
+        self.expected: list[RunConfig | None] = []
+        self.closed = False
+
+    def expect(self, following: RunConfig | None) -> None:
+        self.expected.append(following)
+
+    def close(self) -> None:
+        self.closed = True
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
@@ -72,11 +95,43 @@ class Told:
         self.said.append(f"{entry.label} ended {record.status}")
 
 
+def prepared(results_dir: Path) -> Prepared:
+    return Prepared(
+        entries=list(ENTRIES),
+        stop=Stop(rounds=1),
+        instance=instance("p5"),
+        in_catalog=False,
+        allow_busy=True,
+        results_dir=results_dir,
+    )
+
+
 def session(
-    executor: FakeExecutor, *entries: Entry, rounds: int = 1, listener: Told | None = None, **where: object
+    executor: FakeExecutor,
+    *entries: Entry,
+    rounds: int = 1,
+    listener: Told | None = None,
+    traces: Mapping[str, Path] | None = None,
 ) -> Iterator[tuple[Record, Path]]:
-    schedule = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
-    return measure_all(schedule, executor, Where("p5", executor.results_dir, **where), listener or Told())
+    turns = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
+    return run_rounds(prepared(executor.results_dir), turns, executor, listener or Told(), {}, traces or {}, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
+    """What is found of the GPU before each turn, the last answer for ever: marks, or what is raised."""
+    answers: list[tuple[str, ...] | ModeUnavailable] = [()]
+
+    def require_idle(_environ: object, _local_rank: object, allow_busy: bool) -> tuple[str, ...]:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, ModeUnavailable):
+            raise answer
+        if answer and not allow_busy:
+            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "Say --allow-busy")
+        return answer
+
+    monkeypatch.setattr(launching, "require_idle", require_idle)
+    return answers
 
 
 def interrupted(_config: RunConfig) -> list[RankReport]:
@@ -112,13 +167,13 @@ def test_rounds_go_forwards_and_backwards_and_each_record_knows_its_place(tmp_pa
 
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
     """Two rounds are kept of the one and four of the other: both go on together, each with what it lacks."""
-    schedule = Schedule([BASELINE, TE_FP8], Stop(rounds=2, precision=0.01, max_rounds=5), "a-session")
+    turns = Schedule([BASELINE, TE_FP8], Stop(rounds=2, precision=0.01, max_rounds=5), "a-session")
     for entry, times in ((BASELINE, [0.1] * 2), (TE_FP8, [0.1, 0.14, 0.09, 0.15])):
-        schedule.restore(
+        turns.restore(
             measured(config=entry.config, samples=(rank_samples(0, steps_about(time, spread=0.001)),)) for time in times
         )
     executor = FakeExecutor(tmp_path, finished)
-    kept = [record for record, _ in measure_all(schedule, executor, Where("p5", tmp_path), Told())]
+    kept = [record for record, _ in run_rounds(prepared(tmp_path), turns, executor, Told(), {}, {}, 0.0)]
 
     assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
     assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
@@ -208,29 +263,19 @@ def test_a_signal_keeps_its_exit_code(tmp_path, number, code):
     assert stop.value.exit_code == code
 
 
-def test_the_executor_is_told_what_was_found_before_its_turn(tmp_path):
+def test_what_is_found_before_each_turn_is_told_to_its_ranks_and_marked_in_its_record_alone(tmp_path, found):
+    found[:] = [(BUSY,), ()]
     executor = FakeExecutor(tmp_path, finished)
-    list(session(executor, BASELINE, marks=lambda _config: ("busy GPU",)))
+    kept = [record for record, _ in session(executor, BASELINE, rounds=2)]
 
-    assert executor.marks == [("busy GPU",)]
+    assert executor.marks == [(BUSY,), ()]
+    assert [record.summary.flags for record in kept if record.summary] == executor.marks
 
 
-def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path):
-    found = iter([("busy GPU: 1 other process, 2.0 GiB",), ()])
+def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path, found):
+    found[:] = [(), ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them")]
     executor = FakeExecutor(tmp_path, finished)
-    kept = [record for record, _ in session(executor, BASELINE, rounds=2, marks=lambda _config: next(found))]
-
-    assert [record.summary.flags for record in kept if record.summary] == [("busy GPU: 1 other process, 2.0 GiB",), ()]
-
-
-def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path):
-    def marks(config: RunConfig) -> tuple[str, ...]:
-        if config is TE_FP8.config:
-            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them")
-        return ()
-
-    executor = FakeExecutor(tmp_path, finished)
-    running = session(executor, BASELINE, TE_FP8, marks=marks)
+    running = session(executor, BASELINE, TE_FP8)
     _, path = next(running)
 
     with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
@@ -259,52 +304,77 @@ FAILED = unsupported(status="failed")
 
 
 @pytest.mark.parametrize(
-    ("records", "code"),
+    ("records", "code", "named"),
     [
-        ([OK], 0),
-        ([OK, OK], 0),
-        ([OK, UNSUPPORTED], 0),
-        ([UNSUPPORTED], 3),
-        ([UNSUPPORTED, UNSUPPORTED], 3),
-        ([INVALID], 4),
-        ([OK, UNSUPPORTED, INVALID], 4),
-        ([FAILED], 5),
-        ([OK, INVALID, UNSUPPORTED, FAILED], 5),
+        ([OK], 0, 0),
+        ([OK, OK], 0, 0),
+        ([OK, UNSUPPORTED], 0, 3),
+        ([UNSUPPORTED], 3, 3),
+        ([INVALID], 4, 4),
+        ([OK, UNSUPPORTED, INVALID], 4, 4),
+        ([FAILED], 5, 5),
+        ([OK, INVALID, UNSUPPORTED, FAILED], 5, 5),
     ],
     ids=lambda value: "+".join(record.status for record in value) if isinstance(value, list) else str(value),
 )
-def test_the_exit_code_tells_the_worst_that_happened(records, code):
-    assert exit_code(records) == code
+def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_named_ones(records, code, named):
+    assert (exit_code(records), exit_code(records, named=True)) == (code, named)
 
 
-@pytest.mark.parametrize(
-    ("records", "code"),
-    [
-        ([OK], 0),
-        ([OK, UNSUPPORTED], 3),
-        ([UNSUPPORTED], 3),
-        ([OK, UNSUPPORTED, INVALID], 4),
-        ([UNSUPPORTED, FAILED], 5),
-    ],
-    ids=lambda value: "+".join(record.status for record in value) if isinstance(value, list) else str(value),
-)
-def test_a_mode_that_was_named_and_could_not_run_counts_beside_others_that_did(records, code):
-    assert exit_code(records, named=True) == code
-
-
-def test_ranks_of_the_next_run_are_expected_before_every_run_but_the_last(tmp_path):
-    executor = FakeExecutor(tmp_path, finished)
-    executor.ahead = ahead = Ahead()
-    list(session(executor, rounds=2))
-
-    assert ahead.expected == [(range(2), ["timm"])] * 5 + [(None, [])]
-    assert ahead.closed
-
-
-def test_none_are_left_when_the_session_is_interrupted(tmp_path):
-    executor = FakeExecutor(tmp_path, finished, interrupted)
-    executor.ahead = ahead = Ahead()
+def test_the_next_run_is_expected_before_every_run_but_the_last_and_none_is_left(tmp_path):
+    executor = FakeExecutor(tmp_path, finished, finished, interrupted)
+    what = prepared(tmp_path)
     with pytest.raises(Interrupted):
-        list(session(executor, rounds=2))
+        list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told(), executor=executor))
 
-    assert ahead.closed
+    assert executor.expected == [TE_FP8.config, TE_BF16.config, None]
+    assert executor.closed
+
+
+def measured_by(what: Prepared, executor: FakeExecutor, **given: object) -> list[Record]:
+    return [record for record, _ in measure(what, schedule(what), Told(), executor=executor, **given)]
+
+
+def test_a_busy_gpu_is_refused_with_exit_code_3_before_anything_runs_unless_that_is_allowed(tmp_path, found):
+    found[:] = [(BUSY,)]
+    executor, what = FakeExecutor(tmp_path, finished), prepared(tmp_path)
+    with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
+        measured_by(replace(what, allow_busy=False), executor)
+
+    assert refusal.value.exit_code == 3
+    assert (executor.ran, list(tmp_path.iterdir())) == ([], [])
+    assert {record.summary.flags for record in measured_by(what, executor) if record.summary} == {(BUSY,)}
+
+
+def test_on_a_cpu_nobody_asks(tmp_path, found):
+    found[:] = [(BUSY,)]
+    what = replace(prepared(tmp_path), entries=[Entry(config(device="cpu", world_size=2))], allow_busy=False)
+
+    assert [
+        record.summary.flags for record in measured_by(what, FakeExecutor(tmp_path, finished)) if record.summary
+    ] == [()]
+
+
+def test_all_records_of_a_call_are_of_one_session_and_those_of_the_next_of_another(tmp_path):
+    executor, traces = FakeExecutor(tmp_path, finished), {"te-fp8:delayed": tmp_path / "trace.json"}
+    calls = [measured_by(prepared(tmp_path), executor, traces=traces) for _ in range(2)]
+    ids = [{record.session.session_id for record in records if record.session} for records in calls]
+
+    assert [len(of_call) for of_call in ids] == [1, 1]
+    assert ids[0] != ids[1]
+    assert executor.traces == [None, tmp_path / "trace.json", None] * 2
+
+
+def test_without_other_nodes_fresh_processes_are_made_here(tmp_path):
+    assert isinstance(launching._executor(prepared(tmp_path)), SpawnExecutor)
+
+
+def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path):
+    here = Here(machine_called("vendor-a"), {})
+    what = replace(prepared(tmp_path), here=here, stop=Stop(rounds=2, precision=0.5, max_rounds=4))
+    records = measured_by(what, FakeExecutor(tmp_path, finished))
+
+    assert {record.machine for record in records} == {here.machine}
+    assert {(one.session.rounds, one.session.precision, one.session.max_rounds) for one in records if one.session} == {
+        (2, 0.5, 4)
+    }

@@ -9,8 +9,8 @@ import pytest
 from builders import config
 from launch import faulty_work
 
-from fp8bench.launch.processes import spawn
-from fp8bench.launch.processes.spawn import SpawnExecutor
+from fp8bench.launch.processes import watch
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.signals import descendants, process, processes
 
 pytestmark = pytest.mark.thorough
@@ -30,7 +30,7 @@ def run(monkeypatch, tmp_path, slowness):
     there, temporary = tmp_path / "there", tmp_path / "temporary"
     there.mkdir()
     temporary.mkdir()
-    monkeypatch.setattr(spawn, "ENTRY", faulty_work.ENTRY)
+    monkeypatch.setattr(watch, "ENTRY", faulty_work.ENTRY)
     monkeypatch.setenv(faulty_work.PIDS, str(there))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     seen = []

@@ -3,8 +3,8 @@
 import pytest
 from launch.test_plan import planned
 
+from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry
-from fp8bench.launch.switched import words_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.switches import LADDER, NAMES, NONE, RUNGS, joined, parse
 

@@ -9,9 +9,9 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.sources import resolve
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import resume
-from fp8bench.launch.plan import entries, plan
+from fp8bench.launch.plan import apart, entries, plan, variant_notes
+from fp8bench.launch.resume import refuse_changed
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.variants import apart, notes, refuse_changed
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.errors import UsageError
@@ -69,7 +69,7 @@ class TestPlan:
         ]
 
     def test_what_is_left_to_the_machine_is_called_that(self):
-        assert notes(({**SMALL, "batch_size": None}, LARGE)) == ["batch by default", "batch 8"]
+        assert variant_notes(({**SMALL, "batch_size": None}, LARGE)) == ["batch by default", "batch 8"]
 
     def test_rounds_go_forwards_and_backwards_over_variants(self):
         rounds = Schedule(planned(), Stop(2), "monday")
@@ -122,11 +122,15 @@ class TestResume:
         [
             ((SMALL, OTHER), r"baseline-bf16 \(batch 8, compile off\) is no longer there"),
             ((*THREE, {**OTHER, "batch_size": 9}), r"baseline-fp32 \(batch 9, compile on\) is new"),
-            ((SMALL, {**LARGE, "batch_size": 9}, OTHER), r"baseline-bf16 with batch 8 \(now 9\)"),
-            ((SMALL, LARGE, {**OTHER, "compile": "off"}), r"baseline-fp32 with compile on \(now off\)"),
+            (
+                (SMALL, {**LARGE, "batch_size": 9}, OTHER),
+                r"baseline-bf16 \(batch 8, compile off\) is no longer there; "
+                r"baseline-bf16 \(batch 9, compile off\) is new",
+            ),
             (
                 ({**SMALL, "optimizer": "adam"}, LARGE, OTHER),
-                r"baseline-bf16 with optimizer as for all variants \(now adam\)",
+                r"baseline-bf16 \(batch 4, compile off\) is no longer there; "
+                r"baseline-bf16 \(batch 4, compile off, optimizer adam\) is new",
             ),
         ],
     )
@@ -187,8 +191,7 @@ class TestResume:
         asked = request(*variants)
         (entry,) = planned(*variants)
         session = session_of(kept(entry, variants=variants, search=SEARCH))
-        monkeypatch.setattr(preparing, "_kept", lambda _name, _place: session)
-        monkeypatch.setattr(preparing, "_where_kept", lambda _name, place, _machine: place)
+        monkeypatch.setattr(preparing, "session_kept", lambda *_given: session)
         monkeypatch.setattr(preparing, "this_machine", lambda _environ: CPU)
         same = asked.model_copy(update={"session": "monday", "results_dir": tmp_path})
         prepared = preparing.prepare(same, {})

@@ -3,6 +3,7 @@
 from builders import at, environment, evidence, parity, workload_facts
 
 from fp8bench.kinds.converge.measure import ConvergeRecord, fingerprint
+from fp8bench.launch.processes import Executor
 from fp8bench.launch.signals import Interrupt
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextFacts, Trained, Validation, WorkFacts
 from fp8bench.schema.rank import RankMemory, RankReport
@@ -105,7 +106,7 @@ def record(*trainings, instance="p5", minutes=0, settings=None, **changes):
     return ConvergeRecord(**{**values, **changes})
 
 
-class Ranks:
+class Ranks(Executor):
     """Reports as ranks give them. stops: by mode and seed, what a training reports instead; interrupt: at which one a
     signal comes; machines: of several nodes, each with its ranks; marks: of the circumstances.
     """
@@ -116,6 +117,13 @@ class Ranks:
         self.interrupt = interrupt
         self.machines = machines
         self.marks = marks
+        self.expected, self.closed = [], False
+
+    def expect(self, following):
+        self.expected.append(following)
+
+    def close(self):
+        self.closed = True
 
     def run(self, config, watch, trace=None, marks=()):
         turn = (config.mode_label, config.seed)

@@ -16,9 +16,9 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 from fp8bench.config.words import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
+from fp8bench.launch.plan import Ranks, ranks_for
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
-from fp8bench.launch.ranks import Ranks, ranks_for
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.schema.collectives import (
@@ -154,17 +154,17 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecor
 
 
 def lead(prepared: Prepared[CollectivesConfig], agent: "Agent", log: Log) -> CollectivesRecord:
-    """Time every case on the ranks of all nodes, from node 0. Raises as `nodes.job.lead`."""
-    from fp8bench.launch.nodes import job as over_nodes
+    """Time every case on the ranks of all nodes, from node 0. Raises as `nodes.follower.lead_job`."""
+    from fp8bench.launch.nodes import follower
 
-    return record_of(prepared, over_nodes.lead(agent, job(prepared, log)))
+    return record_of(prepared, follower.lead_job(agent, job(prepared, log)))
 
 
 def follow(prepared: Prepared[CollectivesConfig], agent: "Agent") -> int:
-    """Run the ranks of another node, and return its exit code. Raises as `nodes.job.follow`."""
-    from fp8bench.launch.nodes import job as over_nodes
+    """Run the ranks of another node, and return its exit code. Raises as `nodes.follower.follow_job`."""
+    from fp8bench.launch.nodes import follower
 
-    return over_nodes.follow(agent, job(prepared, lambda _line: None))
+    return follower.follow_job(agent, job(prepared, lambda _line: None))
 
 
 def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:

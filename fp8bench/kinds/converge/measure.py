@@ -58,7 +58,7 @@ def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
 
     Raises Interrupted after a signal, when every worker has ended.
     """
-    from fp8bench.launch.following import spawning
+    from fp8bench.launch.processes.watch import spawning
 
     job = prepared.config
     return train_all(prepared, spawning(job.config.device, job.timeout_s, work_of(job)), datetime.now(UTC), log)
@@ -72,7 +72,7 @@ def lead(prepared: Prepared[Job], agent: "Agent", log: Log) -> ConvergeRecord:
 
     job = prepared.config
     leader = Leader(agent, job.timeout_s, work_of(job))
-    return train_all(prepared, leader, datetime.now(UTC), log, leader.require_all)
+    return train_all(prepared, leader, datetime.now(UTC), log, leader.require_ready)
 
 
 def follow(prepared: Prepared[Job], agent: "Agent") -> int:
@@ -126,7 +126,6 @@ def _train_missing(
 ) -> tuple[list[Trained], list[str]]:
     """Return what could not be trained, and the logs of its ranks; finished trainings are stored."""
     from fp8bench.launch.assemble import log_of
-    from fp8bench.launch.following import Following
     from fp8bench.launch.signals import exit_code as exit_code_after
 
     turns = list(in_turns(config))
@@ -135,11 +134,11 @@ def _train_missing(
     stopped: dict[str, Trained] = {}
     logs: list[str] = []
     left = deque(turn for turn in turns if turn not in unfinished.done)
-    with Following(executor) as following:
+    with executor:
         while left:
             mode, seed = left.popleft()
             log(f"{turns.index((mode, seed)) + 1} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
-            following.expect(run_config(config, *left[0]) if left else None)
+            executor.expect(run_config(config, *left[0]) if left else None)
             try:
                 reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
             except KeyboardInterrupt as interrupt:

@@ -154,7 +154,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     check = getattr(_workload(run, sizes), "check", None)
     if check is not None:
         # Without the library that builds its model, no mode can train the workload here.
-        from fp8bench.launch.processes.harmless import hide_harmless
+        from fp8bench.launch.processes.rank import hide_harmless
 
         hide_harmless()
         check(run.batch_size, False)

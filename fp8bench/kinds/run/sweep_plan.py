@@ -1,20 +1,16 @@
 """What `sweep --dry-run` shows: the planned looks, and the time and cost of the looks and of the rounds."""
 
-from typing import Literal
-
 from fp8bench.kinds.run.sweep import NotTried, about_untried, not_tried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
-from fp8bench.launch.sweep.outlook import ExpectedLook, Outlook
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, When
+from fp8bench.launch.sweep.search import ExpectedLook, Outlook
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
-
-When = Literal["first", "after the leader's sizes", "if time is left"]
 
 
 class PlannedLook(Frozen):
@@ -77,11 +73,10 @@ def plan_of(found: Outlook) -> SweepPlan:
 
 
 def _planned(look: ExpectedLook) -> PlannedLook:
-    when: When = "if time is left" if look.look.leaves == "rounds" else "first"
-    if look.look.late:
-        when = "after the leader's sizes"
-    label, within = look.config.mode_label, look.within
-    return made_of(PlannedLook, look.config, mode=label, when=when, seconds=look.seconds, within_budget=within)
+    config, when = look.look.config, look.look.when
+    return made_of(
+        PlannedLook, config, mode=config.mode_label, when=when, seconds=look.seconds, within_budget=look.within
+    )
 
 
 COLUMNS: tuple[Column[PlannedLook], ...] = (

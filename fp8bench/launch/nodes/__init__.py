@@ -9,13 +9,10 @@ gathers the reports, keeps the records and prints (`leader`). The others follow 
     place      where torchrun has put this process
     waiting    the other local ranks of a node
     agent      from the first message between the nodes to the last
-    alike      what may differ between nodes, and what is refused
-    leader     node 0: an executor like any other
-    follower   the other nodes
-    turn       the ranks of one node in one run
-    job        one job of all nodes, for a kind that is not `run` (`fp8bench collectives`)
-    messages   what nodes tell each other
-    store      how they do: a store in a small process of its own, because it needs torch
+    leader     node 0: an executor like any other; and the ranks of one node in one run
+    follower   the other nodes; and one job of all nodes, for a kind that is not `run` (`fp8bench collectives`)
+    messages   what nodes tell each other, what may differ between them, and what is refused
+    store      how they talk: a store in a small process of its own, because it needs torch
 
 On one node there is no other agent to talk to: its agent is a run like any other.
 """

@@ -13,20 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fp8bench.launch import signals
-from fp8bench.launch.nodes.alike import judge, named
-from fp8bench.launch.nodes.messages import (
-    END,
-    VERDICT,
-    End,
-    Hello,
-    Left,
-    Refusal,
-    Status,
-    Verdict,
-    bye_of,
-    hello_of,
-    left_of,
-)
+from fp8bench.launch.nodes.messages import End, Hello, Left, Refusal, Status, Verdict, judge, keyed, named
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import Store, StoreLost
 from fp8bench.schema.errors import Fp8benchError, RunFailed
@@ -104,18 +91,18 @@ class Agent:
         for the messages of all nodes; None for MEET_S.
         """
         limit_s = max(limit_s or 0.0, MEET_S)
-        self.store.put(hello_of(self.place.node), mine.model_dump_json())
+        self.store.put(keyed("hello", self.place.node), mine.model_dump_json())
         if self.leads:
             try:
                 met = judge(self._hellos(limit_s))
             except NodeGone as gone:
                 # For those that came.
-                self.store.put(VERDICT, Verdict(refusal=Refusal.of(gone)).model_dump_json())
+                self.store.put("verdict", Verdict(refusal=Refusal.of(gone)).model_dump_json())
                 raise
-            self.store.put(VERDICT, met.model_dump_json())
+            self.store.put("verdict", met.model_dump_json())
         else:
             # Node 0 may have begun to wait for others only now.
-            met = self.await_message(VERDICT, Verdict, (0,), 2 * limit_s)
+            met = self.await_message("verdict", Verdict, (0,), 2 * limit_s)
         self.verdict = met
         if met.refusal is not None:
             raise met.refusal.error()
@@ -126,7 +113,9 @@ class Agent:
         found: dict[int, Hello | None] = dict.fromkeys(range(self.place.nodes))
 
         def all_there() -> bool | None:
-            found.update({node: self.find(hello_of(node), Hello) for node, hello in found.items() if hello is None})
+            found.update(
+                {node: self.find(keyed("hello", node), Hello) for node, hello in found.items() if hello is None}
+            )
             return True if all(found.values()) else None
 
         self._awaited(all_there, lambda: [node for node, hello in found.items() if hello is None], limit_s)
@@ -144,7 +133,7 @@ class Agent:
         if not self.leads:
             # Node 0 need not wait for this one at its end.
             with suppress(StoreLost):
-                self.store.put(bye_of(self.place.node), "{}")
+                self.store.put(keyed("bye", self.place.node), "{}")
 
     def find(self, key: str, kind: type[Message]) -> Message | None:
         """Return the message under the key, or None if there is none."""
@@ -192,7 +181,7 @@ class Agent:
 
     def require_alive(self, node: int) -> None:
         """Raise NodeGone if the node has left or is silent, and Interrupt if a signal ended it."""
-        left = self.find(left_of(node), Left)
+        left = self.find(keyed("left", node), Left)
         if left is not None and left.interrupted is not None:
             self.log(f"{self.called(node)} {left.what}")
             raise signals.Interrupt(left.interrupted)
@@ -230,14 +219,14 @@ class Agent:
             left = Left(what="lost its torchrun, which was killed", at_s=time.time())
         try:
             told = left.model_copy(update={"stage": self.stage})
-            self.store.put(left_of(self.place.node), told.model_dump_json())
+            self.store.put(keyed("left", self.place.node), told.model_dump_json())
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 
     def end(self, code: int, why: str) -> None:
         """Tell all nodes, as node 0, that the session is over, and wait a moment until they have heard it."""
         try:
-            self.store.put(END, End(code=code, why=why).model_dump_json())
+            self.store.put("end", End(code=code, why=why).model_dump_json())
             deadline = self.clock() + PART_S
             while not all(map(self._parted, self.others)) and self.clock() < deadline:
                 self.sleep(POLL_S)
@@ -246,6 +235,8 @@ class Agent:
 
     def _parted(self, node: int) -> bool:
         # Without a verdict, a node without a first message has not come.
-        unmet = not self.verdict.hosts and self.store.get(hello_of(node)) is None
-        gone = unmet or self.store.get(bye_of(node)) is not None or self.store.get(left_of(node)) is not None
+        unmet = not self.verdict.hosts and self.store.get(keyed("hello", node)) is None
+        gone = (
+            unmet or self.store.get(keyed("bye", node)) is not None or self.store.get(keyed("left", node)) is not None
+        )
         return gone or self.store.heard(node)[0] > SILENT_S

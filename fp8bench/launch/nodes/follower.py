@@ -1,39 +1,49 @@
 """Every node except node 0: it runs what node 0 tells it, writes nothing, and leaves with the exit code that it is
-told.
+told; and one job on all nodes, for a kind that is not `run`.
 
 If node 0 is gone, no other node would keep the record of the run that failed, so node 1 does.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fp8bench.launch.nodes.agent import POLL_S, Agent, NodeGone
-from fp8bench.launch.nodes.leader import all_ranks, lost_node, lost_store, on_machines, where_of
-from fp8bench.launch.nodes.messages import (
-    END,
-    End,
-    NodeView,
-    Ready,
-    Refusal,
-    Turn,
-    bye_of,
-    go_of,
-    ready_of,
-    turn_of,
-    view_of,
+from fp8bench.launch.nodes.leader import (
+    LOOK_S,
+    RunRanks,
+    all_ranks,
+    left_behind,
+    lost_node,
+    lost_store,
+    on_machines,
+    run_turn,
+    where_of,
 )
+from fp8bench.launch.nodes.messages import End, NodeView, Ready, Refusal, Results, Status, Turn, keyed
 from fp8bench.launch.nodes.store import StoreLost
-from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
+from fp8bench.launch.processes import group
 from fp8bench.launch.processes.blame import in_general
-from fp8bench.launch.processes.spawn import run_ranks
-from fp8bench.launch.processes.views import reports_of
+from fp8bench.launch.processes.group import ConnectionLost, Job
+from fp8bench.launch.processes.rank import Rendezvous
+from fp8bench.launch.processes.watch import reports_of, run_ranks
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress
+
+HEAR_S = 10.0
+"""How long a node whose ranks lost their connection waits to hear why."""
+
+RESULTS_S = 60.0
+"""How much later than node 0's ranks those of another node may end."""
+
+RunJob = Callable[[Job, Callable[[], object]], list[str]]
+"""`group.run`; tests replace it."""
+
 
 Marks = Callable[[RunConfig], Sequence[str]]
 """Returns the marks of a node's circumstances before a run; raises ModeUnavailable if the node should not run."""
@@ -58,7 +68,7 @@ class Follower:
         """
         turn = 0
         while True:
-            told = self._next(turn_of(turn))
+            told = self._next(keyed("turn", turn))
             if isinstance(told, End):
                 return part(self.agent, told)
             self._take(turn, told)
@@ -68,7 +78,7 @@ class Follower:
         """Return what is stored under the key once it is there, or the end."""
         agent = self.agent
         while True:
-            for found in (agent.find(key, Turn), agent.find(END, End)):
+            for found in (agent.find(key, Turn), agent.find("end", End)):
                 if found is not None:
                     return found
             agent.require_alive(0)
@@ -77,8 +87,8 @@ class Follower:
     def _take(self, turn: int, told: Turn) -> None:
         agent, told_all = self.agent, False
         ready = self._ready(told.config)
-        agent.store.put(ready_of(turn, agent.place.node), ready.model_dump_json())
-        if isinstance(self._next(go_of(turn)), End):
+        agent.store.put(keyed("ready", turn, agent.place.node), ready.model_dump_json())
+        if isinstance(self._next(keyed("go", turn)), End):
             return
         with held_back() as interrupted:
 
@@ -96,7 +106,7 @@ class Follower:
                 self._keep_failed(gone, told, left_behind(view))
                 raise gone
             if view is not None:
-                agent.store.put(view_of(turn, agent.place.node), view.model_dump_json())
+                agent.store.put(keyed("view", turn, agent.place.node), view.model_dump_json())
             if gone is not None:
                 raise gone
 
@@ -121,7 +131,7 @@ def part(agent: Agent, end: End) -> int:
     """Tell node 0 that its end was heard, and say why it ended. Returns the exit code."""
     # Node 0 may not have waited for this message.
     with suppress(StoreLost):
-        agent.store.put(bye_of(agent.place.node), "{}")
+        agent.store.put(keyed("bye", agent.place.node), "{}")
     if end.why:
         agent.log(f"{agent.called(0)}: {end.why}")
     return end.code
@@ -129,3 +139,68 @@ def part(agent: Agent, end: End) -> int:
 
 def _nobody(_progress: Progress) -> None:
     """Show nothing: node 0 shows the progress."""
+
+
+class Ended(Exception):
+    """Node 0 has ended the call."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end)
+        self.end = end
+
+
+def lead_job(agent: Agent, job: Job, run: RunJob = group.run) -> list[str]:
+    """Run node 0's ranks of one job on all nodes: each node starts its own ranks. The first failure anywhere ends them
+    all; a rank whose connection broke is not to blame for it, and its node waits a moment to hear what ended elsewhere.
+    Returns the results of the ranks of all nodes, by rank. job: of all ranks.
+
+    Raises RunFailed if a rank failed, NodeGone if another node did, and Interrupt if a signal ended one.
+    """
+    found = _ranks_here(agent, job, run)
+    for node in agent.others:
+        found += agent.await_message(keyed("results", node), Results, (node,), RESULTS_S, node).texts
+    return found
+
+
+def follow_job(agent: Agent, job: Job, run: RunJob = group.run) -> int:
+    """Run this node's ranks, send their results to node 0, and wait for it. Returns the exit code."""
+    try:
+        mine = Results(texts=tuple(_ranks_here(agent, job, run)))
+        agent.store.put(keyed("results", agent.place.node), mine.model_dump_json())
+        while True:
+            _look(agent)
+            agent.sleep(POLL_S)
+    except Ended as ended:
+        return part(agent, ended.end)
+
+
+def _ranks_here(agent: Agent, job: Job, run: RunJob) -> list[str]:
+    place = agent.place
+    meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/job")
+    mine = replace(job, ranks=place.local_world_size, first=place.first_rank, meet=meet.url)
+    due = 0.0
+
+    def look() -> None:
+        nonlocal due
+        if (now := time.monotonic()) >= due:
+            due = now + LOOK_S
+            _look(agent)
+
+    try:
+        return run(mine, look)
+    except ConnectionLost:
+        deadline = agent.clock() + HEAR_S
+        while agent.clock() < deadline:
+            _look(agent)
+            agent.sleep(POLL_S)
+        raise
+
+
+def _look(agent: Agent) -> None:
+    """Raises Ended if node 0 has ended the call, NodeGone if a node is gone that this one depends on, and Interrupt if
+    a signal ended that node.
+    """
+    agent.store.say(Status().model_dump_json())
+    if not agent.leads and (end := agent.find("end", End)) is not None:
+        raise Ended(end)
+    agent.require_others()

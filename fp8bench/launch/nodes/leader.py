@@ -1,4 +1,5 @@
-"""Node 0: an executor like any other, whose ranks are on several nodes.
+"""Node 0: an executor like any other, whose ranks are on several nodes; and one run on any node, whose ranks are
+watched together with those on the others.
 
 A rank that fails anywhere ends its run on all nodes; what they saw makes one record, and the session continues. A node
 that is gone ends the session: its ranks count as the ones that failed, and nothing can run without it.
@@ -7,38 +8,23 @@ that is gone ends the session: its ranks count as the ones that failed, and noth
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from fp8bench.launch.nodes.agent import Agent, NodeGone
-from fp8bench.launch.nodes.messages import (
-    NodeView,
-    Ready,
-    Turn,
-    go_of,
-    ready_of,
-    turn_of,
-    view_of,
-)
+from fp8bench.launch.nodes.messages import NodeView, Ready, Status, Stop, Turn, keyed
 from fp8bench.launch.nodes.store import StoreLost
-from fp8bench.launch.nodes.turn import RunRanks, left_behind, run_turn
-from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Lost, in_general
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
-from fp8bench.launch.processes.spawn import run_ranks
-from fp8bench.launch.processes.views import RankView, reports_of
-from fp8bench.launch.rounds import Entry
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Rendezvous, Task, Work
+from fp8bench.launch.processes.watch import Others, Outcome, RankView, reports_of, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank import RankReport
-from fp8bench.schema.record import Record, Session
-from fp8bench.worker.progress import Stage
-
-if TYPE_CHECKING:
-    from fp8bench.launch.session import Listener
+from fp8bench.schema.record import Session
+from fp8bench.worker.progress import STAGES, Progress, Stage
 
 Answer = TypeVar("Answer", Ready, NodeView)
 
@@ -51,8 +37,17 @@ VIEW_S = 40.0
 PARTING_S = 10.0
 """Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
 
+LOOK_S = 0.5
+"""Seconds between two looks at the store while ranks run."""
 
-class Leader:
+Gone = NodeGone | StoreLost | Interrupt
+"""What ends a run because of another node: the node, or the store that it holds, is gone, or a signal ended it."""
+
+RunRanks = Callable[[Task, float | None, Watch, Callable[[], bool], Others], Outcome | None]
+"""A function with the signature of `spawn.run_ranks`; tests pass another."""
+
+
+class Leader(Executor):
     """Runs each configuration on all nodes."""
 
     def __init__(
@@ -72,11 +67,15 @@ class Leader:
         self._turns = 0
         self._gone: NodeGone | StoreLost | None = None
 
-    def hearing(self, listener: "Listener") -> "Listener":
-        """Return a listener that also tells this leader the place of the next record."""
-        return _Hearing(self, listener)
+    @property
+    def machines(self) -> tuple[MachineIdentity | None, ...]:
+        """The machines of all nodes, by node."""
+        return self.agent.verdict.machines
 
-    def require_all(self) -> None:
+    def begins(self, place: Session) -> None:
+        self.place = place
+
+    def require_ready(self) -> None:
         """Raise the error that ended a node, if any: nothing more can run then."""
         if self._gone is not None:
             raise self._gone
@@ -88,12 +87,12 @@ class Leader:
         node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
         earlier run.
         """
-        self.require_all()
+        self.require_ready()
         turn, self._turns = self._turns, self._turns + 1
         store = self.agent.store
         place, self.place = self.place, None
         told = Turn(config=config, place=place, work=self.work)
-        store.put(turn_of(turn), told.model_dump_json())
+        store.put(keyed("turn", turn), told.model_dump_json())
         ready, lost = self._gathered(lambda node: self._ready(turn, node), config)
         for node, one in ready.items():
             if one.refusal is not None:
@@ -101,7 +100,7 @@ class Leader:
         of_nodes = {node: one.marks for node, one in ready.items()}
         views: dict[int, NodeView] = {}
         if not lost:
-            store.put(go_of(turn), told.model_dump_json())
+            store.put(keyed("go", turn), told.model_dump_json())
             try:
                 views, lost = self._views(turn, told, watch, trace)
             except Interrupt as interrupt:
@@ -113,12 +112,12 @@ class Leader:
         return self._with_circumstances(config, reports, of_nodes)
 
     def _ready(self, turn: int, node: int) -> Ready:
-        return self.agent.await_message(ready_of(turn, node), Ready, (node,), READY_S, node)
+        return self.agent.await_message(keyed("ready", turn, node), Ready, (node,), READY_S, node)
 
     def _view(self, turn: int, node: int, deadline: float) -> NodeView:
         limit_s = max(1.0, deadline - time.monotonic())
-        found = self.agent.await_message(view_of(turn, node), NodeView, (node,), limit_s, node)
-        self.agent.store.drop(view_of(turn, node))
+        found = self.agent.await_message(keyed("view", turn, node), NodeView, (node,), limit_s, node)
+        self.agent.store.drop(keyed("view", turn, node))
         return found
 
     def _views(self, turn: int, told: Turn, watch: Watch, trace: Path | None) -> tuple[dict[int, NodeView], list[Lost]]:
@@ -176,25 +175,12 @@ class Leader:
         self, config: RunConfig, reports: Sequence[RankReport], marks: dict[int, tuple[str, ...]]
     ) -> list[RankReport]:
         found = []
-        for report in on_machines(reports, config, self.agent.verdict.machines):
+        for report in on_machines(reports, config, self.machines):
             node, local_rank = divmod(report.rank, config.world_size // config.nodes)
             own = marks.get(node, ()) if local_rank == 0 else ()
             general = self.agent.verdict.marks if report.rank == 0 else ()
             found.append(report.model_copy(update={"marks": (*general, *own, *report.marks)}))
         return found
-
-
-@dataclass(frozen=True)
-class _Hearing:
-    leader: Leader
-    listener: "Listener"
-
-    def begins(self, entry: Entry, place: Session) -> Watch:
-        self.leader.place = place
-        return self.listener.begins(entry, place)
-
-    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        self.listener.ended(entry, place, record, path)
 
 
 def lost_node(gone: NodeGone, config: RunConfig) -> Lost:
@@ -240,3 +226,83 @@ def all_ranks(config: RunConfig, views: dict[int, NodeView]) -> list[RankView]:
     """Return the views of all ranks, by rank; empty views for ranks that no node sees."""
     seen = {view.rank: view for node in views.values() for view in node.ranks}
     return [seen.get(rank) or RankView(rank=rank) for rank in range(config.world_size)]
+
+
+def run_turn(
+    agent: Agent,
+    turn: int,
+    told: Turn,
+    watch: Watch,
+    interrupted: Callable[[], bool],
+    timeout_s: float | None,
+    trace: Path | None = None,
+    run: RunRanks = run_ranks,
+) -> tuple[NodeView | None, Gone | None]:
+    """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended them
+    before they had timed their steps, and why they were ended early if that is because of another node.
+    """
+    place = agent.place
+    meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
+    task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
+    elsewhere = Elsewhere(agent, turn)
+    done = run(task, timeout_s, watch, lambda: interrupted() or elsewhere.interrupted, elsewhere)
+    agent.stage = None
+    return None if done is None else NodeView(ranks=done.views, overdue=done.overdue), elsewhere.gone
+
+
+def left_behind(view: NodeView | None) -> NodeView:
+    """Return only what is kept of ranks that were ended because another node is gone: what they had found, and their
+    part of the log. How they ended says nothing about the cause.
+    """
+    ranks = view.ranks if view is not None else ()
+    return NodeView(ranks=tuple(RankView(rank=one.rank, kept=one.kept, log=one.log) for one in ranks))
+
+
+class Elsewhere:
+    """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
+    failed, and that they end at once if another node is gone. gone: that node, the store that it holds, or the signal
+    that ended it.
+    """
+
+    def __init__(self, agent: Agent, turn: int) -> None:
+        self._agent = agent
+        self._turn = turn
+        self._due = 0.0
+        self._told = False
+        self._grace_s: float | None = None
+        self.gone: Gone | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended another node."""
+        return isinstance(self.gone, Interrupt)
+
+    def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
+        # Of the rank that is furthest behind.
+        self._agent.stage = min(("starting" if one is None else one.stage for one in seen), key=STAGES.index)
+        if self.gone is None:
+            try:
+                self._exchange(grace_s)
+            except (NodeGone, StoreLost, Interrupt) as gone:
+                self.gone, self._grace_s = gone, 0.0
+        known = [one for one in (grace_s, self._grace_s) if one is not None]
+        return min(known, default=None)
+
+    def _exchange(self, grace_s: float | None) -> None:
+        if grace_s is not None and not self._told:
+            self._told = True
+            stop = Stop(node=self._agent.place.node, grace_s=grace_s)
+            self._agent.store.put(keyed("stop", self._turn), stop.model_dump_json())
+        if self._grace_s is None and (now := time.monotonic()) >= self._due:
+            self._due = now + LOOK_S
+            self._look()
+
+    def _look(self) -> None:
+        agent = self._agent
+        agent.store.say(Status(stage=agent.stage).model_dump_json())
+        stop = agent.find(keyed("stop", self._turn), Stop)
+        if stop is not None:
+            self._grace_s = stop.grace_s
+        elif agent.store.get("end") is not None:
+            self._grace_s = 0.0
+        agent.require_others()

@@ -1,72 +1,49 @@
-"""The messages between nodes, as JSON under keys of the store."""
+"""What nodes tell each other, as JSON under keys of the store; and what may differ between nodes, and what is refused.
+Pure, except for what a node knows of itself.
+
+A run is one measurement of one kind of machine: nodes with another GPU, driver, number of processes or version, or with
+another request, make a measurement that nobody can read. Differences that hardly matter are marked in the record.
+"""
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from pydantic import Field, JsonValue
 
+from fp8bench import __version__
+from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.processes.blame import Overdue
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
-from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.processes.watch import RankView
+from fp8bench.machine.gpus import Machine
+from fp8bench.machine.host import cpu_model
+from fp8bench.machine.identity import digest, software_here, this_machines_identity
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.machine import MachineIdentity, variables_that_matter
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Stage
 
-
-def hello_of(node: int) -> str:
-    """Return the key under which a node says what it is, and what was requested on it."""
-    return f"hello/{node}"
-
-
-VERDICT = "verdict"
-"""The key under which node 0 says whether the nodes fit together."""
-
-END = "end"
-"""The key under which node 0 says that the session is over."""
+Key = Literal["hello", "verdict", "turn", "ready", "go", "stop", "view", "results", "left", "end", "bye"]
+"""hello: what a node is, and what was requested on it. verdict: of node 0, whether the nodes fit together. turn: what
+runs next; turns are counted from 0 in each call. ready: whether a node can begin. go: all can. stop: one of a node's
+ranks did not end well. view: what became of a node's ranks. results: what they found, for a kind that is not `run`.
+left: a node leaves before the end. end: the session is over. bye: a node has heard of the end.
+"""
 
 
-def bye_of(node: int) -> str:
-    """Return the key under which a node says that it has heard of the end."""
-    return f"bye/{node}"
+def keyed(what: Key, *numbers: int) -> str:
+    """Return the key of a message. numbers: the turn, the node, or both."""
+    return "/".join(map(str, (what, *numbers)))
 
 
-def left_of(node: int) -> str:
-    """Return the key under which a node says that it leaves before the end."""
-    return f"left/{node}"
+EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "price_per_gpu", "allow_busy"})
+"""Settings that change nothing about what ranks do."""
 
-
-def turn_of(turn: int) -> str:
-    """Return the key under which node 0 says what runs next. Turns are counted from 0 in each call."""
-    return f"turn/{turn}"
-
-
-def ready_of(turn: int, node: int) -> str:
-    """Return the key under which a node says whether it can begin."""
-    return f"ready/{turn}/{node}"
-
-
-def go_of(turn: int) -> str:
-    """Return the key under which node 0 says that all nodes can begin."""
-    return f"go/{turn}"
-
-
-def stop_of(turn: int) -> str:
-    """Return the key under which any node says that one of its ranks did not end well."""
-    return f"stop/{turn}"
-
-
-def view_of(turn: int, node: int) -> str:
-    """Return the key under which a node says what became of its ranks."""
-    return f"view/{turn}/{node}"
-
-
-def results_of(node: int) -> str:
-    """Where a node says what its ranks found, for a kind that is not `run`."""
-    return f"results/{node}"
-
-
-RESULTS_S = 60.0
-"""How much later than node 0's ranks those of another node may end."""
+AT_MOST = 4
+"""The number of differences in one line."""
 
 
 class Refusal(Frozen):
@@ -148,7 +125,7 @@ class NodeView(Frozen):
 
 
 class Results(Frozen):
-    """texts: what each rank of a node found, by rank."""
+    """What each rank of a node found, by rank."""
 
     texts: tuple[str, ...]
 
@@ -175,3 +152,103 @@ class Status(Frozen):
     """What a node says with its signs of life: the phase of the rank that is furthest behind."""
 
     stage: Stage | None = None
+
+
+class Asked(Protocol):
+    """The options of a command. name: the machine's label, as the user gave it."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    def model_dump(self, *, mode: str, exclude: set[str]) -> dict[str, Any]: ...
+
+
+def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str, str]) -> Hello:
+    """Return this node's first message: what the node is, and what was requested on it."""
+    asked = request.model_dump(mode="json", exclude=set(EACH_ITS_OWN))
+    found = software_here(machine.has_gpu)
+    gpus = ", ".join(f"{machine.gpus.count(name)} x {name}" for name in dict.fromkeys(machine.gpus))
+    # Digests, because values are private to a site.
+    variables: dict[str, JsonValue] = {name: digest(one) for name, one in variables_that_matter(environ).items()}
+    return Hello(
+        node=place.node,
+        host=socket.gethostname(),
+        processes=place.local_world_size,
+        settings=asked,
+        hardware={"GPU": gpus or "none"},
+        software={"fp8bench": __version__, **{name: it or "absent" for name, it in found.items()}},
+        harmless={"CPU": cpu_model(), "CPU cores": machine.cpu_count, **variables},
+        machine=this_machines_identity(request.name),
+    )
+
+
+def judge(hellos: Sequence[Hello]) -> Verdict:
+    """Return the verdict on all nodes. hellos: ordered by node."""
+    refusal = _unlike(hellos)
+    for one in reversed(hellos):
+        if one.refusal is not None:
+            what = f"{named(one.node, one.host)}: {one.refusal.what}"
+            refusal = one.refusal.model_copy(update={"what": what})
+    marks = [f"unlike nodes: {name}" for name in differing(hellos, lambda one: one.harmless)]
+    return Verdict(
+        hosts=tuple(one.host for one in hellos),
+        machines=tuple(one.machine for one in hellos),
+        marks=tuple(marks),
+        refusal=refusal,
+    )
+
+
+def named(node: int, host: str) -> str:
+    """Return the node's name for a line on standard error: `node 1 (ip-10-0-0-12)`."""
+    return f"node {node} ({host})"
+
+
+def _unlike(hellos: Sequence[Hello]) -> Refusal | None:
+    processes = _by_value({one.node: one.processes for one in hellos})
+    if len(processes) > 1:
+        return Refusal.of(
+            UsageError(
+                f"the nodes have unequal numbers of processes: {_listed(processes, hellos)}",
+                "Start as many on each, one a GPU (--nproc-per-node)",
+            )
+        )
+    for part, remedy in (
+        (lambda one: one.settings, "Give every node the same command, files and FP8BENCH_ variables"),
+        (lambda one: one.hardware, "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)"),
+        (lambda one: one.software, "Install the same versions on every node, best from one image"),
+    ):
+        unlike = differing(hellos, part)
+        if unlike:
+            what = "; ".join(f"{name} is {_listed(values, hellos)}" for name, values in list(unlike.items())[:AT_MOST])
+            return Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
+    return None
+
+
+def differing(
+    hellos: Sequence[Hello], part: Callable[[Hello], Mapping[str, JsonValue]]
+) -> dict[str, dict[str, list[int]]]:
+    """Return what differs between nodes, by name: which nodes have which value, in words."""
+    names = dict.fromkeys(name for one in hellos for name in part(one))
+    found = {name: _by_value({one.node: part(one).get(name) for one in hellos}) for name in names}
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def _by_value(of_nodes: Mapping[int, JsonValue]) -> dict[str, list[int]]:
+    """Return the nodes by their value in words: a setting that was not given is left to the machine."""
+    found: dict[str, list[int]] = {}
+    for node, value in of_nodes.items():
+        words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        found.setdefault("not given" if value is None or value == [] else words, []).append(node)
+    return found
+
+
+def _listed(values: Mapping[str, Sequence[int]], hellos: Sequence[Hello]) -> str:
+    """Return the values in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
+    hosts = {one.node: one.host for one in hellos}
+    parts = []
+    for value, nodes in values.items():
+        if len(nodes) == 1:
+            parts.append(f"{value} on {named(nodes[0], hosts[nodes[0]])}")
+        else:
+            parts.append(f"{value} on nodes {', '.join(map(str, nodes[:-1]))} and {nodes[-1]}")
+    return ", ".join(parts)

@@ -1,23 +1,30 @@
 """The processes of one run: who starts them, how long they may take, and which one is to blame when one fails.
 
-`Executor` separates what is measured from how processes are started: `spawn` starts them on this machine,
+    rank    the process of one rank, and what it tells its launcher through a pipe
+    start   fresh processes, one a rank, in a folder that they share; also those of a run that follows, ahead of it
+    watch   the ranks of a run from their start to their end, and the reports that follow from what was seen
+    blame   when a run has failed, and which rank made it fail
+    group   ranks that call one function, for a kind other than `run`
+
+`Executor` separates what is measured from how processes are started: `watch` starts them on this machine,
 `launch.nodes.leader` on several, and tests use a fake executor with made-up times, whose tables are always the same.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Self
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress
 
 Watch = Callable[[Progress], None]
 """Called a few times a second with the progress of rank 0."""
 
 
-class Executor(Protocol):
-    """Runs one configuration."""
+class Executor:
+    """Runs one configuration after the other. What it holds for the next run ends with the context."""
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
@@ -27,3 +34,22 @@ class Executor(Protocol):
         trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. marks: what this process found of the
         circumstances; the reports contain those of other nodes.
         """
+        raise NotImplementedError
+
+    def expect(self, following: RunConfig | None) -> None:
+        """Be told which run follows the next one (None if none does). The next one may still end the session."""
+
+    def begins(self, place: Session) -> None:
+        """Be told the place of the next run's record."""
+
+    def require_ready(self) -> None:
+        """Raise what keeps anything more from running."""
+
+    def close(self) -> None:
+        """End what waits for a run that follows."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,4 +1,4 @@
-"""Decides when a run has failed, and which rank made it fail. Pure.
+"""Decides when a run has failed, and which rank made it fail. Pure, except for requesting stacks.
 
 A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
 the ranks that are furthest behind are late: the others may be waiting for them. Time in which the launcher did not look
@@ -12,11 +12,14 @@ watchdog inside NCCL ends a process for the same reason.
 """
 
 import signal
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from fp8bench.launch.compile_time import compiles
-from fp8bench.launch.processes.rank import RankError, Stacks
+from fp8bench import registry
+from fp8bench.launch.processes.rank import REQUEST, SHOWN, RankError, rank_path
+from fp8bench.launch.signals import STOPPED, process, send
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause
 from fp8bench.schema.rank import RankReport
@@ -38,6 +41,14 @@ FACTOR = 3.0
 LONGEST_LOOK_S = 5.0
 """The most seconds that count between two looks; nobody watched during the rest."""
 
+ANSWER_S = 2.0
+"""Seconds to wait for a stack. A process that hangs inside a driver gives none."""
+
+POLL_S = 0.05
+
+IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
+"""torch files in which a rank waits for other ranks, or for a GPU that does."""
+
 ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
 LOOK = "See where it came from, and correct that"
 NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
@@ -45,6 +56,15 @@ _OF_SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
     signal.SIGTERM: "Find out who ended it: a job scheduler, or another user",
 }
+
+
+def compiles(config: RunConfig) -> bool | None:
+    """Return whether a run of this configuration uses torch.compile, as far as its settings tell; None if it is unknown
+    what `auto` does with the mode of an outside package. On a CPU, `auto` compiles nothing.
+    """
+    if config.compile != "auto":
+        return config.compile != "off"
+    return registry.modes()[config.mode].compiled_by_auto if config.device == "cuda" else False
 
 
 @dataclass(frozen=True)
@@ -140,6 +160,72 @@ class Blame:
     cause: Cause
     remedy: str | None
     follows: bool = False
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Stacks, by rank. text: from faulthandler; empty without an answer. stopped: ranks that were stopped."""
+
+    text: Mapping[int, str]
+    stopped: frozenset[int]
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Ranks whose innermost frame is in a collective, or waits for the GPU."""
+        frames = {rank: innermost(text) for rank, text in self.text.items()}
+        return frozenset(rank for rank, frame in frames.items() if any(part in frame for part in IN_COLLECTIVES))
+
+    def where(self, rank: int) -> str:
+        """Return, for a sentence, what the rank is doing."""
+        if rank in self.stopped:
+            return "its process is stopped"
+        frame = innermost(self.text.get(rank, ""))
+        # The complete path is in the log: a record is passed on, and need not reveal whose home folder this was.
+        return f"it is at {'/'.join(frame.split('/')[-SHOWN:])}" if frame else "it gives no answer"
+
+
+def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
+    """Return the stacks of ranks that live. pids: their processes, by rank. Stopped processes are continued so that
+    they can answer: call this only when all ranks are about to be ended.
+    """
+    found = {rank: process(pid) for rank, pid in pids.items()}
+    stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
+    before = {rank: stack_written(folder, rank) for rank in pids}
+    for pid in pids.values():
+        send(pid, REQUEST)
+        send(pid, signal.SIGCONT)
+    deadline = time.monotonic() + ANSWER_S
+    answers: dict[int, str] = {}
+    while time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        latest = {rank: stack_written(folder, rank).removeprefix(before[rank]) for rank in pids}
+        if all(latest.values()) and latest == answers:
+            break
+        answers = latest
+    return Stacks(answers, stopped)
+
+
+def innermost(text: str) -> str:
+    """Return `FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
+    frames: list[str] = []
+    for line in text.splitlines():
+        if line.rstrip().endswith("(most recent call first):"):
+            frames = []
+        elif line.startswith('  File "'):
+            frames.append(line.strip())
+    if not frames:
+        return ""
+    file, _, rest = frames[0].removeprefix('File "').partition('", line ')
+    number, _, function = rest.partition(" in ")
+    return f"{file}:{number} in {function}"
+
+
+def stack_written(folder: Path, rank: int) -> str:
+    """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
+    try:
+        return rank_path(folder, rank, "stack").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequence[Lost] = ()) -> Blame | None:

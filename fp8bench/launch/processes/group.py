@@ -14,10 +14,9 @@ from importlib import import_module
 from pathlib import Path
 
 from fp8bench.launch.processes import blame
-from fp8bench.launch.processes.rank import rendezvous_in, task_path
-from fp8bench.launch.processes.spawn import GRACE_S
+from fp8bench.launch.processes.rank import Teller, rendezvous_in, task_path
 from fp8bench.launch.processes.start import Ranks, started
-from fp8bench.launch.processes.telling import Teller
+from fp8bench.launch.processes.watch import GRACE_S
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.errors import RunFailed
 

@@ -1,33 +1,37 @@
 """The process of one rank, from its start to its end, and what its launcher learns of it.
 
-A rank shows its progress in the run's folder; what it finds, its report or the error that ends it goes through a pipe
-(see `telling`). It writes its stack to the folder whenever the launcher requests it with SIGUSR1 (or when it crashes),
-even if a native call never returns, because faulthandler writes from a signal handler in C. It always exits by
-os._exit: after a failure siblings may be waiting in a collective, and the launcher must end them; after a success all
-that remains is to tear down native libraries, several of which complain or abort.
+A rank shows its progress in the run's folder. It writes its stack there whenever the launcher requests it with SIGUSR1
+(or when it crashes), even if a native call never returns, because faulthandler writes from a signal handler in C. It
+always exits by os._exit: after a failure siblings may be waiting in a collective, and the launcher must end them; after
+a success all that remains is to tear down native libraries, several of which complain or abort.
+
+What it finds, its report or the error that ends it goes through a pipe, which needs no room on any disk: a measurement
+is not lost if the folder for temporary files is full, or a limit of file sizes is reached. The launcher reads each time
+it looks at its ranks, and a rank that has more to tell than the pipe holds waits for that. Nobody waits for the pipe's
+end, which a child of the rank may hold open. A message is a line that says what it is and how many bytes follow. A
+message that is cut off, because its rank was killed, does not count.
 """
 
 import faulthandler
+import fcntl
+import logging
 import os
 import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 from pydantic import Field
 
-from fp8bench.launch.processes.harmless import hide_harmless
-from fp8bench.launch.processes.telling import Teller
-from fp8bench.launch.signals import STOPPED, process, send
-from fp8bench.launch.streams import never_failing
+from fp8bench.launch.signals import never_failing
 from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, in_words, inert
@@ -51,19 +55,28 @@ CONNECTION_LOST = (
 STORE_AT = "store://"
 """The prefix of `HOST:PORT/PREFIX`, for a store that another process holds (see `worker.parallel`)."""
 
-ANSWER_S = 2.0
-"""Seconds to wait for an answer. A process that hangs inside a driver gives none."""
-
 SOCKET_PATH_BYTES = 107
 """The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
 
 TRACEBACK_CHARACTERS = 100_000
-POLL_S = 0.05
 SHOWN = 2
 """The number of trailing parts of a file's path that are shown."""
 
-IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
-"""torch files in which a rank waits for other ranks, or for a GPU that does."""
+What = Literal["kept", "enough", "report", "error"]
+"""kept: a report of what was found so far, which counts if no other report comes. enough: that what was kept is a
+measurement, if a signal ends the run now. error: see `rank.RankError`.
+"""
+
+PIPE_BYTES = 1 << 20
+"""The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""
+
+_PART = 1 << 16
+
+_ENUMS = "torch.utils._pytree"
+"""torch 2.15 warns about how torchao registers its enums."""
+
+MODULES_AT = "modules.txt"
+"""A file in the folder of ranks that were started ahead: what they import, one module per line."""
 
 
 class Rendezvous(Frozen):
@@ -110,6 +123,70 @@ class Task(Frozen):
         return range(self.node * a_node, (self.node + 1) * a_node)
 
 
+class Teller:
+    """The rank's end of the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._descriptor = descriptor
+        self._failed = False
+
+    def say(self, what: What, text: str) -> None:
+        """Send a message. Of each `what` the last counts, but the first of the errors: later ones follow from it."""
+        if what == "error" and self._failed:
+            return
+        self._failed = self._failed or what == "error"
+        data = text.encode()
+        rest = memoryview(f"{what} {len(data)}\n".encode() + data)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+
+class Inbox:
+    """The launcher's end of the pipe. said: the complete messages, by what they are."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self.said: dict[What, str] = {}
+        self.descriptor: int | None = descriptor
+        self._unread = bytearray()
+
+    def read(self) -> None:
+        """Read all that has come."""
+        while self.descriptor is not None:
+            try:
+                part = os.read(self.descriptor, _PART)
+            except BlockingIOError:
+                break
+            if not part:
+                self.close()
+            self._unread += part
+        while self._take():
+            pass
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    def _take(self) -> bool:
+        """Take the next message if it is complete, and return whether it was."""
+        head, end, _ = self._unread.partition(b"\n")
+        if not end:
+            return False
+        name, length = head.decode().split()
+        begin = len(head) + 1
+        if len(self._unread) < begin + int(length):
+            return False
+        text = self._unread[begin : begin + int(length)].decode()
+        del self._unread[: begin + int(length)]
+        self.said.update({what: text for what in get_args(What) if what == name})
+        return True
+
+
 def task_path(folder: Path) -> Path:
     """Return the path of the task in the run's folder."""
     return folder / "task.json"
@@ -145,6 +222,22 @@ def called(entry: str) -> Callable[[Path, int, Teller], None]:
     return found
 
 
+def wait(folder: Path, rank: int, teller: Teller) -> None:
+    """Run as a rank that was started ahead (see `start.Ahead`): import, wait to be told what to call, and call it."""
+    for module in (folder / MODULES_AT).read_text().split():
+        # The run itself finds what is missing, and says so.
+        with suppress(ImportError):
+            import_module(module)
+    entry = sys.stdin.readline().strip()
+    if not entry:
+        # The launcher has ended.
+        return
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    called(entry)(folder, rank, teller)
+
+
 def measure(folder: Path, rank: int, teller: Teller) -> None:
     """Do the work of the task as one of a run's ranks, and send its report."""
     # This imports torch.
@@ -165,7 +258,9 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     local_rank = rank - task.ranks_here.start
     _say_place(rank, local_rank)
     try:
-        with rank_group(task.config, rank, local_rank, _init_method(task, folder)) as device:
+        with rank_group(
+            task.config, rank, local_rank, task.meet.url if task.meet is not None else rendezvous_in(folder)
+        ) as device:
             # Inside the group, because leaving it makes the others fail.
             with ended_by_errors(teller):
                 report = work(task.config, rank, device, aside, **task.work.given)
@@ -173,10 +268,6 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     except ModeUnavailable as refusal:
         # Refused before this rank joined: no other rank knows.
         teller.say("report", fit(stopped(refusal, {"rank": rank})).model_dump_json())
-
-
-def _init_method(task: Task, folder: Path) -> str:
-    return task.meet.url if task.meet is not None else rendezvous_in(folder)
 
 
 def rendezvous_in(folder: Path) -> str:
@@ -287,66 +378,33 @@ def _traceback(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Stacks:
-    """Stacks, by rank. text: from faulthandler; empty without an answer. stopped: ranks that were stopped."""
-
-    text: Mapping[int, str]
-    stopped: frozenset[int]
-
-    @property
-    def waiting(self) -> frozenset[int]:
-        """Ranks whose innermost frame is in a collective, or waits for the GPU."""
-        frames = {rank: innermost(text) for rank, text in self.text.items()}
-        return frozenset(rank for rank, frame in frames.items() if any(part in frame for part in IN_COLLECTIVES))
-
-    def where(self, rank: int) -> str:
-        """Return, for a sentence, what the rank is doing."""
-        if rank in self.stopped:
-            return "its process is stopped"
-        frame = innermost(self.text.get(rank, ""))
-        # The complete path is in the log: a record is passed on, and need not reveal whose home folder this was.
-        return f"it is at {'/'.join(frame.split('/')[-SHOWN:])}" if frame else "it gives no answer"
-
-
-def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
-    """Return the stacks of ranks that live. pids: their processes, by rank. Stopped processes are continued so that
-    they can answer: call this only when all ranks are about to be ended.
+class Known:
+    """A warning of torch's that means nothing here, and that every rank would write amid the progress. logger: the one
+    that writes it. begins: its text, before arguments are filled in. argument: one of its arguments; None for any.
     """
-    found = {rank: process(pid) for rank, pid in pids.items()}
-    stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
-    before = {rank: stack_written(folder, rank) for rank in pids}
-    for pid in pids.values():
-        send(pid, REQUEST)
-        send(pid, signal.SIGCONT)
-    deadline = time.monotonic() + ANSWER_S
-    answers: dict[int, str] = {}
-    while time.monotonic() < deadline:
-        time.sleep(POLL_S)
-        latest = {rank: stack_written(folder, rank).removeprefix(before[rank]) for rank in pids}
-        if all(latest.values()) and latest == answers:
-            break
-        answers = latest
-    return Stacks(answers, stopped)
+
+    logger: str
+    begins: str
+    argument: str | None = None
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        """Return whether the logger may write the record: true for any but this one."""
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        same = str(record.msg).startswith(self.begins)
+        return not (same and (self.argument is None or self.argument in arguments))
 
 
-def innermost(text: str) -> str:
-    """Return `FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
-    frames: list[str] = []
-    for line in text.splitlines():
-        if line.rstrip().endswith("(most recent call first):"):
-            frames = []
-        elif line.startswith('  File "'):
-            frames.append(line.strip())
-    if not frames:
-        return ""
-    file, _, rest = frames[0].removeprefix('File "').partition('", line ')
-    number, _, function = rest.partition(" in ")
-    return f"{file}:{number} in {function}"
+KNOWN = (
+    # Weights that FSDP2 shards beside tensor parallel are gathered in two operations. Gathering computes nothing; of an
+    # operation that reduces, the warning remains.
+    Known("torch.distributed.tensor._redistribute", "While redistributing from", "all_gather"),
+    # torch.compile looks for a compiler of CUDA on a CPU too.
+    Known("torch.utils.cpp_extension", "No CUDA runtime is found"),
+)
 
 
-def stack_written(folder: Path, rank: int) -> str:
-    """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
-    try:
-        return rank_path(folder, rank, "stack").read_text(errors="replace")
-    except OSError:
-        return ""
+def hide_harmless() -> None:
+    """Hide these warnings in this process. All others are shown."""
+    logging.getLogger(_ENUMS).setLevel(logging.ERROR)
+    for one in KNOWN:
+        logging.getLogger(one.logger).addFilter(one)

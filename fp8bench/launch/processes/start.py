@@ -1,4 +1,5 @@
-"""Starts fresh processes, one per rank, and the folder that they share, and leaves none of them behind.
+"""Starts fresh processes, one per rank, and the folder that they share, and leaves none of them behind; also those of
+the next run, while this one's are still busy with work that is not timed (`Ahead`).
 
 However the block that uses them ends (their end, a failure, a deadline, a signal to this process), their folder is
 removed and no process that they started outlives it. If this process is killed, the kernel ends the ranks (see
@@ -10,25 +11,33 @@ Their rendezvous is a file, not a port: looking for a free port and binding it l
 
 import json
 import os
+import resource
 import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from fp8bench.launch.processes.blame import End
-from fp8bench.launch.processes.circumstances import remedy_of
-from fp8bench.launch.processes.rank import RankError, Stacks, ask_for_stacks, task_path
-from fp8bench.launch.processes.telling import Inbox
-from fp8bench.launch.signals import process_tree
+from fp8bench.launch.processes.blame import End, Stacks, ask_for_stacks
+from fp8bench.launch.processes.rank import MODULES_AT, Inbox, RankError, rank_path, task_path
+from fp8bench.launch.signals import process, process_tree, send
 from fp8bench.machine import temporary
 from fp8bench.schema.errors import RunFailed
+from fp8bench.worker.progress import Stage
 
 POLL_S = 0.1
+
+WAITS = "fp8bench.launch.processes.rank:wait"
+"""What ranks that are started ahead call."""
+
+WORKER = "fp8bench.worker.main"
+"""The module that imports torch."""
+
+TORCH_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 
 _BOOT = """
 import json, pathlib, sys
@@ -66,8 +75,8 @@ class Ranks:
     def look(self) -> None:
         """Note which ranks have ended since the last look, and read what they say."""
         before, self._seen_s = self._seen_s, time.monotonic()
-        for rank, process in self.processes.items():
-            if rank not in self.ends and (code := process.poll()) is not None:
+        for rank, one in self.processes.items():
+            if rank not in self.ends and (code := one.poll()) is not None:
                 self.ends[rank] = End(rank, code, before, remedy_of(code))
             # Read after the poll: what a rank said before it ended is in the pipe.
             self._inboxes[rank].read()
@@ -91,7 +100,7 @@ class Ranks:
 
     def stacks(self) -> Stacks:
         """Return the stacks of the ranks that live; they must then be ended."""
-        living = {rank: process.pid for rank, process in self.processes.items() if rank not in self.ends}
+        living = {rank: one.pid for rank, one in self.processes.items() if rank not in self.ends}
         return ask_for_stacks(self.folder, living)
 
     def _pause(self) -> None:
@@ -115,18 +124,8 @@ class Begun:
     stack: ExitStack
 
 
-class Waiting(Protocol):
-    """Ranks that were started before there was a task for them (see `ahead`)."""
-
-    def take(self, ranks: range) -> Begun | None:
-        """Return these ranks if they wait, or None; the caller ends them."""
-
-    def identities(self) -> frozenset[tuple[int, int]]:
-        """Return the identities of processes that wait for a later run."""
-
-
 @contextmanager
-def started(task: str, ranks: range, entry: str, waiting: Waiting | None = None) -> Iterator[Ranks]:
+def started(task: str, ranks: range, entry: str, waiting: "Ahead | None" = None) -> Iterator[Ranks]:
     """Start these ranks, which call `entry` (`module:function`, see `rank.main`) with the task. Raises RunFailed if
     there is no room for what they need to begin. waiting: may have started them already.
     """
@@ -138,8 +137,8 @@ def started(task: str, ranks: range, entry: str, waiting: Waiting | None = None)
             own = [one.pid for one in begun.processes.values()]
             stack.enter_context(process_tree(own, apart))
             give(begun.folder, task)
-            for process in begun.processes.values():
-                release(process, entry)
+            for one in begun.processes.values():
+                release(one, entry)
         else:
             begun = Begun(folder(stack), {}, {}, stack)
             give(begun.folder, task)
@@ -149,12 +148,12 @@ def started(task: str, ranks: range, entry: str, waiting: Waiting | None = None)
         yield Ranks(begun.folder, begun.processes, begun.inboxes)
 
 
-def release(process: "subprocess.Popen[bytes]", entry: str) -> None:
+def release(rank: "subprocess.Popen[bytes]", entry: str) -> None:
     """Tell a waiting rank what to call; a rank that has already ended is noticed at the next look."""
-    if process.stdin is not None:
+    if rank.stdin is not None:
         with suppress(OSError):
-            process.stdin.write(f"{entry}\n".encode())
-            process.stdin.close()
+            rank.stdin.write(f"{entry}\n".encode())
+            rank.stdin.close()
 
 
 def begin(begun: Begun, ranks: Iterable[int], entry: str, waits: bool = False) -> None:
@@ -215,3 +214,108 @@ def start_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = Fal
         start_new_session=True,
         pass_fds=(pipe,),
     )
+
+
+def remedy_of(exit_code: int | None) -> str | None:
+    """Return what this host knows to do about a child that ended with this code (negative for a signal): a limit that
+    it reached, or a variable that makes torch crash; None if nothing is known.
+    """
+    if exit_code in (-signal.SIGKILL, -signal.SIGXCPU):
+        limit_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # What the kernel compares with the limit is counted more coarsely.
+        if limit_s != resource.RLIM_INFINITY and used.ru_utime + used.ru_stime > 0.9 * limit_s:
+            return f"Raise the limit on CPU time (`ulimit -t`), by which a process is ended after {limit_s} s of it"
+    if exit_code == -signal.SIGSEGV and os.environ.get(TORCH_DEBUG, "").upper() == "DETAIL":
+        return f"Unset {TORCH_DEBUG}: with DETAIL some versions of torch crash in DDP"
+    return None
+
+
+class Ahead:
+    """The ranks of the next run, which wait for their task. They exist only while a run is expected to follow.
+
+    Importing torch and the model's library takes a fresh process about 10 s, out of 45 to 50 s for ViT-Huge on one
+    H100. So the next run's processes begin once this run's have imported theirs; they import the same libraries and
+    then wait. They touch no GPU, and while steps are timed they are stopped (SIGSTOP), whether or not they are done:
+    nothing of them runs during a timed step. What only a mode needs (Transformer Engine, torchao) is left for later,
+    because its import may touch the GPU.
+
+    They are as fresh as others: each has its own interpreter, memory and imports. If they cannot be used, because no
+    run follows, it has another number of ranks, or one of them ended, they are ended, and others are started if needed.
+    """
+
+    def __init__(self) -> None:
+        self._expected: tuple[range, tuple[str, ...]] | None = None
+        self._begun: Begun | None = None
+        self._stopped: set[int] = set()
+
+    def expect(self, ranks: range | None, modules: Sequence[str] = ()) -> None:
+        """Announce that a run of these ranks follows the one that begins next; None if none follows. modules: what the
+        ranks import in addition to torch.
+        """
+        self._expected = None if ranks is None else (ranks, (WORKER, *modules))
+
+    def look(self, stage: Stage) -> None:
+        """Note the stage of the present run. Called a few times a second."""
+        if self._expected is None or stage == "starting":
+            return
+        if self._begun is None and stage != "timing":
+            self._start(*self._expected)
+        self._stop(stage == "timing")
+
+    def take(self, ranks: range) -> Begun | None:
+        """Return the waiting ranks if they are exactly these and all live; otherwise end them and return None."""
+        begun = self._begun
+        if (
+            begun is None
+            or tuple(begun.processes) != tuple(ranks)
+            or any(one.poll() is not None for one in begun.processes.values())
+        ):
+            self.close()
+            return None
+        self._stop(False)
+        self._begun = None
+        return begun
+
+    def identities(self) -> frozenset[tuple[int, int]]:
+        """Return the identities of the processes that wait."""
+        found = (process(one.pid) for one in self._begun.processes.values()) if self._begun else ()
+        return frozenset(one.identity for one in found if one is not None)
+
+    def close(self) -> None:
+        """End the ranks that wait."""
+        if self._begun is None:
+            return
+        begun, self._begun = self._begun, None
+        for one in begun.processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGKILL)
+            one.wait()
+            release(one, "")
+        close(begun.inboxes)
+        begun.stack.close()
+
+    def _start(self, ranks: range, modules: Sequence[str]) -> None:
+        """Start the ranks. If there is no room for them or their processes, the next run starts its own and says so."""
+        try:
+            with ExitStack() as stack:
+                self._begun = Begun(folder(stack), {}, {}, stack.pop_all())
+            self._stopped.clear()
+            (self._begun.folder / MODULES_AT).write_text("\n".join(modules))
+            begin(self._begun, ranks, WAITS, waits=True)
+        except (OSError, RunFailed):
+            self._expected = None
+            self.close()
+
+    def _stop(self, wanted: bool) -> None:
+        """Stop the waiting ranks, or let them continue."""
+        if self._begun is None:
+            return
+        for rank, one in self._begun.processes.items():
+            # A rank is tied to the launcher once it has this file; if stopped earlier, it would outlive the launcher.
+            if wanted and rank not in self._stopped and rank_path(self._begun.folder, rank, "stack").exists():
+                self._stopped.add(rank)
+                send(one.pid, signal.SIGSTOP)
+            elif not wanted and rank in self._stopped:
+                self._stopped.remove(rank)
+                send(one.pid, signal.SIGCONT)

@@ -1,29 +1,81 @@
-"""What a sweep may spend, in time or in USD, and which budgets are too small."""
+"""What a sweep may spend, in time or in USD; how long a turn is expected to take; and which turn is next within a
+budget. Pure, except that a call remembers whether the looks' share is spent.
 
+A configuration that was run on this machine takes what its records tell: the start of processes, its steps, and other
+time, above all torch.compile. Its caches are warm by then, so if only its first process is on record, only a share of
+that process's compile time counts. A configuration that was never run is compiled with cold caches: the longest compile
+of its mode on record counts, else what was measured elsewhere. Its steps are those of the nearest record of its mode,
+scaled by the batch size. Without such a record, only what no turn goes without counts: the start, the compile, and the
+minimum time of the steps. Starting processes takes longer on a busy host: what the turns of this call took beyond their
+forecasts is added to all.
+
+Half of the budget is for looks, half for rounds: looks begin until half is spent, as long as one fits beside two rounds
+of it and of the best other one, which give an interval and a verdict; the leader's first larger batch, which pays most,
+leaves two rounds of its own alone. Then come rounds, as far as they fit: no configuration gets one while a better one
+of the two finalists lacks one that gives an interval and has no room left for it. What remains is spent on the next
+look that fits, and on rounds again, until nothing fits. What does not fit is passed over, because a cheaper look may
+fit.
+"""
+
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
-from fp8bench.launch.forecast import MINUTE_S, duration
+from fp8bench.launch.forecast import (
+    MINUTE_S,
+    START_UP_S,
+    all_steps_s,
+    beyond_steps,
+    cold_s,
+    duration,
+    is_compiled,
+    same_work,
+    warm_share,
+)
+from fp8bench.launch.sweep.halving import (
+    FAIR_SHARE,
+    FINALISTS,
+    Rule,
+    Seen,
+    Turn,
+    Wanted,
+    best_first,
+    but_size,
+    next_round,
+    skipped,
+    wanted,
+)
+from fp8bench.launch.sweep.space import AXES, Candidate, Untried
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import Record
 
 UNITS_S = {"s": 1, "min": MINUTE_S, "h": SECONDS_PER_HOUR}
-_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+MARGIN = 1.1
+"""Factor on a turn's forecast when it is decided whether the turn fits: a host may be slower than its records say."""
+
+LOOKS_SHARE = 1 / 2
+"""The share of the budget after which no look begins before the rounds."""
 
 
 def parse_time(text: str) -> float:
     """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
-    found = _TIME.fullmatch(text)
-    units = ", ".join(UNITS_S)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    why, remedy = None, "Give, for example, --budget 10min"
     if found is None:
-        raise UsageError(f"--budget: invalid value {text!r}: it is not a duration", "Give, for example, --budget 10min")
-    number, unit = float(found[1]), found[2]
-    if unit not in UNITS_S:
-        what = f"unknown unit of time {unit!r}" if unit else "it has no unit of time"
-        raise UsageError(f"--budget: invalid value {text!r}: {what}", f"Units are {units}: --budget 10min")
-    if number <= 0:
-        raise UsageError(f"--budget: invalid value {text!r}: it must be above 0", "Give, for example, --budget 10min")
-    return number * UNITS_S[unit]
+        why = "it is not a duration"
+    elif found[2] not in UNITS_S:
+        why = f"unknown unit of time {found[2]!r}" if found[2] else "it has no unit of time"
+        remedy = f"Units are {', '.join(UNITS_S)}: --budget 10min"
+    elif float(found[1]) <= 0:
+        why = "it must be above 0"
+    if found is None or why is not None:
+        raise UsageError(f"--budget: invalid value {text!r}: {why}", remedy)
+    return float(found[1]) * UNITS_S[found[2]]
 
 
 @dataclass(frozen=True)
@@ -34,11 +86,19 @@ class Budget:
     text: str = "no limit"
     usd_per_hour: float | None = None
 
-    def in_words(self, seconds: float) -> str:
-        """Return a time in the unit of the budget: `0.12 USD (108 s)` for a budget in USD."""
-        if not self.text.endswith("USD") or self.usd_per_hour is None:
-            return duration(seconds)
-        return f"{seconds / SECONDS_PER_HOUR * self.usd_per_hour:.2f} USD ({duration(seconds)})"
+    def require_enough(self, look_s: float, round_s: float) -> None:
+        """Raise UsageError if one configuration could not even be looked at and measured in one round."""
+        least_s = look_s + round_s
+        if self.seconds is None or self.seconds >= least_s:
+            return
+        least = duration(least_s)
+        if self.text.endswith("USD") and self.usd_per_hour is not None:
+            least = f"{least_s / SECONDS_PER_HOUR * self.usd_per_hour:.2f} USD ({least})"
+        raise UsageError(
+            f"a budget of {self.text} is too small for one run: a look and a round of one configuration take about "
+            f"{least}",
+            "Give at least that, or fewer --steps and a shorter --min-time",
+        )
 
 
 def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
@@ -57,12 +117,187 @@ def budget(time: str | None, usd: float | None, usd_per_hour: float | None, defa
     return Budget(usd / usd_per_hour * SECONDS_PER_HOUR, f"{usd:g} USD", usd_per_hour)
 
 
-def require_enough(budget: Budget, look_s: float, round_s: float) -> None:
-    """Raise UsageError if one configuration could not even be looked at and measured in one round."""
-    least = look_s + round_s
-    if budget.seconds is not None and budget.seconds < least:
-        raise UsageError(
-            f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
-            f"{budget.in_words(least)}",
-            "Give at least that, or fewer --steps and a shorter --min-time",
+@dataclass(frozen=True)
+class Took:
+    """What one process on record took. once_s: time other than its steps, its start and torch.compile."""
+
+    step_s: float
+    once_s: float
+    compile_s: float
+
+    @staticmethod
+    def of(record: Record) -> "Took":
+        """Return what the process of a record took."""
+        step_s = record.summary.step_time_s if record.summary else 0.0
+        beyond_s = beyond_steps(record, step_s)
+        # The compiler's own count, part of which may have been before the warm-up.
+        compile_s = min((record.evidence.compile.seconds if record.evidence else None) or 0.0, beyond_s)
+        return Took(step_s, beyond_s - compile_s, compile_s)
+
+    def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
+        """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
+        return START_UP_S[config.device] + self.once_s + compile_s + all_steps_s(config, self.step_s * longer)
+
+
+@dataclass
+class Forecaster:
+    """Forecasts turns. kept: records of this machine and its software, oldest first."""
+
+    kept: list[Record]
+    known: dict[tuple[RunConfig, bool], float] = field(default_factory=dict)
+    read: dict[str, Took] = field(default_factory=dict)
+    beyond_s: list[float] = field(default_factory=list)
+
+    def take(self, record: Record, took_s: float) -> None:
+        """Add a record. The time its turn took beyond its forecast is added to all forecasts."""
+        self.kept.append(record)
+        self.known.clear()
+        if record.status == "ok" and record.config is not None:
+            took = self._took(record)
+            self.beyond_s.append(took_s - took.turn_s(record.config, took.compile_s))
+
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        """Return the expected seconds of one turn of the configuration. warm: whether it has been looked at by then."""
+        if (config, warm) not in self.known:
+            self.known[config, warm] = self._alone_s(config, warm)
+        beyond_s = fmean(self.beyond_s) if self.beyond_s else 0.0
+        return max(self.known[config, warm] + beyond_s, config.min_time_s)
+
+    def is_known(self, config: RunConfig) -> bool:
+        """Return whether a record of the same work tells the time, not only ones of its mode executed differently."""
+        return bool(self._alike(config))
+
+    def _alone_s(self, config: RunConfig, warm: bool) -> float:
+        """Return the forecast from records alone."""
+        # At any batch size and executed in any way; the latest that differs in the fewest settings is the nearest.
+        of_mode = self._alike(config, any_axis=True)
+        known_s = [self._took(record).compile_s for record in of_mode]
+        # Of several processes of the mode, the first took longest.
+        compile_s = (max(known_s, default=0.0) or cold_s(config)) if is_compiled(config) else 0.0
+        ran = self._alike(config)
+        if ran:
+            last = self._took(ran[-1])
+            once_more_s = min(last.compile_s, warm_share(config) * compile_s)
+            return last.turn_s(config, last.compile_s if len(ran) > 1 else once_more_s)
+        compile_s *= warm_share(config) if warm else 1.0
+        if not of_mode:
+            return START_UP_S[config.device] + compile_s + config.min_time_s
+        near = min(
+            reversed(of_mode),
+            key=lambda record: sum(getattr(record.config, name) != getattr(config, name) for name in AXES),
         )
+        # The time of a step is close to linear in its batch.
+        return self._took(near).turn_s(config, compile_s, config.batch_size / near.what.batch_size)
+
+    def _alike(self, config: RunConfig, any_axis: bool = False) -> list[Record]:
+        """Return the records of the same work, or of the same but for what `sweep` varies within a mode."""
+        free = {name: getattr(config, name) for name in AXES} if any_axis else {}
+        return [
+            record
+            for record in self.kept
+            if record.status == "ok" and record.summary is not None and record.config is not None
+            if same_work(record.config.model_copy(update=free), config)
+        ]
+
+    def _took(self, record: Record) -> Took:
+        if record.run_id not in self.read:
+            self.read[record.run_id] = Took.of(record)
+        return self.read[record.run_id]
+
+
+@dataclass
+class Spending:
+    """The spending of a call. seconds: its budget; None for no limit. as_look: returns a configuration in few steps."""
+
+    candidates: Sequence[Candidate]
+    rule: Rule
+    forecaster: Forecaster
+    as_look: Callable[[RunConfig], RunConfig]
+    seconds: float | None
+    looking: bool = True
+
+    def next_turn(self, seen: Seen, spent_s: float) -> Turn | None:
+        """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
+        if self.looking:
+            look = self._look(seen, spent_s)
+            if look is not None:
+                return look
+            self.looking = False
+        return self._round(seen, self._left_s(spent_s)) or self._look(seen, spent_s)
+
+    def wanted(self, seen: Seen) -> list[Wanted]:
+        """Return all looks that are left, in order."""
+        fair_s = math.inf if self.seconds is None else FAIR_SHARE * self.seconds
+        return list(wanted(self.candidates, seen, self.rule, self.look_s, fair_s))
+
+    def look_s(self, config: RunConfig) -> float:
+        """Return the expected seconds of a look."""
+        return self.forecaster.turn_s(self.as_look(config))
+
+    def round_s(self, config: RunConfig) -> float:
+        """Return the expected seconds of a round of a configuration that has been looked at by then."""
+        return self.forecaster.turn_s(config, warm=True)
+
+    def turn_s(self, turn: Turn) -> float:
+        """Return the expected seconds of a turn."""
+        return self.look_s(turn.config) if turn.stage == "look" else self.round_s(turn.config)
+
+    def is_over(self, seen: Seen) -> bool:
+        """Return whether nothing is left, however large the budget."""
+        return next_round(seen, self.rule)[0].over and not self.wanted(seen)
+
+    def fits(self, look: Wanted, before: Sequence[RunConfig], spent_s: float) -> bool:
+        """Return whether a look may begin. before: the configurations that were looked at before it, best first."""
+        if self.seconds is None:
+            return True
+        half_s, kept_s = LOOKS_SHARE * self.seconds, 0.0
+        if self.looking and before:
+            if spent_s >= half_s:
+                return False
+            # A comparison needs two looks, however small the budget.
+            kept_s = (self.rule.fewest if len(before) >= FINALISTS else 1) * self.round_s(look.config)
+            others = [one for one in before if but_size(one) != but_size(look.config)]
+            if len(before) >= FINALISTS and others and not look.pays:
+                both_s = kept_s + self.rule.fewest * self.round_s(others[0])
+                kept_s = both_s if look.when == "if time is left" else max(kept_s, min(both_s, half_s))
+        return MARGIN * self.look_s(look.config) + kept_s <= self._left_s(spent_s)
+
+    def not_looked_at(self, seen: Seen, budget: str) -> list[Untried]:
+        """Return first what would have come next, including batch sizes, then what needs no look, and why. budget: in
+        words.
+        """
+        found = []
+        for look in self.wanted(seen):
+            why = f"the budget of {budget}"
+            if look.when == "after the leader's sizes":
+                expected = duration(self.look_s(look.config))
+                why = (
+                    f"a look is expected to take {expected}, more than a fifth of the budget of {budget}, so that "
+                    "batch sizes of the leader come first, and too little was left"
+                )
+            found.append(Untried(look.config, why))
+        for one in self.candidates:
+            needless = None if one.config in seen.looks else skipped(one, seen.looks)
+            found += [] if needless is None else [Untried(one.config, needless)]
+        return found
+
+    def _left_s(self, spent_s: float) -> float:
+        return math.inf if self.seconds is None else self.seconds - spent_s
+
+    def _look(self, seen: Seen, spent_s: float) -> Turn | None:
+        before = best_first(seen, self.rule)
+        fitting = (look for look in self.wanted(seen) if not look.waits and self.fits(look, before, spent_s))
+        return next((Turn("look", look.config, len(before) + 1) for look in fitting), None)
+
+    def _round(self, seen: Seen, left_s: float) -> Turn | None:
+        # Judge by the rounds that exist: a configuration that they drop lacks none.
+        dropped = next_round(seen, self.rule, lambda _turn, _left: False)[0].dropped
+
+        def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
+            place = left.index(turn.config)
+            better = [one for one in left[: min(FINALISTS, place)] if one not in dropped]
+            first = self.rule.rounds if place >= FINALISTS else self.rule.fewest
+            missing_s = (max(0, first - len(seen.rounds.get(one, ()))) * self.round_s(one) for one in better)
+            return MARGIN * self.round_s(turn.config) + sum(missing_s) <= left_s
+
+        return next_round(seen, self.rule, allows)[1]

@@ -1,14 +1,19 @@
-"""Decides which configurations go on, given the results so far, and which round is next: successive halving. Pure.
+"""Decides which configurations are looked at, which of them go on, and which round is next: successive halving. Pure.
 
-    looks     configurations once, in few steps (`looks` says in which order)
+    looks     configurations once, in few steps, the likeliest to pay first
     rounds    the best share of the looks, each in a fresh process a round, as `fp8bench run` does
 
-After the looks, a configuration is dropped if its rank is below the kept share (KEEP, and never less than FINALISTS);
-with --batch-size auto, each goes on at the size that did best. A configuration that already has rounds is dropped by
-rounds alone, so that a later look discards nothing that was measured. After each round, a configuration is dropped if
-its interval is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of
-those left, down to FINALISTS. What failed is dropped with its reason. A turn that the budget does not allow waits, and
-nothing is dropped for it. One process is not a measurement: looks give ranks, and only rounds give intervals and a
+Looks begin with the usual settings of every mode, the cheapest first: they say which mode leads. Then come larger
+batches of the leader (on one H200 te-fp8 trained ViT-Huge with 1.18 times as many images a second at batch 256 as at
+64); usual settings whose look alone takes more than a fair share of the budget, because a mode that compiles for
+minutes must not cost the others their batch sizes; batches of the second best; and all others, those with the smallest
+number of unusual settings first. With --batch-size auto the next size is the one that `launch.batch_size` would try.
+
+After the looks, a configuration is dropped if its rank is below the kept share (KEEP, and never less than FINALISTS),
+or if another of its batch sizes does better. What has rounds is dropped by rounds alone, so that a later look discards
+nothing that was measured. After each round, a configuration is dropped if its interval is worse than the leader's by
+more than the noise (`stats.ratio`), or if its rank is in the lower half of those left, down to FINALISTS. What failed
+is dropped with its reason. One process is not a measurement: looks give ranks, and only rounds give intervals and a
 winner.
 
 Optuna, or any other optimizer that models its space, gains nothing here: the space has tens of points, nearly all of
@@ -17,14 +22,16 @@ shown with its reason.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from fp8bench.launch.batch_size import judged
+from fp8bench.launch.batch_size import judged, next_size, with_try
+from fp8bench.launch.sweep.space import Candidate, in_words
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import ratio
@@ -36,7 +43,13 @@ FINALISTS = 2
 INTERVAL_ROUNDS = 2
 """The smallest number of rounds that gives an interval, because one process is not a measurement."""
 
+FAIR_SHARE = 1 / 5
+"""The share of a call's budget above which a look waits for the leader's batch sizes."""
+
 Stage = Literal["look", "round"]
+
+When = Literal["first", "after the leader's sizes", "if time is left"]
+"""When a look comes."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +79,20 @@ class Seen:
 @dataclass(frozen=True)
 class Rule:
     """How the search halves. rounds: full rounds of a configuration that stays. blank: with --batch-size auto, a search
-    without tries; None if the batch sizes are given. keep: the share of the looks that goes on.
+    without tries; None if the batch sizes are given.
     """
 
     rounds: int
     blank: BatchSearch | None = None
-    keep: float = KEEP
+
+    @property
+    def fewest(self) -> int:
+        """The rounds that give an interval, unless fewer were requested."""
+        return min(self.rounds, INTERVAL_ROUNDS)
 
     def kept(self, looks: int) -> int:
         """Return how many of this number of looks go on (fewer if there are fewer)."""
-        return max(FINALISTS, math.ceil(self.keep * looks))
+        return max(FINALISTS, math.ceil(KEEP * looks))
 
     def most_round_turns(self, looks: int) -> int:
         """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
@@ -87,7 +104,6 @@ class Rule:
 
 
 def _half(configurations: int) -> int:
-    """Return the largest number of configurations that go on after a round, by rank."""
     return max(FINALISTS, math.ceil(configurations / 2))
 
 
@@ -107,12 +123,6 @@ def standings(seen: Seen, rule: Rule) -> Standings:
     return next_round(seen, rule)[0]
 
 
-def finalists(seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return the configurations likeliest to get the most rounds, by their looks, unless rounds dropped them."""
-    dropped = standings(seen, rule).dropped
-    return [config for config in _contenders(seen, rule).going_on if config not in dropped][:FINALISTS]
-
-
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Return the elapsed seconds per unit over all processes, with an interval over several; None if none is ok."""
     seconds = [
@@ -128,70 +138,59 @@ def look_s(record: Record) -> float | None:
     return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
 
 
-def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
-    """Return the batch sizes of the configuration that were looked at, in that order."""
-    wanted = but_size(config)
-    return [one for one in seen.looks if but_size(one) == wanted]
-
-
 @lru_cache(maxsize=4096)
 def but_size(config: RunConfig) -> tuple[Any, ...]:
     """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
     return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
 
 
-@dataclass(frozen=True)
-class Contenders:
-    """Who may get rounds. going_on: the best share of the looks and what already has rounds, best look first. outgrown:
-    configurations with rounds, and the size that does better by now: they get no more rounds, and stay ranked before
-    that size until it has an interval. dropped: the others, and why.
-    """
-
-    going_on: list[RunConfig]
-    outgrown: Mapping[RunConfig, RunConfig]
-    dropped: dict[RunConfig, str]
+def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
+    """Return the batch sizes of the configuration that were looked at, in that order."""
+    return [one for one in seen.looks if but_size(one) == but_size(config)]
 
 
-def _contenders(seen: Seen, rule: Rule) -> Contenders:
+def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
+    """Return who may get rounds, the best look first, and who may not, and why."""
     scores: dict[RunConfig, float] = {}
     dropped: dict[RunConfig, str] = {}
     for config, record in seen.looks.items():
         found = look_s(record)
         if found is None:
             dropped[config] = f"{record.status}: {record.reason}"
-        elif rule.blank is not None and without_headroom(record, rule.blank):
+        elif rule.blank is not None and not _fits(record, rule):
             dropped[config] = f"leaves less than {rule.blank.headroom * 100:.0f} % of the memory free"
         else:
             scores[config] = found
-    ranked = sorted(scores, key=scores.__getitem__)
-    better = _better_sizes(ranked, seen) if rule.blank is not None else {}
-    dropped |= {one: f"batch {best.batch_size} does better" for one, best in better.items() if one not in seen.rounds}
-    ranked = [config for config in ranked if config not in better]
+    best: dict[tuple[Any, ...], RunConfig] = {}
+    ranked, outgrown = list[RunConfig](), list[RunConfig]()
+    for config in sorted(scores, key=scores.__getitem__):
+        better = best.get(but_size(config)) if rule.blank is not None else None
+        if better is not None:
+            if config in seen.rounds:
+                outgrown.append(config)
+            else:
+                dropped[config] = f"batch {better.batch_size} does better"
+            continue
+        ranked.append(config)
+        if all(record.status == "ok" for record in seen.rounds.get(config, ())):
+            best.setdefault(but_size(config), config)
     kept = rule.kept(len(ranked))
     for place, config in enumerate(ranked[kept:], start=kept + 1):
         if config not in seen.rounds:
             dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
-    outgrown = {one: best for one, best in better.items() if one in seen.rounds}
-    return Contenders([config for config in ranked if config not in dropped], outgrown, dropped)
+    return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
 
 
-def without_headroom(record: Record, blank: BatchSearch) -> bool:
-    """Return whether the configuration ran, but took of the memory that must stay free."""
-    one = judged(record, blank)
-    return one is not None and one.fit == "no headroom"
+def best_first(seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Return all configurations that were looked at, those that may get rounds first, by their looks."""
+    going_on, dropped = _contenders(seen, rule)
+    return [*going_on, *dropped]
 
 
-def _better_sizes(ranked: Sequence[RunConfig], seen: Seen) -> dict[RunConfig, RunConfig]:
-    """Return the best batch size of each configuration, keyed by its other sizes."""
-    best: dict[tuple[Any, ...], RunConfig] = {}
-    found: dict[RunConfig, RunConfig] = {}
-    for config in ranked:
-        better = best.get(but_size(config))
-        if better is not None:
-            found[config] = better
-        elif all(record.status == "ok" for record in seen.rounds.get(config, ())):
-            best[but_size(config)] = config
-    return found
+def _fits(record: Record, rule: Rule) -> bool:
+    """Return whether the configuration took none of the memory that must stay free."""
+    one = judged(record, rule.blank) if rule.blank is not None else None
+    return one is None or one.fit != "no headroom"
 
 
 Allows = Callable[[Turn, Sequence[RunConfig]], bool]
@@ -200,42 +199,24 @@ Allows = Callable[[Turn, Sequence[RunConfig]], bool]
 
 def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: True) -> tuple[Standings, Turn | None]:
     """Replay round after round of those that are left, as far as they ran; return the standings and the turn that is
-    missing, if any.
+    missing, if any. A turn that the budget does not allow waits, and nothing is dropped for it.
     """
-    found = _contenders(seen, rule)
-    left, dropped = found.going_on, found.dropped
-    waiting = _outgrown(found, seen, rule)
-    still = len(waiting)
+    left, dropped = _contenders(seen, rule)
+    waiting: list[RunConfig] = []
     for number in range(1, rule.rounds + 1):
-        ordered = left if number % 2 else left[::-1]
-        for config in ordered:
+        for config in left if number % 2 else left[::-1]:
             rounds = seen.rounds.get(config, [])
             stopped = next((record for record in rounds if record.status != "ok"), None)
             turn = Turn("round", config, number)
             if stopped is not None:
                 dropped[config] = f"{stopped.status}: {stopped.reason}"
             elif len(rounds) < number and allows(turn, left):
-                return Standings(_ranked([*left, *waiting], found, seen), dropped, over=False), turn
+                return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, over=False), turn
             elif len(rounds) < number:
                 waiting.append(config)
         left = [config for config in left if config not in dropped and config not in waiting]
         left = _after_round(left, dropped, seen, number, last=number == rule.rounds)
-    return Standings(_ranked([*left, *waiting], found, seen), dropped, over=len(waiting) == still), None
-
-
-def _outgrown(found: Contenders, seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return the configurations that no better size replaces; the others are dropped. A size that is better by its look
-    must also be better in rounds, in enough of them for an interval.
-    """
-    left = []
-    for config, better in found.outgrown.items():
-        mine, other = (seconds_a_unit(seen.rounds.get(one, ())) for one in (config, better))
-        enough = other is not None and other.processes >= min(rule.rounds, INTERVAL_ROUNDS)
-        if mine is None or (enough and other is not None and other.value <= mine.value):
-            found.dropped[config] = f"batch {better.batch_size} does better"
-        else:
-            left.append(config)
-    return left
+    return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, over=not waiting), None
 
 
 def _after_round(
@@ -263,9 +244,11 @@ def _after_round(
     return going_on
 
 
-def _ranked(left: Sequence[RunConfig], found: Contenders, seen: Seen) -> tuple[RunConfig, ...]:
-    """Return the ranking by all rounds that each has, then by the looks. A size without an interval comes after the
-    size that it replaces, if that has one.
+def _ranked(
+    left: Iterable[RunConfig], dropped: Mapping[RunConfig, str], seen: Seen, rule: Rule
+) -> tuple[RunConfig, ...]:
+    """Return the ranking by all rounds that each has, then by the looks. A batch size with an interval comes before a
+    better one that was found later and has none yet.
     """
 
     def key(config: RunConfig) -> tuple[bool, float]:
@@ -273,10 +256,118 @@ def _ranked(left: Sequence[RunConfig], found: Contenders, seen: Seen) -> tuple[R
         found = rounds.value if rounds else look_s(seen.looks[config])
         return rounds is None, math.inf if found is None else found
 
-    ranked = sorted((config for config in left if config not in found.dropped), key=key)
-    for old, better in found.outgrown.items():
-        measured = old in ranked and len(seen.rounds[old]) >= INTERVAL_ROUNDS > len(seen.rounds.get(better, ()))
-        if measured and better in ranked and ranked.index(better) < ranked.index(old):
-            ranked.remove(better)
-            ranked.insert(ranked.index(old) + 1, better)
+    ranked = sorted((config for config in left if config not in dropped), key=key)
+    has_interval = {config for config in ranked if len(seen.rounds.get(config, ())) >= INTERVAL_ROUNDS}
+    for config in has_interval if rule.blank is not None else ():
+        before = ranked[: ranked.index(config)]
+        sizes = [one for one in before if but_size(one) == but_size(config) and one not in has_interval]
+        if sizes:
+            ranked.remove(config)
+            ranked.insert(ranked.index(sizes[0]), config)
     return tuple(ranked)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A look that is worth running. pays: whether it is of the leader's first larger batch, which is likeliest to pay.
+    waits: whether it is of unusual settings of a mode whose usual ones come late: before those it says little.
+    """
+
+    config: RunConfig
+    when: When
+    pays: bool = False
+    waits: bool = False
+
+
+def wanted(
+    candidates: Sequence[Candidate],
+    seen: Seen,
+    rule: Rule,
+    expected_s: Callable[[RunConfig], float] = lambda _config: 0.0,
+    fair_s: float = math.inf,
+) -> Iterator[Wanted]:
+    """Yield all looks that are left, in order. expected_s: how long a look takes. fair_s: a longer look comes late."""
+    left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
+    usual = sorted((one.config for one in left if one.distance == 0), key=expected_s)
+    # A comparison needs two looks, so the first ones are never late.
+    late = [config for config in usual[max(0, FINALISTS - len(seen.looks)) :] if expected_s(config) > fair_s]
+    leaders = _by_first_size(candidates, seen, rule)
+    sizes = {config: _sizes(config, left, seen, rule) for config in leaders}
+    yield from (Wanted(config, "first") for config in usual if config not in late)
+    for leader in leaders[:1]:
+        # The second larger size is close to what a line through two sizes promises.
+        yield from (Wanted(size, "first", pays=len(family(leader, seen)) == 1) for size in sizes[leader])
+    yield from (Wanted(config, "after the leader's sizes") for config in late)
+    yield from (Wanted(size, "first") for config in leaders[1:FINALISTS] for size in sizes[config])
+    said = {*usual, *(size for config in leaders[:FINALISTS] for size in sizes[config])}
+    best: dict[str, float] = {}
+    for config, record in seen.looks.items():
+        best[config.mode] = min(look_s(record) or math.inf, best.get(config.mode, math.inf))
+    # The best modes so far first, and those of which nothing is known last.
+    nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf if best else 0.0)))
+    rest = [one.config for one in nearest if one.config not in said]
+    of_late = {config.mode_label for config in late}
+    yield from (Wanted(config, "if time is left", waits=config.mode_label in of_late) for config in rest)
+    for config in leaders[FINALISTS : rule.kept(len(leaders))]:
+        yield from (Wanted(size, "if time is left") for size in sizes[config] if size not in rest)
+
+
+def _by_first_size(candidates: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Return the configurations that were looked at, at the size where all begin, ordered by their figure there, else
+    by their best one; last those for which no size had enough memory yet. One that was looked at only there must not
+    rank behind a worse one that was also looked at in its best size.
+    """
+    begun: dict[RunConfig, float] = {}
+    for first in (one.config for one in candidates):
+        sizes = family(first, seen)
+        if not sizes or first.batch_size != candidates[0].config.batch_size:
+            continue
+        found = {one: look_s(seen.looks[one]) for one in sizes if _fits(seen.looks[one], rule)}
+        known = [found_s for found_s in found.values() if found_s is not None]
+        if known:
+            begun[first] = found.get(first) or min(known)
+        elif rule.blank is not None and all(judged(seen.looks[one], rule.blank) for one in sizes):
+            begun[first] = math.inf
+    return sorted(begun, key=begun.__getitem__)
+
+
+def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Return the batch sizes to look at next: the given ones, or with --batch-size auto the next one to try."""
+    if rule.blank is None:
+        return [one.config for one in left if but_size(one.config) == but_size(config)]
+    search = search_of(config, seen, rule.blank)
+    if len(search.tries) < len(family(config, seen)):
+        # One of its sizes failed for a reason other than memory.
+        return []
+    size = next_size(search, config)
+    found = None if size is None else config.model_copy(update={"batch_size": size})
+    return [found] if found is not None and found not in seen.looks else []
+
+
+def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
+    """Return the batch sizes of a configuration that were looked at, as a search."""
+    search = blank
+    for size in family(config, seen):
+        one = judged(seen.looks[size], search)
+        search = search if one is None else with_try(search, one)
+    return search
+
+
+def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | None:
+    """Return why a configuration need not be looked at, given what others showed; None if it must be."""
+    config = candidate.config
+    for other, record in looks.items():
+        if other.mode_label != config.mode_label or other == config:
+            continue
+        if record.status == "unsupported" and (other.compile, other.cuda_graphs) == ("auto", "auto"):
+            return f"{config.mode_label} cannot run here: {record.reason}"
+        if record.cause == "parity" and other.te_attention == config.te_attention:
+            return f"{config.mode_label} is invalid here: {record.reason}"
+        same_but_batch = other.model_copy(update={"batch_size": config.batch_size}) == config
+        if same_but_batch and record.cause == "oom" and other.batch_size < config.batch_size:
+            return f"batch {other.batch_size} ran out of memory"
+        execution = {"compile": config.compile, "cuda_graphs": config.cuda_graphs}
+        only_way = variants_of(config.compile, config.cuda_graphs, config.device == "cuda") == (record.execution,)
+        if only_way and other.model_copy(update=execution) == config:
+            return f"cannot differ from {in_words(other)}, which came out as {record.execution}"
+    return None

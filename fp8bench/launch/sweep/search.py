@@ -1,30 +1,26 @@
-"""Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget.
+"""Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget; or
+forecasts what it would do, by the same order, forecasts and shares.
 
 Looks are kept apart from other results (`looks_dir`), because a look of few steps is not a measurement, and no table
 must show it as the latest of its mode. Full rounds are records of a session like any other, under the sweep's name. A
 sweep that is called again under its name repeats nothing: its records tell what was tried.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
-from fp8bench.launch.following import Following, spawning
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.watch import spawning
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.session import Where, measure_all
-from fp8bench.launch.sweep.budget import Budget, require_enough
-from fp8bench.launch.sweep.expected import Forecaster
-from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, standings
-from fp8bench.launch.sweep.looks import search_of
+from fp8bench.launch.session import run_rounds
+from fp8bench.launch.sweep.budget import MARGIN, Budget, Forecaster, Spending
+from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, Wanted, best_first, search_of, standings
 from fp8bench.launch.sweep.space import Space, Untried
-from fp8bench.launch.sweep.spending import MARGIN, Spending
-from fp8bench.launch.sweep.untried import not_looked_at
-from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.schema.config import RunConfig
@@ -38,6 +34,11 @@ NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 """Settings in which a look differs from a full round."""
 
 AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention", "te_switches")
+
+SIZES_OF_LEADER = 2
+"""The number of looks that find the leader's largest batch with --batch-size auto, after its first: one that gives the
+line, and one at its end.
+"""
 
 
 class Listener(Protocol):
@@ -64,7 +65,7 @@ class Sweep:
     @property
     def looks_dir(self) -> Path:
         """The folder where the looks are kept."""
-        return looks_dir(self.prepared.results_dir, self.name)
+        return self.prepared.results_dir / SWEEPS / self.name
 
     def as_look(self, config: RunConfig) -> RunConfig:
         """Return the configuration in few steps."""
@@ -87,11 +88,6 @@ class Swept:
     turns: int = 0
 
 
-def looks_dir(results_dir: Path, name: str) -> Path:
-    """Return the folder of one sweep's looks."""
-    return results_dir / SWEEPS / name
-
-
 def latest(results_dir: Path) -> str:
     """Return the name of the sweep that was last worked on. Raises UsageError if there is none."""
     found = [path for path in (results_dir / SWEEPS).glob("*") if any(path.glob("*/*.json"))]
@@ -102,7 +98,6 @@ def latest(results_dir: Path) -> str:
 
 def spawn(prepared: Prepared) -> Executor:
     """Return the executor that runs the turns."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     return spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
 
@@ -111,33 +106,44 @@ def resumed(sweep: Sweep) -> Seen:
     other work.
     """
     prepared, seen = sweep.prepared, Seen()
-    here, base = prepared.here or Here(), prepared.entries[0].config
+    base = prepared.entries[0].config
     for folder, stage in ((sweep.looks_dir, "look"), (prepared.results_dir, "round")):
         for kept in results.read(folder, [prepared.instance.key]):
             record = kept.record
             if record.session is None or record.session.session_id != sweep.name or record.config is None:
                 continue
-            _require_alike(record, record.config, base, here, sweep.name)
+            _require_alike(record, record.config, base, prepared.here or Here(), sweep.name)
             config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
-            if stage == "look" or record.config == config:
-                number = record.session.round if stage == "round" else record.session.position
-                seen.take(Turn("look" if stage == "look" else "round", config, number), record)
+            if stage == "look":
+                seen.take(Turn("look", config, record.session.position), record)
+            elif record.config == config:
+                seen.take(Turn("round", config, record.session.round), record)
     return seen
 
 
 def _require_alike(record: Record, config: RunConfig, base: RunConfig, here: Here, name: str) -> None:
-    remedy = "Choose another name with --session"
     unlike = here.unlike(record)
     if unlike:
         raise UsageError(
-            f"sweep {name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}", remedy
+            f"sweep {name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}",
+            "Choose another name with --session",
         )
-    free = {of: getattr(base, of) for of in (*NOT_OF_LOOKS, *AXES_OF_CONFIG)}
-    same = config.model_copy(update=free)
+    same = config.model_copy(update={of: getattr(base, of) for of in (*NOT_OF_LOOKS, *AXES_OF_CONFIG)})
     if same != base:
         other = [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]
         said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
-        raise UsageError(f"sweep {name!r} is of {said}", f"Give the same again, or {remedy[0].lower()}{remedy[1:]}")
+        raise UsageError(f"sweep {name!r} is of {said}", "Give the same again, or choose another name with --session")
+
+
+def spending_of(sweep: Sweep, seen: Seen) -> Spending:
+    """Return the spending at the beginning of a call, with the records of this machine, and those of the sweep."""
+    prepared = sweep.prepared
+    here = prepared.here or Here()
+    found = results.read(prepared.results_dir, [prepared.instance.key])
+    alike = [kept.record for kept in found if kept.record.source == "measured" and not here.unlike(kept.record)]
+    mine = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
+    forecaster = Forecaster([*alike, *mine])
+    return Spending(sweep.space.candidates, sweep.rule, forecaster, sweep.as_look, sweep.budget.seconds)
 
 
 def require_budget(sweep: Sweep) -> None:
@@ -146,7 +152,7 @@ def require_budget(sweep: Sweep) -> None:
     if configs and not seen.looks:
         spending = spending_of(sweep, seen)
         cheapest = min(configs, key=lambda config: spending.look_s(config) + spending.round_s(config))
-        require_enough(sweep.budget, MARGIN * spending.look_s(cheapest), MARGIN * spending.round_s(cheapest))
+        sweep.budget.require_enough(MARGIN * spending.look_s(cheapest), MARGIN * spending.round_s(cheapest))
 
 
 def run(
@@ -162,12 +168,10 @@ def run(
     began, seen = clock(), resumed(sweep)
     spending = spending_of(sweep, seen)
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
-    with Following(executor) as following:
-        # The turn that follows, if any, is known only after this one, but all turns have the same ranks.
-        following.expect(sweep.prepared.entries[0].config)
+    with executor:
         while (turn := spending.next_turn(seen, spent_s := clock() - began)) is not None:
-            config = sweep.as_look(turn.config) if turn.stage == "look" else turn.config
-            record = _turn(sweep, turn, config, executor, listener, spending.turn_s(turn), seen)
+            watch = listener.begins(turn, spending.turn_s(turn))
+            record = _turn(sweep, turn, executor, watch, seen)
             seen.take(turn, record)
             spending.forecaster.take(record, clock() - began - spent_s)
             swept.turns += 1
@@ -176,51 +180,26 @@ def run(
     swept.spent_s = clock() - began
     swept.ended = None if spending.is_over(seen) else f"the budget of {sweep.budget.text}"
     swept.left = [one.config for one in spending.wanted(seen)]
-    swept.untried = [*not_looked_at(spending, seen, sweep.budget.text), *sweep.space.untried]
+    swept.untried = [*spending.not_looked_at(seen, sweep.budget.text), *sweep.space.untried]
     return swept
 
 
-def spending_of(sweep: Sweep, seen: Seen) -> Spending:
-    """Return the spending at the beginning of a call."""
-    return Spending(sweep.space.candidates, sweep.rule, _forecaster(sweep, seen), sweep.as_look, sweep.budget.seconds)
-
-
-def _forecaster(sweep: Sweep, seen: Seen) -> Forecaster:
-    """Return a forecaster with the records of this machine, followed by those of the sweep."""
-    prepared = sweep.prepared
-    here = prepared.here or Here()
-    found = results.read(prepared.results_dir, [prepared.instance.key])
-    alike = [kept.record for kept in found if kept.record.source == "measured" and not here.unlike(kept.record)]
-    mine = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
-    return Forecaster([*alike, *mine])
-
-
-def _turn(
-    sweep: Sweep,
-    turn: Turn,
-    config: RunConfig,
-    executor: Executor,
-    listener: Listener,
-    expected_s: float,
-    seen: Seen,
-) -> Record:
+def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen) -> Record:
     """Run one turn, and return its record, which is kept."""
-    prepared = sweep.prepared
-
-    def marks(of: RunConfig) -> tuple[str, ...]:
-        return require_idle(os.environ, None, prepared.allow_busy) if of.device == "cuda" else ()
-
-    look, rule = turn.stage == "look", sweep.rule
+    look, rule, prepared = turn.stage == "look", sweep.rule, sweep.prepared
+    config = sweep.as_look(turn.config) if look else turn.config
+    if look:
+        prepared, asked = replace(prepared, results_dir=sweep.looks_dir), {"position": turn.number}
+    else:
+        searches = {config: search_of(config, seen, rule.blank)} if rule.blank is not None else {}
+        prepared, asked = replace(prepared, searches=searches), {"rounds": rule.rounds}
     before: Sequence[Record] = () if look else seen.rounds.get(turn.config, ())
-    folder = sweep.looks_dir if look else prepared.results_dir
-    place = {"position": turn.number} if look else {"rounds": rule.rounds}
-    searches = {} if look or rule.blank is None else {config: search_of(config, seen, rule.blank)}
-    machine = prepared.here.machine if prepared.here else None
-    where = Where(prepared.instance.key, folder, marks, machine=machine, asked=place, searches=searches)
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
     schedule.restore(before)
     try:
-        [(record, _)] = measure_all(schedule, executor, where, _One(listener.begins(turn, expected_s)))
+        # What follows, if anything, is known only after this turn, but all turns have the same ranks.
+        began_s, base = time.monotonic(), prepared.entries[0].config
+        [(record, _)] = run_rounds(prepared, schedule, executor, _One(watch), asked, {}, began_s, base)
     except Interrupted as interrupted:
         raise Interrupted(
             "interrupted; the workers of this turn have ended",
@@ -241,3 +220,65 @@ class _One:
 
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
         """Do nothing: `run` calls the sweep's own listener."""
+
+
+@dataclass(frozen=True)
+class ExpectedLook:
+    """A look that would be run. within: whether the budget allows it, as far as forecasts tell."""
+
+    look: Wanted
+    seconds: float
+    within: bool
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The forecast of a sweep. looks: in order. Batch sizes that are yet to be found depend on the leader, which only
+    looks tell: they are no rows here, but the least that the leader's sizes take is counted. done: the number of looks
+    that are kept. round_turns, rounds_s: of all rounds, at most. known: whether all times come from records.
+    """
+
+    sweep: Sweep
+    looks: tuple[ExpectedLook, ...]
+    done: int
+    round_turns: int
+    rounds_s: float
+    known: bool
+
+    @property
+    def looks_s(self) -> float:
+        """Seconds of all looks."""
+        return sum(one.seconds for one in self.looks)
+
+
+def outlook(sweep: Sweep) -> Outlook:
+    """Return the forecast. Runs and writes nothing. Raises UsageError as `resumed` does."""
+    seen = resumed(sweep)
+    spending, configs = spending_of(sweep, seen), [one.config for one in sweep.space.candidates]
+    looks = expected_looks(spending, seen)
+    done = sum(map(len, seen.rounds.values()))
+    turns = max(0, sweep.rule.most_round_turns(len(looks) + len(seen.looks)) - done)
+    a_round_s = fmean(map(spending.round_s, configs)) if configs else 0.0
+    known = all(map(spending.forecaster.is_known, configs))
+    return Outlook(sweep, looks, len(seen.looks), turns, turns * a_round_s, known)
+
+
+def expected_looks(spending: Spending, seen: Seen) -> tuple[ExpectedLook, ...]:
+    """Return whether each look fits, in order; those that do not are passed over."""
+    looks, found, spent_s = spending.wanted(seen), list[ExpectedLook](), 0.0
+    before = best_first(seen, spending.rule)
+    # If the sweep continues an earlier one, the next size is already among the looks.
+    sizes_s = 0.0
+    if spending.rule.blank is not None and not seen.looks:
+        sizes_s = SIZES_OF_LEADER * min((spending.look_s(look.config) for look in looks), default=0.0)
+    for look in looks:
+        if look.when != "first":
+            spent_s, sizes_s = spent_s + sizes_s, 0.0
+        not_looked_at = {one.look.config.mode_label for one in found if not one.within}
+        waits = look.waits and look.config.mode_label in not_looked_at
+        within = not waits and spending.fits(look, before, spent_s)
+        seconds = spending.look_s(look.config)
+        found.append(ExpectedLook(look, seconds, within))
+        if within:
+            before, spent_s = [*before, look.config], spent_s + seconds
+    return tuple(found)

@@ -12,8 +12,7 @@ from fp8bench.launch.nodes.messages import Verdict
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.processes.rank import RankError, Task
-from fp8bench.launch.processes.spawn import Others, Outcome
-from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.processes.watch import Others, Outcome, RankView
 from fp8bench.worker.progress import Progress, Stage
 
 TURN_S = 0.1

@@ -24,13 +24,11 @@ from fp8bench.launch import signals
 from fp8bench.launch.nodes import agent as agent_module
 from fp8bench.launch.nodes.agent import Agent, NodeGone
 from fp8bench.launch.nodes.follower import Follower
-from fp8bench.launch.nodes.leader import Leader
-from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, left_of, view_of
+from fp8bench.launch.nodes.leader import Elsewhere, Leader
+from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, keyed
 from fp8bench.launch.nodes.store import StoreLost
-from fp8bench.launch.nodes.turn import Elsewhere
 from fp8bench.launch.processes.blame import Overdue
-from fp8bench.launch.processes.spawn import Outcome
-from fp8bench.launch.processes.views import RankView
+from fp8bench.launch.processes.watch import Outcome, RankView
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Progress
@@ -131,7 +129,7 @@ def test_a_node_that_falls_silent_is_a_record_and_the_end_of_the_session():
         (2, 3), "node 1 with ranks 2 to 3 gave no sign of life for 16 s, in the phase 'timing'"
     )
     with pytest.raises(NodeGone, match=r"node 1 \(host-b\) gave no sign of life for 16 s") as gone:
-        pair.leader.require_all()
+        pair.leader.require_ready()
     assert (gone.value.exit_code, gone.value.cause) == (5, "host-death")
 
 
@@ -139,7 +137,7 @@ def test_a_node_whose_torchrun_was_killed_says_so():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     left = Left(what="lost its torchrun, which was killed", at_s=time.time())
     running = InBackground(pair.run)
-    pair.shared.texts[left_of(1)] = left.model_dump_json()
+    pair.shared.texts[keyed("left", 1)] = left.model_dump_json()
 
     assert set(reasons(running.done()).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
 
@@ -198,7 +196,7 @@ def test_what_all_ranks_had_measured_when_a_signal_ended_a_node_is_reported():
     pair = Pair(measured, measured_alone)
     running = InBackground(pair.run)
     # A node tells of its ranks before it leaves.
-    while view_of(0, 1) not in pair.shared.texts:
+    while keyed("view", 0, 1) not in pair.shared.texts:
         time.sleep(TURN_S)
     agents(pair.shared)[1].leave(signals.Interrupt(15))
 
@@ -341,7 +339,7 @@ def test_torchruns_end_is_no_wish_of_a_users():
     second = replace(agents(shared, lines.append)[1], parent=-1)
     second.leave(signals.Interrupt(15))
 
-    left = Left.model_validate_json(shared.texts[left_of(1)])
+    left = Left.model_validate_json(shared.texts[keyed("left", 1)])
     assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
 
 

@@ -4,9 +4,8 @@ import pytest
 from builders import machine_called
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch.nodes import alike
-from fp8bench.launch.nodes.alike import judge
-from fp8bench.launch.nodes.messages import Hello, Refusal
+from fp8bench.launch.nodes import messages
+from fp8bench.launch.nodes.messages import Hello, Refusal, judge
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
@@ -16,7 +15,7 @@ P5 = Machine(gpus=("NVIDIA H100 80GB HBM3",) * 8, product_name="p5.48xlarge", cp
 
 def hello(node=0, machine=P5, processes=8, environ=None, **asked):
     place = Elastic(rank=8 * node, local_rank=0, world_size=16, local_world_size=processes, node=node, nodes=2)
-    said = alike.hello(place, RunRequest.model_validate(asked), machine, environ or {})
+    said = messages.hello(place, RunRequest.model_validate(asked), machine, environ or {})
     return said.model_copy(update={"host": f"host-{node}", "machine": machine_called(f"box-{node}")})
 
 
@@ -54,8 +53,8 @@ def test_a_setting_that_one_node_was_not_given_is_said_so_and_many_nodes_are_lis
 
 def test_another_version_is_refused(monkeypatch):
     first = hello(0)
-    monkeypatch.setattr(alike, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
-    monkeypatch.setattr(alike, "__version__", "0.0.9")
+    monkeypatch.setattr(messages, "software_here", lambda on_gpu: {"torch": "2.10.0", "torchao": None})
+    monkeypatch.setattr(messages, "__version__", "0.0.9")
 
     said = refusal(first, hello(1))
 

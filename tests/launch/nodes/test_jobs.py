@@ -5,9 +5,9 @@ import time
 import pytest
 from launch.nodes.groups import InBackground, Shared, agents
 
-from fp8bench.launch.nodes import job as job_module
+from fp8bench.launch.nodes import follower
 from fp8bench.launch.nodes.agent import NodeGone
-from fp8bench.launch.nodes.job import follow, lead
+from fp8bench.launch.nodes.follower import follow_job, lead_job
 from fp8bench.launch.processes.group import ConnectionLost, Job
 from fp8bench.schema.errors import RunFailed
 
@@ -39,7 +39,7 @@ def waits(_job, look):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(job_module, "LOOK_S", 0.0)
+    monkeypatch.setattr(follower, "LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def following(agent, run):
 
     def follows():
         try:
-            return follow(agent, JOB, run)
+            return follow_job(agent, JOB, run)
         except RunFailed as error:
             agent.leave(error)
             raise
@@ -66,7 +66,7 @@ def test_node_0_gets_what_every_rank_found_and_the_other_leaves_with_its_exit_co
     first, second, said = nodes
     other = following(second, well)
 
-    assert lead(first, JOB, well) == ["given 0", "given 1", "given 2", "given 3"]
+    assert lead_job(first, JOB, well) == ["given 0", "given 1", "given 2", "given 3"]
     first.end(4, "a result was wrong")
     assert other.done() == 4
     assert said == ["node 0 (host-a): a result was wrong"]
@@ -81,7 +81,7 @@ def test_ranks_of_both_nodes_meet_at_one_place_of_torchruns_store(nodes):
         return well(job, look)
 
     other = following(second, run)
-    lead(first, JOB, run)
+    lead_job(first, JOB, run)
     first.end(0, "")
     other.done()
     assert sorted(seen) == [(node * 2, 2, "store://localhost:29500/fp8bench/0/job") for node in (0, 1)]
@@ -93,7 +93,7 @@ def test_a_rank_that_fails_on_the_other_node_is_named_whatever_broke_here(nodes,
     other = following(second, raising(KILLED))
 
     with pytest.raises(NodeGone, match=r"node 1 \(host-b\) was ended by an error: rank 3 died: ended by SIGKILL"):
-        lead(first, JOB, here)
+        lead_job(first, JOB, here)
     with pytest.raises(RunFailed, match="rank 3 died"):
         other.done()
 
@@ -103,7 +103,7 @@ def test_a_failure_of_node_0_ends_the_other_which_says_why(nodes, there):
     first, second, said = nodes
     other = following(second, there)
     with pytest.raises(RunFailed, match="rank 0 died"):
-        lead(first, JOB, raising(RunFailed("rank 0 died: enough", "See its log")))
+        lead_job(first, JOB, raising(RunFailed("rank 0 died: enough", "See its log")))
     first.end(5, "rank 0 died: enough")
 
     assert other.done() == 5
@@ -112,6 +112,6 @@ def test_a_failure_of_node_0_ends_the_other_which_says_why(nodes, there):
 
 def test_a_connection_that_broke_for_no_known_reason_is_told_as_that(nodes, monkeypatch):
     first, _, _ = nodes
-    monkeypatch.setattr(job_module, "HEAR_S", 0.05)
+    monkeypatch.setattr(follower, "HEAR_S", 0.05)
     with pytest.raises(ConnectionLost):
-        lead(first, JOB, raising(LOST))
+        lead_job(first, JOB, raising(LOST))

@@ -11,10 +11,8 @@ import pytest
 from cli.calling import environment
 
 from fp8bench.launch.nodes import store as store_module
-from fp8bench.launch.nodes import store_process
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import StoreLost, StoreProcess
-from fp8bench.launch.nodes.store_process import Agent, Heard
+from fp8bench.launch.nodes.store import Answerer, Heard, StoreLost, StoreProcess
 
 
 @dataclass
@@ -37,7 +35,7 @@ class TorchStore:
 
 
 def agent(store, node=0, watch=(1,)):
-    return Agent(store, node, {other: Heard() for other in watch})
+    return Answerer(store, node, {other: Heard() for other in watch})
 
 
 @pytest.mark.slow
@@ -50,7 +48,7 @@ def test_a_text_of_megabytes_is_put_in_pieces_that_the_store_takes_and_dropped_w
     one.answer({"put": "view", "text": text})
     assert one.answer({"get": "view"}) == {"text": text}
     assert len(store.held) > 3
-    assert max(map(len, store.held.values())) <= store_process.PIECE_BYTES
+    assert max(map(len, store.held.values())) <= store_module.PIECE_BYTES
     one.answer({"drop": "view"})
     assert store.held == {}
     assert one.answer({"drop": "view"}) == {}
@@ -78,7 +76,7 @@ def test_time_in_which_a_node_was_stopped_itself_is_not_anothers_silence():
     first.beat(1.0)
     first.beat(600.0)
 
-    assert first.heard[1].silent_s == 2 * store_process.BEAT_S
+    assert first.heard[1].silent_s == 2 * store_module.BEAT_S
 
 
 class Forked:
@@ -86,7 +84,7 @@ class Forked:
 
     def __init__(self, errors, folder):
         (asked, ask), (answered, answer) = os.pipe(), os.pipe()
-        program = ("-m", "fp8bench.launch.nodes.store_process")
+        program = ("-m", "fp8bench.launch.nodes.store")
         self.running = fork_server.begin([], folder, environment(), [asked, answer, errors.fileno()], program)
         os.close(asked)
         os.close(answer)

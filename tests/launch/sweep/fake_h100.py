@@ -9,12 +9,10 @@ from typing import Any
 
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
-from fp8bench.launch.compile_time import is_compiled
-from fp8bench.launch.forecast import all_steps_s, obstacle
-from fp8bench.launch.sweep.expected import Forecaster
+from fp8bench.launch.forecast import all_steps_s, is_compiled, obstacle
+from fp8bench.launch.sweep.budget import Forecaster, Spending
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn
 from fp8bench.launch.sweep.space import Axes, Candidate, space
-from fp8bench.launch.sweep.spending import Spending
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog
 from fp8bench.schema.batch import BatchSearch

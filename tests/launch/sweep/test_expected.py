@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from builders import config, evidence, measured, rank_samples, steps_about, summary
 
-from fp8bench.launch.compile_time import COLD_S, OTHERS_COLD_S, WARM, cold_s
-from fp8bench.launch.forecast import START_UP_S
-from fp8bench.launch.sweep.expected import Forecaster
+from fp8bench.launch.forecast import COLD_S, OTHERS_COLD_S, START_UP_S, WARM, cold_s
+from fp8bench.launch.sweep.budget import Forecaster
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import CompileEvidence
 from fp8bench.schema.record import Record

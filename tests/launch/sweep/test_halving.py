@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, summary, unsupported
 
-from fp8bench.launch.sweep.expected import Forecaster
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, standings
-from fp8bench.launch.sweep.looks import skipped
+from fp8bench.launch.sweep.budget import Forecaster, Spending
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, skipped, standings
 from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space, switched_on
-from fp8bench.launch.sweep.spending import Spending
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import RankMemory
@@ -318,16 +316,17 @@ class TestWhatHasRounds:
         assert now.leaders[:2] == (self.SMALL, self.LARGE)
         assert self.SMALL not in now.dropped
 
-    def test_then_it_is_dropped(self) -> None:
-        now = standings(self.seen(2), self.RULE)
+    def test_then_the_better_one_leads_and_it_is_dropped_by_its_rounds(self) -> None:
+        seen = self.seen(2)
+        assert standings(seen, self.RULE).leaders[0] == self.LARGE
 
-        assert now.leaders[0] == self.LARGE
-        assert now.dropped[self.SMALL] == "batch 256 does better"
+        seen.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
+        assert standings(seen, self.RULE).dropped[self.SMALL].startswith("after round 2 slower")
 
     def test_unless_rounds_say_otherwise_than_the_look(self) -> None:
         assert standings(self.seen(2, large_s=0.4), self.RULE).leaders[0] == self.SMALL
 
-    def test_it_has_no_more_rounds(self) -> None:
+    def test_the_others_have_rounds_before_it_has_more(self) -> None:
         _, turn = next_round(self.seen(1), self.RULE)
         assert turn == Turn("round", self.OTHER, 1)
         _, turn = next_round(self.seen(1), self.RULE, lambda turn, _left: turn.number > 1)

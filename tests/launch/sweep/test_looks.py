@@ -5,8 +5,7 @@ from typing import Any
 
 from builders import config, evidence, measured, rank_samples, steps_about, summary, unsupported
 
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn
-from fp8bench.launch.sweep.looks import Wanted, wanted
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, Wanted, wanted
 from fp8bench.launch.sweep.space import Axes, Candidate, space
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -20,6 +19,8 @@ BASE = config("baseline-bf16", **SHARED)
 TE = config("te-fp8", "delayed", **SHARED)
 CURRENT = config("te-fp8", "current", **SHARED)
 AO = config("torchao-float8", "tensorwise", **SHARED)
+LATE, REST = "after the leader's sizes", "if time is left"
+FIRST_LOOKS = ["first", "first", LATE, REST]
 COST_S = {"baseline-bf16": 70.0, "te-fp8": 25.0, "torchao-float8": 175.0}
 
 
@@ -66,14 +67,14 @@ def test_usual_settings_come_first_the_cheapest_of_them_before_others() -> None:
         ("torchao-float8:tensorwise", 64),
         ("te-fp8:current", 64),
     ]
-    assert order(Seen(), of=lambda one: one.late) == [False, False, True, False]
+    assert order(Seen(), of=lambda one: one.when) == FIRST_LOOKS
 
 
 def test_the_first_two_looks_wait_for_nothing() -> None:
-    assert order(Seen(), fair_s=10.0, of=lambda one: one.late) == [False, False, True, False]
-    assert order(seen(looked(TE, 0.1)), fair_s=10.0, of=lambda one: (one.config.mode, one.late))[0] == (
+    assert order(Seen(), fair_s=10.0, of=lambda one: one.when) == FIRST_LOOKS
+    assert order(seen(looked(TE, 0.1)), fair_s=10.0, of=lambda one: (one.config.mode, one.when))[0] == (
         "baseline-bf16",
-        False,
+        "first",
     )
 
 
@@ -86,12 +87,12 @@ def test_batch_sizes_of_the_leader_come_before_what_is_dear_and_those_of_the_sec
         ("baseline-bf16", 256),
         ("te-fp8:current", 64),
     ]
-    assert order(found, of=lambda one: one.leaves) == ["interval", "verdict", "verdict", "rounds"]
+    assert order(found, of=lambda one: one.when) == ["first", LATE, "first", REST]
 
 
-def test_only_the_first_larger_size_leaves_an_interval_alone() -> None:
+def test_after_a_larger_size_of_the_leader_the_largest_is_next() -> None:
     found = seen(looked(TE, 0.1), looked(BASE, 0.12), looked(at(TE, 256), 0.35, 70.0))
-    assert order(found, of=lambda one: (one.config.batch_size, one.leaves))[0] == (320, "verdict")
+    assert order(found)[0] == ("te-fp8:delayed", 320)
 
 
 def test_who_leads_is_decided_where_all_began() -> None:

@@ -3,12 +3,10 @@
 import pytest
 from launch.sweep.fake_h100 import BLANK, CANDIDATES, LOOK, Call, FakeH100, call
 
-from fp8bench.launch.sweep.expected import Forecaster
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, finalists, seconds_a_unit, standings
-from fp8bench.launch.sweep.outlook import _expected
+from fp8bench.launch.sweep.budget import MARGIN, Forecaster, Spending
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, seconds_a_unit, standings
+from fp8bench.launch.sweep.search import expected_looks
 from fp8bench.launch.sweep.space import in_words
-from fp8bench.launch.sweep.spending import MARGIN, Spending
-from fp8bench.launch.sweep.untried import not_looked_at
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
 
@@ -70,10 +68,11 @@ def test_the_order_of_a_small_budget(calls):
         # Of what a line through the origin promises, 224, the first times a power of two; then the largest.
         ("look", "te-fp8:delayed", 128),
         ("look", "te-fp8:delayed", 256),
+        # Half of the budget is not spent yet.
+        ("look", "te-fp8:current", 64),
         ("round", "te-fp8:delayed", 256),
-        ("round", "baseline-bf16", 64),
-        ("round", "baseline-bf16", 64),
-        ("round", "te-fp8:delayed", 256),
+        ("round", "te-fp8:current", 64),
+        ("round", "te-fp8:current", 64),
     ]
 
 
@@ -107,14 +106,14 @@ def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(c
 
 
 def test_what_would_take_too_much_is_not_tried_and_says_so_and_sizes_come_first(calls):
-    untried = not_looked_at(calls[10].spending, calls[10].seen, "10min")
+    untried = calls[10].spending.not_looked_at(calls[10].seen, "10min")
     why = {one.config: one.why for one in untried}
 
     assert why[usual("torchao-float8")] == (
         "a look is expected to take 3 min, more than a fifth of the budget of 10min, so that batch sizes of the leader "
         "come first, and too little was left"
     )
-    of_five = not_looked_at(calls[5].spending, calls[5].seen, "5min")
+    of_five = calls[5].spending.not_looked_at(calls[5].seen, "5min")
     assert in_words(of_five[0].config) == "te-fp8:delayed, batch 256, compile auto, graphs auto, attention te"
 
 
@@ -138,7 +137,7 @@ def test_a_mode_is_not_looked_at_in_unusual_settings_before_its_usual_ones():
     first, *others = spending.wanted(seen)
     cheapest_s = min(spending.look_s(look.config) for look in others)
 
-    assert first.late
+    assert first.when == "after the leader's sizes"
     assert others
     assert all(look.waits for look in others)
     assert spending.look_s(first.config) > 100 > MARGIN * cheapest_s
@@ -150,20 +149,23 @@ def test_a_mode_is_not_looked_at_in_unusual_settings_before_its_usual_ones():
 
 def test_an_outlook_passes_over_what_the_sweep_would():
     spending, seen = few(170)
-    first, *others = _expected(spending, spending.wanted(seen), seen)
+    first, *others = expected_looks(spending, seen)
 
-    assert (first.look.late, first.within) == (True, False)
+    assert (first.look.when, first.within) == ("after the leader's sizes", False)
     assert min(one.seconds for one in others) < 60
     assert not any(one.within for one in others)
 
 
-def test_an_outlook_keeps_the_margin_that_the_sweep_does():
+def test_an_outlook_says_of_the_next_look_what_the_sweep_does():
     spending, seen = few(600)
-    look = spending.wanted(seen)[0]
-    kept_s = spending.reserve_s(look, finalists(seen, spending.rule), len(seen.looks))
-    for margin, within in ((MARGIN + 0.01, True), (MARGIN - 0.01, False)):
-        spending.seconds = margin * spending.look_s(look.config) + kept_s
-        assert _expected(spending, [look], seen)[0].within is within
+    look = spending.wanted(seen)[0].config
+    within = []
+    for seconds in range(200, 600, 20):
+        spending.seconds, spending.looking = seconds, True
+        within.append(expected_looks(spending, seen)[0].within)
+        turn = spending.next_turn(seen, 0.0)
+        assert within[-1] == (spending.looking and turn is not None and turn.config == look)
+    assert set(within) == {True, False}
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 8])
@@ -188,7 +190,7 @@ def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_
     now = standings(second.seen, second.spending.rule)
 
     assert now.leaders[0].batch_size == 256
-    assert now.dropped[before] == "batch 256 does better"
+    assert before in now.dropped
 
 
 @pytest.mark.thorough
@@ -198,7 +200,7 @@ def test_with_ten_hours_everything_is_looked_at_and_nothing_waits():
 
     assert done.spending.is_over(done.seen)
     assert done.spending.wanted(done.seen) == []
-    assert all("budget" not in one.why for one in not_looked_at(done.spending, done.seen, "10h"))
+    assert all("budget" not in one.why for one in done.spending.not_looked_at(done.seen, "10h"))
     assert len(done.seen.rounds[measured(done)[0]]) == 4
 
 

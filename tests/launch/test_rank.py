@@ -1,10 +1,13 @@
-"""Known warnings of torch are hidden from users, and unknown ones are not."""
+"""What a rank hides from users, and where it keeps its temporary files."""
 
 import logging
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from fp8bench.launch.processes.harmless import KNOWN, hide_harmless
+from fp8bench.launch.processes import rank
+from fp8bench.launch.processes.rank import KNOWN, hide_harmless
 
 REDISTRIBUTING = (
     "torch.distributed.tensor._redistribute",
@@ -67,3 +70,13 @@ def test_torch_still_words_them_so():
     for one in KNOWN:
         # A parent package is imported on the way.
         assert one.begins in Path(find_spec(one.logger).origin).read_text()
+
+
+def test_named_ones_lie_in_the_runs_folder_unless_another_is_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", tempfile.NamedTemporaryFile)
+    (tmp_path / "run").mkdir()
+    rank._keep_named_files_in(tmp_path / "run")
+
+    with tempfile.NamedTemporaryFile() as inside, tempfile.NamedTemporaryFile(dir=tmp_path) as outside:
+        assert Path(inside.name).parent == tmp_path / "run"
+        assert Path(outside.name).parent == tmp_path

@@ -5,29 +5,31 @@ waiting. So their stacks are requested, and then they are ended. What every rank
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.ahead import Ahead
-from fp8bench.launch.processes.blame import Deadlines, Overdue, PhaseClock, in_general
-from fp8bench.launch.processes.rank import (
-    MEASURES_A_RUN,
-    RankError,
+from fp8bench import registry
+from fp8bench.launch.processes import Executor, Watch, blame
+from fp8bench.launch.processes.blame import (
+    Blame,
+    Deadlines,
+    End,
+    Lost,
+    Overdue,
+    PhaseClock,
     Stacks,
-    Task,
-    Work,
-    rank_path,
+    in_general,
     stack_written,
 )
-from fp8bench.launch.processes.start import POLL_S, Ranks, started
-from fp8bench.launch.processes.views import RankView, in_phase, reports_of
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, RankError, Task, Work, rank_path
+from fp8bench.launch.processes.start import POLL_S, Ahead, Ranks, started
 from fp8bench.launch.signals import Interrupt, held_back
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
-from fp8bench.worker.progress import Progress, read_progress
+from fp8bench.worker.progress import STAGES, Progress, Stage, read_progress
 
 ENTRY = "fp8bench.launch.processes.rank:measure"
 
@@ -54,6 +56,35 @@ def alone(_seen: Sequence[Progress | None], grace_s: float | None) -> float | No
     return grace_s
 
 
+class RankView(Frozen):
+    """What was seen of one rank. Launchers of several nodes combine what they see, so times are seconds since 1970:
+    every machine has its own monotonic clock. report, error: what it told. kept: what it had found, if it told no
+    report. measured: whether that is a measurement. ended: whether it ended by itself, before anybody sent a signal,
+    with this `exit_code`. alive_s: when it was last seen alive, in seconds since 1970. remedy: as of its `End`. stage:
+    None if it had not begun. stack: from faulthandler, if it was requested. stopped: whether its process was. log: for
+    the file next to the record.
+    """
+
+    rank: int
+    report: RankReport | None = None
+    kept: RankReport | None = None
+    measured: bool = False
+    error: RankError | None = None
+    ended: bool = False
+    exit_code: int | None = None
+    alive_s: float = 0.0
+    remedy: str | None = None
+    stage: Stage | None = None
+    step: int = 0
+    stack: str | None = None
+    stopped: bool = False
+    log: str = ""
+
+    @property
+    def progress(self) -> Progress | None:
+        return None if self.stage is None else Progress(self.stage, self.step, None)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the launcher saw of its ranks, by rank, and which of them were late."""
@@ -62,12 +93,12 @@ class Outcome:
     overdue: Overdue | None = None
 
 
-class SpawnExecutor:
+class SpawnExecutor(Executor):
     """Runs each configuration in fresh processes."""
 
     def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN, ahead: Ahead | None = None) -> None:
         """timeout_s: of each phase; None for each phase's own. work: what each rank does. ahead: starts ranks of a
-        following run early; the caller tells it what to expect, and closes it.
+        following run early.
         """
         self.timeout_s = timeout_s
         self.work = work
@@ -90,6 +121,22 @@ class SpawnExecutor:
             raise
         return reports
 
+    def expect(self, following: RunConfig | None) -> None:
+        if self.ahead is not None and following is not None:
+            library = registry.find_workload(following.workload).needs.module
+            self.ahead.expect(range(following.world_size), [library] if library else [])
+        elif self.ahead is not None:
+            self.ahead.expect(None)
+
+    def close(self) -> None:
+        if self.ahead is not None:
+            self.ahead.close()
+
+
+def spawning(device: Device, timeout_s: float | None, work: Work = MEASURES_A_RUN) -> SpawnExecutor:
+    """Starts ranks ahead on GPUs. On a CPU they would take the cores of the run before them, whose warm-up is short."""
+    return SpawnExecutor(timeout_s, work, Ahead() if device == "cuda" else None)
+
 
 def run_ranks(
     task: Task,
@@ -104,19 +151,15 @@ def run_ranks(
     """
     with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
         group = _Group(ranks, task.config.nodes)
-        if ahead is not None:
-            watch = _also(watch, ahead)
         clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
-        overdue = group.wait(clock, watch, interrupted, others)
+
+        def watched(progress: Progress) -> None:
+            watch(progress)
+            if ahead is not None:
+                ahead.look(progress.stage)
+
+        overdue = group.wait(clock, watched, interrupted, others)
         return group.measured() if interrupted() else Outcome(group.views(), overdue)
-
-
-def _also(watch: Watch, ahead: Ahead) -> Watch:
-    def both(progress: Progress) -> None:
-        watch(progress)
-        ahead.look(progress.stage)
-
-    return both
 
 
 class _Group:
@@ -234,3 +277,69 @@ class _Group:
 
 def _read(text: str | None) -> RankReport | None:
     return None if text is None else RankReport.model_validate_json(text)
+
+
+Where = Callable[[Sequence[int], Stage | None], str]
+"""Returns the end of a reason: where these ranks are, and their phase if the reason does not say it."""
+
+
+def reports_of(
+    views: Sequence[RankView],
+    overdue: Overdue | None = None,
+    lost: Sequence[Lost] = (),
+    where: Where = lambda _ranks, _stage: "",
+    general: str = blame.LOOK,
+) -> list[RankReport]:
+    """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a `lost` node. general:
+    the remedy of a failure of which nothing more is known.
+    """
+    found = {view.rank: view.report for view in views if view.report is not None}
+    if len(found) == len(views):
+        return [found[view.rank] for view in views]
+    why = why_failed(views, overdue, lost)
+    if why is not None:
+        why = Blame(why.ranks, why.reason + _place(why, views, lost, where), why.cause, why.remedy)
+    return [
+        found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log, view.kept, general)
+        for view in views
+    ]
+
+
+def in_phase(_ranks: Sequence[int], stage: Stage | None) -> str:
+    """Return the end of a reason when all ranks are on one machine: the phase alone."""
+    return "" if stage is None else f", in the phase {stage!r}"
+
+
+def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: Where) -> str:
+    for node in lost:
+        if node.ranks == why.ranks:
+            return where((), node.stage)
+    return where(why.ranks, None if why.cause == "timeout" else views[why.ranks[0]].stage or "starting")
+
+
+def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
+    """Return why the run failed, or None if all ranks left a report, or nothing is known."""
+    without = [view for view in views if view.report is None]
+    errors: Mapping[int, RankError] = {view.rank: view.error for view in views if view.error is not None}
+    ends = [End(view.rank, view.exit_code, view.alive_s, view.remedy) for view in without if view.ended]
+    why = blame.of_deaths(ends, errors, lost)
+    if why is None and overdue is not None:
+        seen = [view.progress for view in views]
+        texts = {view.rank: view.stack for view in views if view.stack is not None}
+        stacks = Stacks(texts, frozenset(view.rank for view in views if view.stopped))
+        return blame.of_delay(_furthest_behind(overdue, without), seen, stacks)
+    return why
+
+
+def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
+    """Return the ranks that are furthest behind. A launcher that sees only some ranks finds the latest of these; others
+    may be further behind, and a rank that left a report has done its part.
+    """
+    stages = {view.rank: view.stage or "starting" for view in without}
+    last = min(stages.values(), key=STAGES.index, default=overdue.stage)
+    found = {rank for rank, stage in stages.items() if stage == last}
+    if STAGES.index(last) >= STAGES.index(overdue.stage):
+        last = overdue.stage
+        late = {rank for rank in overdue.ranks if rank in stages}
+        found = {*late, *(rank for rank, stage in stages.items() if stage == last)}
+    return Overdue(tuple(sorted(found or stages)), last, overdue.limit_s)
