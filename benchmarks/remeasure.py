@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from fp8bench.machine.gpus import VISIBLE, this_machine  # noqa: E402
 from fp8bench.machine.identity import this_machines_identity  # noqa: E402
+from fp8bench.records.files import is_record  # noqa: E402
 from fp8bench.schema import record as of_record  # noqa: E402
 from fp8bench.schema.yaml_text import parse_yaml  # noqa: E402
 
@@ -124,7 +125,7 @@ def read_records(folders: Iterable[Path]) -> list[dict[str, Any]]:
             record = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if isinstance(record, dict) and "run_id" in record:
+        if isinstance(record, dict) and "run_id" in record and is_record(path.name):
             found.append(record)
     return found
 

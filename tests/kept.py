@@ -17,7 +17,7 @@ def document(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text())
     if samples_path(path).exists():
         raw = json.loads(samples_path(path).read_text())
-        found["samples"] = raw["samples"]
+        found |= {"samples": raw["samples"], "samples_sha256": None, "step_times": None}
         for one, series in zip(found["telemetry"], raw["series"], strict=True):
             one["series"] = series
         if found["profile"]:

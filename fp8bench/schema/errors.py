@@ -101,7 +101,7 @@ class Interrupted(Fp8benchError):
 MOST_NAMES = 4
 """The most names in a suggestion. There is a separate command to list them all."""
 
-LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.05
+LIKENESS, OF_SHORT, MUCH_LESS = 0.75, 0.6, 0.035
 """The least likeness of a suggestion, from 0 to 1 (difflib); that of a name of three letters at most; and by how much
 less like it a name is no suggestion beside the best.
 """

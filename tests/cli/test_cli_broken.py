@@ -5,12 +5,13 @@ without it: it is named on stderr, and the rest is shown.
 import json
 
 import pytest
-from builders import measured, measured_on_cpu, profile, rounds
+from builders import in_one_file, measured, measured_on_cpu, profile, rounds
 from cli.calling import invoked, keep, one_line
 from kept import record_paths
 from report.made_gemm import gemm_record
 
 from fp8bench.machine.identity import this_machines_identity
+from fp8bench.records.files import samples_path
 from fp8bench.schema.record import SCHEMA_VERSION
 
 
@@ -31,7 +32,15 @@ def wrong_field(text):
 
 
 def newer(text):
-    return text.replace(f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 1}, "news": []', 1)
+    return text.replace('"schema_version": 9', f'"schema_version": {SCHEMA_VERSION + 1}, "news": []', 1)
+
+
+def keep_in_one_file(record, results_dir):
+    """As up to format 9, so that a sample can be wrong; a raw part that was changed has another digest."""
+    path = keep(record, results_dir)
+    samples_path(path).unlink()
+    path.write_text(json.dumps(in_one_file(record), indent=1))
+    return path
 
 
 def with_samples(value):
@@ -59,7 +68,7 @@ def with_samples(value):
     ids=["cut off", "deep", "a field", "newer", "no samples", "zero", "negative", "infinite", "not a number"],
 )
 def test_compare_names_it_with_file_line_and_reason_and_shows_the_rest(breaking, said, results, fp8bench_in):
-    path = keep(measured("mine", "te-bf16", minutes=9), results.parent)
+    path = keep_in_one_file(measured("mine", "te-bf16", minutes=9), results.parent)
     path.write_text(breaking(path.read_text()))
     outcome = fp8bench_in("compare", "mine", "--format", "json")
     (line,) = outcome.stderr.splitlines()
@@ -79,7 +88,7 @@ def test_with_strict_it_is_exit_code_4_and_the_rest_is_shown_all_the_same(result
 
 def test_where_the_latest_session_is_broken_the_one_before_it_is_shown(results, fp8bench_in):
     for record in rounds(0.2, 0.2, instance="mine", session_id="20260502T100000Z-bbbbbb", minutes=60):
-        path = keep(record, results.parent)
+        path = keep_in_one_file(record, results.parent)
         path.write_text(with_samples(0.0)(path.read_text()))
     outcome = fp8bench_in("compare", "mine", "--format", "json")
 
@@ -110,7 +119,7 @@ def test_a_record_that_is_named_itself_is_refused(results, fp8bench_in):
 
 def test_explain_names_a_broken_one_and_takes_another(results, fp8bench_in):
     keep(measured("mine", "te-bf16", minutes=8, profile=profile()), results.parent)
-    path = keep(measured("mine", "te-bf16", minutes=9, profile=profile()), results.parent)
+    path = keep_in_one_file(measured("mine", "te-bf16", minutes=9, profile=profile()), results.parent)
     path.write_text(with_samples(0.0)(path.read_text()))
     outcome = fp8bench_in("explain", "mine:te-bf16", "--format", "json")
 
@@ -163,7 +172,7 @@ def test_run_names_a_broken_one_beside_its_own_and_keeps_what_it_measured(
 
 @pytest.mark.parametrize("breaking", [with_samples(-0.1), wrong_field], ids=["a sample", "a field"])
 def test_an_instance_of_which_no_record_can_be_read_is_omitted_and_named(breaking, results, fp8bench_in):
-    path = keep(measured("other", "te-bf16", minutes=9), results.parent)
+    path = keep_in_one_file(measured("other", "te-bf16", minutes=9), results.parent)
     path.write_text(breaking(path.read_text()))
 
     both = fp8bench_in("compare", "other", "mine", "--format", "json")
@@ -188,7 +197,7 @@ def folder(tmp_path, monkeypatch):
         keep(record, tmp_path / "before")
     for record in rounds(0.09, 0.09, session_id="one", instance="h100-1x", settings={"world_size": 1}, minutes=-10):
         keep(record, tmp_path / "results")
-    path = sorted((tmp_path / "results" / "h100-1x").glob("*te-bf16*.json"))[-1]
+    path = record_paths(tmp_path / "results" / "h100-1x", "*te-bf16*.json")[-1]
     document = json.loads(path.read_text())
     document["summary"]["units_per_step"] *= 10
     document["summary"]["throughput_per_s"] *= 10
