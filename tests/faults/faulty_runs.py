@@ -60,8 +60,13 @@ def nothing_left(folder):
 def in_temporary(folder):
     """But what compilers and torchrun keep there, and records that found no other place."""
     kept = ("torchinductor", "torchelastic")
-    found = [path.name for path in (folder / "temporary").iterdir() if path.suffix != ".json"]
+    found = [path.name for path in (folder / "temporary").iterdir() if not _holds_a_record(path)]
     return [name for name in found if not name.startswith(kept)]
+
+
+def _holds_a_record(path):
+    inside = list(path.iterdir()) if path.is_dir() else []
+    return bool(inside) and all(one.suffix == ".json" for one in inside)
 
 
 def at_work_in(folder):
