@@ -180,14 +180,20 @@ def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tenso
 
 
 def _errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
-    """Return the error of each other gradient in each group of rows. All come from the GPU at once, since thousands of
-    single numbers take a deep model's gate longer than its passes do.
-    """
+    """Return the error of each other gradient in each group of rows."""
     mine = numbers(plain)
-    tensors = [mine, *(numbers(other).to(mine.device) - mine for other in others)]
+    whole, *apart = norms_of_groups([mine, *(numbers(other).to(mine.device) - mine for other in others)])
+    return [list(map(_share, one, whole)) for one in apart]
+
+
+def norms_of_groups(tensors: Sequence[Tensor]) -> list[list[float]]:
+    """Return the Euclidean norm of each group of rows of each tensor, all of one shape. All come from the GPU at once,
+    since thousands of single numbers take a deep model's gate longer than its passes do.
+    """
     rows = torch.stack([torch.linalg.vector_norm(one.flatten(1), dim=1, dtype=torch.float64) for one in tensors]).cpu()
-    whole, *apart = torch.stack([torch.linalg.vector_norm(one, dim=1) for one in rows.tensor_split(GROUPS, 1)], 1)
-    return [list(map(_share, one.tolist(), whole.tolist())) for one in apart]
+    norms = torch.stack([torch.linalg.vector_norm(group, dim=1) for group in rows.tensor_split(GROUPS, 1)], 1)
+    found: list[list[float]] = norms.tolist()
+    return found
 
 
 def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:

@@ -41,7 +41,7 @@ from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import MAX_SPREAD, MOST, OF_ONE_WEIGHT, Gate, small
 from fp8bench.worker.execution.sketches import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of, gradients_are_finite
-from fp8bench.worker.judged import GROUPS, ROWS
+from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
 from fp8bench.worker.relative import ratio
@@ -358,13 +358,12 @@ def _lost_rows(name: str, plain: Mapping[str, Tensor], own: Mapping[str, Tensor]
     """
     if plain[name].dim() < 2 or len(plain[name]) < GROUPS * ROWS:
         return []
-    rows = torch.stack([one.detach().float().flatten(1).square().sum(1) for one in (plain[name], own[name])]).double()
-    sums = torch.stack([group.sum(1) for group in rows.tensor_split(GROUPS, 1)], 1).tolist()
-    least = small(plain[name]) ** 2 * usual * plain[name].numel() / GROUPS
+    norms = norms_of_groups([plain[name].detach(), own[name].detach().float()])
+    least = small(plain[name]) * math.sqrt(usual * plain[name].numel() / GROUPS)
     return [
         f"{number}/{GROUPS} of {name}"
-        for number, (wanted, found) in enumerate(zip(*sums, strict=True), 1)
-        if wanted > least and found < (1 - MOST) ** 2 * wanted
+        for number, (wanted, found) in enumerate(zip(*norms, strict=True), 1)
+        if wanted > least and found < (1 - MOST) * wanted
     ]
 
 
