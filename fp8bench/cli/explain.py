@@ -78,7 +78,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.launch.examined import examined
     from fp8bench.launch.place import register
     from fp8bench.launch.prepare import prepare
-    from fp8bench.launch.session import exit_code, measure, session
+    from fp8bench.launch.session import exit_code_of, measure, session
 
     idle = set(map(variable_of, OPTIONS.keys() - obeyed("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
@@ -89,7 +89,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, shown(quiet=False) as on:
         records = [record for record, _ in measure(prepared, rounds, OfSession(rounds, on), traces)]
-    code = exit_code(records, named=True)
+    code = exit_code_of((record.status for record in records), named=True)
     if code:
         raise typer.Exit(code)
     return [_facts(record, record.run_id, results_dir) for record in records]

@@ -80,7 +80,7 @@ def _measure_and_print(
     """Measure and print the results. named: whether the modes were named, so that each of them must run."""
     from fp8bench.cli.remote import send_one
     from fp8bench.launch.phases import process_began_s
-    from fp8bench.launch.session import exit_code, measure, session
+    from fp8bench.launch.session import exit_code_of, measure, session
 
     with session(prepared, log) as rounds, shown(quiet) as on:
         say = log if not quiet else lambda _line: None
@@ -107,7 +107,7 @@ def _measure_and_print(
         else:
             _print_session(rounds.session_id, prepared, unread, notes)
     _say_whether_precise(rounds)
-    code = exit_code(records, named)
+    code = exit_code_of((record.status for record in records), named)
     code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
     if code == 0:
         unread.end(strict)

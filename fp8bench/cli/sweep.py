@@ -16,6 +16,7 @@ from fp8bench.config.request import LATEST, RunRequest
 from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.sweep import document
 from fp8bench.kinds.run.sweep_plan import document as plan_document
+from fp8bench.launch import session as launching
 from fp8bench.launch.assemble import new_session_id
 from fp8bench.launch.batch_size import blank_search
 from fp8bench.launch.examined import examined
@@ -23,7 +24,6 @@ from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
 from fp8bench.launch.plan import hourly_price
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.session import exit_code_of
 from fp8bench.launch.sweep import budget as budgets
 from fp8bench.launch.sweep import search
 from fp8bench.launch.sweep.halving import Rule
@@ -105,7 +105,7 @@ def sweep(
                 f"sweep {planned.name}: {len(planned.space.candidates)} configurations to look at, usual "
                 f"settings{sizes} first; {planned.rule.rounds} rounds of the best; budget {planned.budget.text}"
             )
-        swept = search.run(planned, search.spawn(planned.prepared), OfSweep(planned, on))
+        swept = search.run(planned, launching.executor_of(planned.prepared), OfSweep(planned, on))
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
 
@@ -194,7 +194,7 @@ def _require_any(swept: search.Swept) -> None:
         why = swept.untried[0].why if swept.untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
     config, last = list(swept.seen.looks.items())[-1]
-    raise family.get(exit_code_of(record.status for record in looks), RunFailed)(
+    raise family.get(launching.exit_code_of(record.status for record in looks), RunFailed)(
         f"no configuration is left after {len(looks)} looks; the last one: {swept.standings.dropped[config]}",
         last.remedy or "See `fp8bench doctor`, and name other modes with --mode",
     )

@@ -1,11 +1,8 @@
 """`--batch-size auto`: finds the largest batch per rank that fits in memory, for one configuration.
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
-Starting processes takes most of a minute on a GPU, so few sizes are tried. The memory of a step is close to linear in
-its batch (weights, gradients and optimizer state, plus activations per sample): two short tries give the line, and a
-third confirms the largest size below the limit. What 5 % more would not fit ends the search. The second size comes from
-the line through the first and the origin: weights take memory at batch 0 already, so the true line is below it, and
-what it promises fits. If a promise fails, the next size is a little below it, then halfway to the largest that fits.
+Sizes are doubled until one does not fit; two bisections follow. The memory of a step is close to linear in its batch,
+so two known peaks tell which sizes are hopeless, and which doublings can be passed over.
 
 There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
 search with its reason. A size that ran, but whose steps were launched differently from those of smaller sizes, does not
@@ -14,12 +11,12 @@ fit either: with `--cuda-graphs auto`, a step without memory for its graph is la
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from fp8bench.launch.assemble import assemble, new_run_id
-from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.prepare import Prepared, marks
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
@@ -48,16 +45,11 @@ HEADROOM = 0.08
 two GiB) nor what fragments differently in the next process.
 """
 
-WORTH_A_START = 0.05
-"""The share by which the expected size must exceed the largest that fits, to be worth another start of processes."""
+NEAR_ENOUGH = 1 / 4
+"""The gap, as a share of the largest size that fits, at which bisecting ends: two bisections after a doubling."""
 
 FARTHEST = 8
 """Limit of extrapolation, times the largest size that fits: two small sizes say little about a distant one."""
-
-STEP_BACK = 15 / 16
-"""Factor applied to an extrapolated size that does not fit."""
-
-MOST_TRIES = 12
 
 TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
@@ -72,7 +64,7 @@ def step_of(config: RunConfig) -> int:
     """Return the number of which all sizes are multiples. config: with the workload's usual size.
 
     A sample of text is thousands of rows, so few of them are usual, and any number suits fp8's GEMMs if the length is a
-    multiple of 16; steps of 16 would pass over most sizes that fit. Micro-batches are equal.
+    multiple of 16. Micro-batches are equal.
     """
     if config.sequence_length is not None:
         step = STEP // math.gcd(STEP, config.sequence_length)
@@ -81,64 +73,55 @@ def step_of(config: RunConfig) -> int:
     return math.lcm(step, config.grad_accumulation)
 
 
-def next_size(search: BatchSearch, config: RunConfig, most: int = BATCH_SIZE.most) -> int | None:
+def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     """Return the size to try next, or None if the search has ended. config: with the first size. Pure."""
     tries, step = search.tries, step_of(config)
     if not tries:
         return config.batch_size
-    low, high = _between(tries, most)
-    refuted = sum(one.batch_size >= high for one in tries)
-    if len({one.batch_size for one in tries}) >= MOST_TRIES or high <= step:
-        return None
-    halfway = _down((low + high) / 2, step)
+    low, high = _between(tries)
     if not low:
-        size = max(step, halfway)
+        size = max(step, _down(high / 2, step))
         return size if size < high else None
-    worthwhile = low + max(step, WORTH_A_START * low)
-    alone = len(_peaks(tries)) == 1
-    line = line_through(tries, from_origin=alone and not refuted)
-    if line is None or search.limit_bytes is None:
-        size = halfway if refuted else min(2 * low, _down(high - 1, step))
-        return size if worthwhile <= size < high else None
-    at_zero, a_sample = line
-    promised = _down((search.limit_bytes - at_zero) / a_sample, step)
-    if alone and len(tries) == 1:
-        # Sizes that divide evenly may be faster. The true line may allow more: a try that is worth its start is made.
-        power = low << int(math.log2(promised / low)) if promised >= low else low
-        promised = max(power, -_down(-worthwhile, step))
-    size = min(promised, FARTHEST * low, _down(high - 1, step))
-    if refuted:
-        size = min(size, max(_down(high * STEP_BACK, step), halfway) if refuted == 1 else halfway)
-    return size if worthwhile <= size < high else None
+    bounded, line = high <= BATCH_SIZE.most, _line(tries)
+
+    def hopeless(size: int) -> bool:
+        return line is not None and search.limit_bytes is not None and line[0] + line[1] * size > search.limit_bytes
+
+    size = min(2 * low, _down(BATCH_SIZE.most, step))
+    while not bounded and line and 2 * size <= min(FARTHEST * low, BATCH_SIZE.most) and not hopeless(2 * size):
+        size *= 2
+    while bounded or hopeless(size):
+        high, bounded = high if bounded else size, True
+        size = _down((low + high) / 2, step)
+        if size <= low or high - low <= NEAR_ENOUGH * low:
+            return None
+        if not hopeless(size):
+            return size
+        high = size
+    return size if size > low else None
 
 
-def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
-    """Return the largest size that fits (0 if none does) and the smallest that does not (`most + 1` if all do)."""
-    fitting = [one.batch_size for one in tries if one.fit == "fits"]
-    high = min((one.batch_size for one in tries if one.fit != "fits"), default=most + 1)
+def _between(tries: Iterable[BatchTry]) -> tuple[int, int]:
+    """Return the largest size that fits (0 if none does) and the smallest that does not (too large a one if all do)."""
+    high = min((one.batch_size for one in tries if one.fit != "fits"), default=BATCH_SIZE.most + 1)
     # A size that once fitted, but is larger than one that did not, cannot be relied on.
-    return max((size for size in fitting if size < high), default=0), high
+    return max((one.batch_size for one in tries if one.fit == "fits" and one.batch_size < high), default=0), high
 
 
-def _peaks(tries: Iterable[BatchTry]) -> list[tuple[int, int]]:
-    known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
-    return sorted(known.items())
-
-
-def line_through(tries: Iterable[BatchTry], from_origin: bool = False) -> tuple[float, float] | None:
-    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None if there are no
-    two such sizes, or the larger one did not take more memory. from_origin: as if a size of 0 had taken nothing.
+def _line(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
+    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None without two such
+    sizes, or if the larger one did not take more memory.
     """
-    points = [(0, 0)] * from_origin + _peaks(tries)
-    if len(points) < 2:
+    peaks = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
+    if len(peaks) < 2:
         return None
-    (small, less), (large, more) = points[-2:]
+    (small, less), (large, more) = sorted(peaks.items())[-2:]
     a_sample = (more - less) / (large - small)
     return (less - a_sample * small, a_sample) if a_sample > 0 else None
 
 
 def _down(size: float, step: int) -> int:
-    multiple = step if abs(size) < COARSE_FROM else math.lcm(step, COARSE_STEP)
+    multiple = step if size < COARSE_FROM else math.lcm(step, COARSE_STEP)
     return int(size // multiple) * multiple
 
 
@@ -181,18 +164,21 @@ def known_tries(
 ) -> BatchSearch:
     """Return the search with the latest result of earlier runs of this configuration per size, small sizes first.
 
-    records: of this machine and its software. Records that ran out of memory count; others that stopped do not. tried:
-    likewise, of searches that did not finish.
+    records: of this machine and its software. Records that ran out of memory count; others that stopped do not. What a
+    record's own search ran into counts too. tried: likewise, of searches that did not finish.
     """
-    latest: dict[int, tuple[Record, bool]] = {}
+    latest: dict[int, tuple[Record, bool] | BatchTry] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
     for record, named in sorted(found, key=lambda one: one[0].created_utc):
         if same_but_size(config, record):
+            before = record.session.batch_search if record.session is not None else None
+            too_large = [one for one in before.tries if one.fit == "too large"] if before is not None else []
+            latest.update((one.batch_size, one.model_copy(update={"run_id": None})) for one in too_large)
             latest[record.what.batch_size] = record, named
-    for _, (record, named) in sorted(latest.items()):
-        one = judged(record, search, named)
+    for size, known in sorted(latest.items(), key=lambda item: item[0]):
+        one = known if isinstance(known, BatchTry) else judged(known[0], search, known[1])
         # Sizes between the multiples say how the line goes, but none of them is an answer.
-        if one is not None and one.batch_size % step_of(config) == 0:
+        if one is not None and size % step_of(config) == 0:
             search = with_try(search, one)
     return search
 
@@ -214,16 +200,13 @@ class Sized:
 
 
 def search(
-    config: RunConfig,
-    known: BatchSearch,
-    run: Callable[[RunConfig], Record],
-    say: Callable[[str], None],
+    config: RunConfig, known: BatchSearch, run: Callable[[RunConfig], Record], say: Callable[[str], None]
 ) -> Sized:
     """Try sizes until the largest that fits is known. config: its batch size is tried first if nothing is known. known:
     earlier tries. run: runs one configuration in fresh processes; its record's cause is `oom` if any rank ran out of
     memory. say: takes a line about each try.
     """
-    record, found = None, known
+    record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:
         record = run(config.model_copy(update={"batch_size": tried, **TRY}))
         one = judged(record, found)
@@ -231,25 +214,23 @@ def search(
             return Sized(found, None, record)
         found = with_try(found, one)
         took = ""
-        if one.peak_bytes is not None and found.memory_bytes is not None:
-            total, free = found.memory_bytes / GIB, found.memory_bytes * found.headroom / GIB
-            took = f", {gib(one.peak_bytes)} of {total:.1f}, of which {free:.1f} are to stay free"
+        if one.peak_bytes is not None and memory is not None:
+            free = memory * found.headroom / GIB
+            took = f", {gib(one.peak_bytes)} of {memory / GIB:.1f}, of which {free:.1f} are to stay free"
         say(f"{config.mode_label}: batch {one.batch_size}: {one.fit}{took}")
-    largest = _between(found.tries, BATCH_SIZE.most)[0]
-    if not largest:
-        return Sized(found, None, None if record is None else _too_full(record, found))
-    return Sized(found, config.model_copy(update={"batch_size": largest}))
-
-
-def _too_full(record: Record, search: BatchSearch) -> Record:
-    """Return the record of the smallest size. If it ran but left too little headroom, that becomes its reason."""
-    peak = peak_bytes(record)
-    if record.status != "ok" or peak is None or search.memory_bytes is None:
-        return record
-    kept, size = search.headroom * 100, record.what.batch_size
-    reason = f"batch {size} takes {gib(peak)} of {gib(search.memory_bytes)}, of which {kept:.0f} % are to stay free"
-    failed = {"status": "failed", "cause": "oom", "reason": reason, "remedy": "Free memory, or give --batch-size"}
-    return record.model_copy(update={**failed, "summary": None})
+    largest, _ = _between(found.tries)
+    if largest:
+        return Sized(found, config.model_copy(update={"batch_size": largest}))
+    peak = None if record is None else peak_bytes(record)
+    if record is not None and record.status == "ok" and peak is not None and memory is not None:
+        # It ran, but left too little headroom: that becomes its reason.
+        reason = (
+            f"batch {record.what.batch_size} takes {gib(peak)} of {gib(memory)}, of which "
+            f"{found.headroom * 100:.0f} % are to stay free"
+        )
+        failed = {"status": "failed", "cause": "oom", "reason": reason, "summary": None}
+        record = record.model_copy(update={**failed, "remedy": "Free memory, or give --batch-size"})
+    return Sized(found, None, record)
 
 
 def blank_search(config: RunConfig) -> BatchSearch:
@@ -259,15 +240,10 @@ def blank_search(config: RunConfig) -> BatchSearch:
 
 
 def find_sizes(
-    prepared: Prepared,
-    rounds: Schedule,
-    executor: Executor,
-    marks: Callable[[RunConfig], Sequence[str]],
-    say: Callable[[str], None],
+    prepared: Prepared, rounds: Schedule, executor: Executor, say: Callable[[str], None]
 ) -> Iterator[tuple[Entry, Sized]]:
     """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found.
-    Entries without a size are dropped from `rounds`. marks: of the circumstances before each try. Each try is kept as
-    soon as it exists.
+    Entries without a size are dropped from `rounds`. Each try is kept as soon as it exists.
 
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
@@ -275,7 +251,7 @@ def find_sizes(
     folder = prepared.results_dir / TRIES
 
     def run(candidate: RunConfig) -> Record:
-        found = marks(candidate)
+        found = marks(prepared, candidate)
         say(f"{candidate.switched_label}: trying batch size {candidate.batch_size}")
         reports = executor.run(candidate, lambda _progress: None, None, found)
         now = datetime.now(UTC)
@@ -317,11 +293,8 @@ def _unfinished(config: RunConfig, kept: Iterable[Record], tried: Iterable[resul
     """Return the tries of this configuration that no record contains yet. The others are removed, because the record
     that resulted from their search contains them.
     """
-    searched = [
-        record.created_utc
-        for record in kept
-        if record.status == "ok" and record.session and record.session.batch_search and same_but_size(config, record)
-    ]
+    mine = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
+    searched = [record.created_utc for record in mine if record.session and record.session.batch_search]
     found = []
     for record, path in tried:
         if not same_but_size(config, record):

@@ -2,6 +2,7 @@
 hour: where it is measured, its plan, and the session that it resumes.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +14,9 @@ from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
 from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.machine.busy import require_idle
 from fp8bench.machine.checkout import git_state
-from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -45,6 +47,13 @@ class Prepared(Place):
     named: str | None = None
     variants: tuple[VariantSettings, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
+    """Return what a reader must know of the machine at this moment (e.g. a busy GPU). Raises ModeUnavailable if the
+    configuration should not run at all.
+    """
+    return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
 
 def session_kept(name: str, place: Place, records: Iterable[Record]) -> resume.Kept:
@@ -80,10 +89,7 @@ def prepare(
         known = [auto] if named else results.known_instances(place.results_dir)
         records = [record for record, _ in results.read(place.results_dir, known)]
         if not named:
-            of_machine = resume.of_machine(request.session, records, place.here or Here())
-            keys = dict.fromkeys(record.instance for record in of_machine)
-            could_be = {key: place if key == auto else moved(place, machine, key) for key in keys}
-            place = _where_kept(request.session, place, records, could_be)
+            place = _where_kept(request.session, place, records, machine)
         here = [record for record in records if record.instance == place.instance.key]
         kept = session_kept(request.session, place, here)
         resumed = resume.settings_of(kept, request, elastic is not None)
@@ -122,12 +128,16 @@ def prepare(
     )
 
 
-def _where_kept(name: str, place: Place, records: Sequence[Record], could_be: Mapping[str, Place | None]) -> Place:
-    """Return this machine as the instance under which it measured the session, or `place` if there is none. could_be:
-    by instance, this machine as that; None if it cannot be. Raises UsageError if there are several.
+def _where_kept(name: str, place: Place, records: Sequence[Record], machine: Machine) -> Place:
+    """Return this machine as the instance under which it measured the session, or `place` if there is none. Raises
+    UsageError if there are several.
     """
-    fitting = [record for record in records if could_be.get(record.instance) is not None]
-    found = resume.instances_of(name, fitting, place.here or Here())
+    here = place.here or Here()
+    ours, auto = resume.of_machine(name, records, here), place.instance.key
+    keys = dict.fromkeys(record.instance for record in ours)
+    could_be = {key: place if key == auto else moved(place, machine, key) for key in keys}
+    fitting = [record for record in ours if could_be[record.instance] is not None]
+    found = resume.instances_of(name, fitting, here)
     if len(found) > 1:
         raise UsageError(
             f"session {name!r} of this machine is kept in {place.results_dir} under {' and '.join(sorted(found))}",

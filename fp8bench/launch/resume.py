@@ -7,7 +7,7 @@ can be.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,8 @@ class Kept:
     @property
     def searches(self) -> list[tuple[RunConfig, BatchSearch]]:
         """The configurations whose batch size was searched for, with the search."""
-        return [(one.config, search) for one in self.records if one.config and (search := _search(one)) is not None]
+        every = [(one.config, one.session.batch_search) for one in self.records if one.config and one.session]
+        return [(config, search) for config, search in every if search is not None]
 
     @property
     def variants(self) -> tuple[VariantSettings, ...]:
@@ -70,30 +71,25 @@ class Kept:
         return any(record.session is not None and record.session.arm is not None for record in self.records)
 
 
-def instances_of(name: str, records: Iterable[Record], here: Here) -> list[str]:
-    """Return the instances, each once, under which the session of that name, or the latest, was measured on this
-    machine. records: of any instance. Sessions of other software count only if there is none of this software.
-    """
-    ours = of_machine(name, records, here)
-    fitting = [one for one in ours if not here.unlike(one)] or ours
-    if name == LATEST and fitting:
-        latest = session(max(fitting, key=lambda one: one.created_utc))
-        fitting = [one for one in fitting if session(one) == latest]
-    return list(dict.fromkeys(one.instance for one in fitting))
-
-
 def of_machine(name: str, records: Iterable[Record], here: Here) -> list[Record]:
     """Return the records of sessions with that name (any, for the latest) that were measured on this machine."""
     wanted = Filter(session=None if name == LATEST else name).of(records)
     return [one for one in wanted if one.session is not None and same_machine(one.machine, here.machine)]
 
 
+def instances_of(name: str, ours: Iterable[Record], here: Here) -> list[str]:
+    """Return the instances, each once, of the session of that name, or the latest. ours: as `of_machine` returns them.
+    Sessions of other software count only if there is none of this software.
+    """
+    fitting = [one for one in ours if not here.unlike(one)] or [*ours]
+    if name == LATEST and fitting:
+        latest = session(max(fitting, key=lambda one: one.created_utc))
+        fitting = [one for one in fitting if session(one) == latest]
+    return list(dict.fromkeys(one.instance for one in fitting))
+
+
 def command(
-    session_id: str,
-    instance: str | None,
-    results_dir: Path,
-    modes: Iterable[str] = (),
-    switches: Iterable[str] = (),
+    session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = (), switches: Iterable[str] = ()
 ) -> str:
     """Return the complete command that resumes the session. instance: as the user named it; None to take the session's
     own. modes, and switches of Transformer Engine's layer: empty to take the session's.
@@ -124,22 +120,22 @@ def find(
 
     wanted = Filter(session=None if name == LATEST else name)
     sessions = latest_first(wanted.of(record for record in records if record.session is not None))
-    if not sessions:
-        if name == LATEST:
-            raise UsageError(
-                f"no session {where}, so none can be resumed", "Omit --session, or give the folder with --results-dir"
-            )
-        return Kept(name)
     for together in sessions:
         fitting = [record for record in together if not unlike(record)]
         if fitting:
             return Kept(session(fitting[-1]), fitting)
-    latest = sessions[0][-1]
-    raise UsageError(
-        f"session {session(latest)!r} cannot be resumed here, since it was measured with another "
-        f"{', '.join(unlike(latest))}",
-        f"Resume it where it was measured, or {OTHER_SESSION}",
-    )
+    if sessions:
+        latest = sessions[0][-1]
+        raise UsageError(
+            f"session {session(latest)!r} cannot be resumed here, since it was measured with another "
+            f"{', '.join(unlike(latest))}",
+            f"Resume it where it was measured, or {OTHER_SESSION}",
+        )
+    if name == LATEST:
+        raise UsageError(
+            f"no session {where}, so none can be resumed", "Omit --session, or give the folder with --results-dir"
+        )
+    return Kept(name)
 
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
@@ -150,9 +146,7 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     """
     if not kept.configs:
         return {}
-    given = request.model_fields_set
-    found: dict[str, Any] = {}
-    requested = kept.variants
+    given, requested, found = request.model_fields_set, kept.variants, dict[str, Any]()
     own = owned(requested)
     if requested and not request.variants:
         _refuse_override(kept.session_id, given & {"mode", *own})
@@ -169,9 +163,9 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
                 f"Say which with {flag_of(name)}",
             )
         found[name] = values[0]
-    places = [record.session for record in kept.records if record.session is not None]
     # Older records do not contain what was requested.
-    modes = list(dict.fromkeys([mode for place in places for mode in place.modes] + [*requested_modes(kept.configs)]))
+    of_records = [mode for record in kept.records if record.session is not None for mode in record.session.modes]
+    modes = list(dict.fromkeys([*of_records, *requested_modes(kept.configs)]))
     if "mode" not in given and not requested and not request.variants:
         found["mode"] = tuple(dict.fromkeys(mode.mode_label for mode in modes))
     if "te_switch" not in given and not requested:
@@ -205,12 +199,19 @@ def refuse_unlike(
     """
     if not kept.configs:
         return
-    before = kept.variants
+    before, unlike = kept.variants, dict[str, str]()
     if before or requested:
-        refuse_changed(kept.session_id, before, requested)
+        _refuse_changed(kept.session_id, before, requested)
         unlike = _unlike_variants(kept, [*configs, *to_size])
     else:
-        unlike = _unlike_settings(kept, configs)
+        # Where it was searched for, each mode has its own batch size; see `sized`.
+        free = {*OF_A_MODE, *(["batch_size"] if kept.searches else [])}
+        for of_config in [name for name in RunConfig.model_fields if name not in free]:
+            values = {getattr(config, of_config) for config in kept.configs}
+            new = {getattr(config, of_config) for config in configs} - values
+            if new:
+                name = REQUESTED_AS.get(of_config, of_config)
+                unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
     if aa != kept.arms:
         unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
     if unlike:
@@ -223,24 +224,9 @@ def refuse_unlike(
         )
 
 
-def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return what differs, in words, by the setting's name."""
-    unlike: dict[str, str] = {}
-    for of_config in RunConfig.model_fields:
-        values = {getattr(config, of_config) for config in kept.configs}
-        new = {getattr(config, of_config) for config in configs} - values
-        if of_config == "batch_size" and kept.searches:
-            # Each mode has its own batch size; see `sized`.
-            continue
-        if new and of_config not in OF_A_MODE:
-            name = REQUESTED_AS.get(of_config, of_config)
-            unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
-    return unlike
-
-
 def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return the same for variants. A configuration without an equal is compared with the nearest of its mode; one
-    whose size was searched for has an equal at any size.
+    """Return what differs, in words, by the setting's name. A configuration without an equal is compared with the
+    nearest of its mode; one whose size was searched for has an equal at any size.
     """
     searched = {config for config, _ in kept.searches}
     found: dict[str, str] = {}
@@ -249,31 +235,31 @@ def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]
         mine, now = at_any(config), list(map(at_any, configs))
         if mine in now:
             continue
-        alike = [one for one in now if one.mode_label == mine.mode_label] or now
-        fields = min((_differing(mine, one) for one in alike), key=len)
-        for name, value in fields.items():
+        differing = [
+            {name: value for name, value in vars(one).items() if value != getattr(mine, name)}
+            for one in [one for one in now if one.mode_label == mine.mode_label] or now
+        ]
+        for name, value in min(differing, key=len).items():
             found.setdefault(REQUESTED_AS.get(name, name), f"{name} {getattr(mine, name)} (now {value})")
     return found
-
-
-def _differing(one: RunConfig, other: RunConfig) -> dict[str, object]:
-    names = RunConfig.model_fields
-    return {name: getattr(other, name) for name in names if getattr(one, name) != getattr(other, name)}
 
 
 def _at_any_size(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"batch_size": 1})
 
 
-def refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
+def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
     """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
     does not depend on it.
     """
     if not kept:
         raise UsageError(
-            f"session {session_id!r} was measured without variants",
-            "Omit --config to resume it, or choose another name with --session",
+            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
         )
+
+    def described(one: VariantSettings) -> str:
+        own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
+        return f"{one['mode']} ({own})" if own else str(one["mode"])
 
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
@@ -281,15 +267,8 @@ def refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequen
     if changes:
         raise UsageError(
             f"session {session_id!r} was measured with other variants: {'; '.join(changes[:MOST_NAMED])}{more}",
-            "Restore the file, or omit --config to resume the session with its own variants, or choose another name "
-            "with --session",
+            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
         )
-
-
-def described(one: VariantSettings) -> str:
-    """Return the mode with all settings of its own: `te-fp8:delayed (batch 128, compile off)`."""
-    own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
-    return f"{one['mode']} ({own})" if own else str(one["mode"])
 
 
 def sized(
@@ -300,17 +279,13 @@ def sized(
     """
     alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
     found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
-    known = {
-        config: config.model_copy(update={"batch_size": found[alike(config)][0]})
-        for config in to_size
-        if alike(config) in found
-    }
-    searches = {config: found[alike(config)][1] for config in known.values()}
+    known, searches = {}, {}
+    for config in to_size:
+        if alike(config) in found:
+            size, search = found[alike(config)]
+            known[config] = config.model_copy(update={"batch_size": size})
+            searches[known[config]] = search
     return [known.get(config, config) for config in configs], searches
-
-
-def _search(record: Record) -> BatchSearch | None:
-    return record.session.batch_search if record.session is not None else None
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -320,8 +295,3 @@ def _listed(values: Iterable[object]) -> str:
 def requested_modes(configs: Iterable[RunConfig]) -> tuple[RequestedMode, ...]:
     """Return the modes of the configurations, each once, in the form in which a record's `Session` has them."""
     return tuple(dict.fromkeys(made_of(RequestedMode, config) for config in configs))
-
-
-def asked_for(rounds: int, precision: float | None, max_rounds: int) -> Mapping[str, Any]:
-    """Return the HOW_FAR settings in the form in which a record's `Session` has them."""
-    return {"rounds": rounds, "precision": precision, "max_rounds": max_rounds if precision is not None else None}

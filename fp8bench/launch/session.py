@@ -1,6 +1,5 @@
 """Runs a session: round after round, each record kept as soon as it exists, so that no later event can lose it."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,14 +11,13 @@ from typing import Any, Protocol
 from fp8bench.launch import batch_size, resume
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.launch.phases import Timing
-from fp8bench.launch.prepare import Prepared, session_kept
+from fp8bench.launch.prepare import Prepared, marks, session_kept
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.watch import spawning
 from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.signals import held_back
-from fp8bench.machine.busy import require_idle
 from fp8bench.records import lock, results
 from fp8bench.records.files import Broken
 from fp8bench.records.fit import fit
@@ -96,19 +94,19 @@ def measure(
     fresh processes here. See `run_rounds` for the others, and for what it yields and raises.
     """
     since_s = time.monotonic() if since_s is None else since_s
-    executor = executor or _executor(prepared)
-    stop = prepared.stop
+    stop, precision = prepared.stop, prepared.stop.precision
     asked: dict[str, Any] = {
-        **resume.asked_for(stop.rounds, stop.precision, stop.max_rounds),
+        "rounds": stop.rounds,
+        "precision": precision,
+        "max_rounds": stop.max_rounds if precision is not None else None,
         "variants": prepared.variants,
         "modes": () if prepared.variants else resume.requested_modes(entry.config for entry in prepared.entries),
     }
-    with executor:
+    with executor or executor_of(prepared) as executor:
         if prepared.to_size:
             searches = dict(prepared.searches)
             executor.expect(prepared.entries[0].config)
-            tried = batch_size.find_sizes(prepared, rounds, executor, lambda config: marks(prepared, config), say)
-            for entry, found in tried:
+            for entry, found in batch_size.find_sizes(prepared, rounds, executor, say):
                 if found.config is not None:
                     searches[found.config] = found.search
                 elif found.stopped is not None:
@@ -123,14 +121,8 @@ def measure(
             yield from run_rounds(prepared, rounds, executor, listener, asked, traces or {}, since_s)
 
 
-def marks(prepared: Prepared, config: RunConfig) -> tuple[str, ...]:
-    """Return what a reader must know of the machine at this moment (e.g. a busy GPU). Raises ModeUnavailable if the
-    configuration should not run at all.
-    """
-    return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
-
-
-def _executor(prepared: Prepared) -> Executor:
+def executor_of(prepared: Prepared) -> Executor:
+    """Return the executor of fresh processes on this machine."""
     return spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
 
@@ -235,11 +227,6 @@ def written(record: Record, reports: Sequence[RankReport], results_dir: Path) ->
             record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
     record = fit(record)
     return record, results.write(record, results_dir)
-
-
-def exit_code(records: Sequence[Record], named: bool = False) -> int:
-    """Return the exit code of a call that made these records; see `exit_code_of`."""
-    return exit_code_of((record.status for record in records), named)
 
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:

@@ -59,7 +59,7 @@ def run_with(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--gpus", "1", *arguments])
-        monkeypatch.setattr(launching, "_executor", lambda _prepared: FakeExecutor(*answers))
+        monkeypatch.setattr(launching, "executor_of", lambda _prepared: FakeExecutor(*answers))
         with pytest.raises(SystemExit) as ended:
             main()
         return ended.value.code

@@ -21,12 +21,13 @@ from builders import (
 )
 from kept import record_paths
 
+from fp8bench.launch import prepare as preparing
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
-from fp8bench.launch.session import exit_code, measure, run_rounds, schedule
+from fp8bench.launch.session import exit_code_of, measure, run_rounds, schedule
 from fp8bench.launch.signals import Interrupt
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
@@ -130,7 +131,7 @@ def found(monkeypatch):
             raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "Say --allow-busy")
         return answer
 
-    monkeypatch.setattr(launching, "require_idle", require_idle)
+    monkeypatch.setattr(preparing, "require_idle", require_idle)
     return answers
 
 
@@ -318,7 +319,8 @@ FAILED = unsupported(status="failed")
     ids=lambda value: "+".join(record.status for record in value) if isinstance(value, list) else str(value),
 )
 def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_named_ones(records, code, named):
-    assert (exit_code(records), exit_code(records, named=True)) == (code, named)
+    statuses = [record.status for record in records]
+    assert (exit_code_of(statuses), exit_code_of(statuses, named=True)) == (code, named)
 
 
 def test_the_next_run_is_expected_before_every_run_but_the_last_and_none_is_left(tmp_path):
@@ -366,7 +368,7 @@ def test_all_records_of_a_call_are_of_one_session_and_those_of_the_next_of_anoth
 
 
 def test_without_other_nodes_fresh_processes_are_made_here(tmp_path):
-    assert isinstance(launching._executor(prepared(tmp_path)), SpawnExecutor)
+    assert isinstance(launching.executor_of(prepared(tmp_path)), SpawnExecutor)
 
 
 def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path):

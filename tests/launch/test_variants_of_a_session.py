@@ -10,7 +10,6 @@ from fp8bench.config.sources import resolve
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import resume
 from fp8bench.launch.plan import apart, entries, plan, variant_notes
-from fp8bench.launch.resume import refuse_changed
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import BatchSearch
@@ -138,12 +137,13 @@ class TestResume:
         with pytest.raises(
             UsageError, match=rf"session 'monday' was measured with other variants: {said}\. "
         ) as refusal:
-            refuse_changed("monday", THREE, now)
+            resume.refuse_unlike(session_of(kept(planned()[0])), [], False, now)
 
         assert "omit --config" in refusal.value.remedy
 
     def test_the_order_of_variants_may_change(self):
-        refuse_changed("monday", THREE, THREE[::-1])
+        entry = planned()[0]
+        resume.refuse_unlike(session_of(kept(entry)), [entry.config], False, THREE[::-1])
 
     def test_what_changed_beside_the_variants_is_named_even_where_another_variant_has_that_value(self):
         variants = ({"mode": "te-bf16", "compile": "off"}, {"mode": "te-fp8:delayed", "compile": "on"})

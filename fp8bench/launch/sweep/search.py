@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.watch import spawning
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
 from fp8bench.launch.sweep.budget import MARGIN, Budget, Forecaster, Spending
@@ -94,11 +93,6 @@ def latest(results_dir: Path) -> str:
     if not found:
         raise UsageError(f"{results_dir} has no sweep that could be resumed", "Omit --session, or give --results-dir")
     return max(found, key=lambda path: path.stat().st_mtime).name
-
-
-def spawn(prepared: Prepared) -> Executor:
-    """Return the executor that runs the turns."""
-    return spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
 
 def resumed(sweep: Sweep) -> Seen:

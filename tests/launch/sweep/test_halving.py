@@ -277,8 +277,8 @@ class TestBatchAuto:
 
         assert sorted(looks[:4]) == sorted((base.mode, 64) for base in BASES)
         assert looks[4:] == [
-            *(("te-fp8", size) for size in (256, 320)),
-            *(("baseline-bf16", size) for size in (256, 320)),
+            *(("te-fp8", size) for size in (128, 256, 320)),
+            *(("baseline-bf16", size) for size in (128, 256, 320)),
         ]
         assert {(one.mode, one.batch_size > 100) for one in standings(seen, rule).leaders} == {
             ("te-fp8", True),
