@@ -1,7 +1,7 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and the time and cost of the run."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.model import summary_of
@@ -55,29 +55,39 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
         if entry.config in prepared.to_size:
             run["batch_size"] = AUTO
     executed = [execution(entry.config) for entry in prepared.entries]
+    # A value that is not set depends on the machine; for a few options it means off.
+    shown = {name: OPTIONS[name].shown_unset if value in (None, []) else value for name, value in requested.items()}
     settings = {
         "setting": requested,
-        "value": [BY_VARIANT if name in own else _shown(name, value) for name, value in requested.items()],
+        "value": [BY_VARIANT if name in own else value for name, value in shown.items()],
         "origin": [*origins.values()],
     }
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
-    planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
     alike = len(set(executed)) == 1
     model = answer.facts if answer is not None else None
-    same = [f"execution: {executed[0]}"] if alike else []
-    outlook = [*summary_of(model), *same, *prepared.notes, *lines(found)]
+    outlook = [*summary_of(model), *([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
     if prepared.to_size:
-        first = prepared.to_size[0].batch_size
         outlook.append(
-            f"batch size: each mode's is found first, in a few more starts; the estimate is of batch {first}, and "
-            "without them"
+            "batch size: each mode's is found first, in a few more starts; the estimate is of batch "
+            f"{prepared.to_size[0].batch_size}, and without them"
         )
+    column = Rows([*zip(found.turns, executed, strict=True)]).column
+    of_each = (
+        column("variant", lambda row: row[0].label, "word"),
+        column("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
+        column("a round", lambda row: NOTHING if row[0].seconds is None else duration(row[0].seconds)),
+        column("all rounds", lambda row: _span(found.over_rounds(row[0].seconds), duration)),
+        column("cost", lambda row: _span(found.cost(found.over_rounds(row[0].seconds)), MONEY), unit="USD"),
+    )
     return Document(
         blocks(
             [_table(settings, 1)],
-            [*map(Sentence, planned)],
+            [
+                Sentence(f"instance: {prepared.instance.key}"),
+                Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
+            ],
             [_table(configs, 2)],
-            [_of_each(found, executed)] if prepared.variants else [],
+            [Table(of_each, naming=1)] if prepared.variants else [],
             [*map(Sentence, outlook)],
         ),
         data={
@@ -96,42 +106,22 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer
                 "seconds": found.seconds,
                 "start_up_s": found.start_up_s,
                 "usd": found.usd,
-                "usd_per_hour": found.usd_per_hour,
-                "price_share": found.share.share if found.share else None,
-                "price_share_of": found.share.instance if found.share else None,
+                "usd_per_hour": found.price.usd_per_hour,
+                "price_share": found.price.share.share if found.price.share else None,
+                "price_share_of": found.price.share.instance if found.price.share else None,
                 "rounds": found.rounds,
                 "unknown": found.unknown,
                 "modes": [
-                    {"mode": turn.label, "seconds_per_round": turn.seconds, "usd": found.usd_of(turn)}
+                    {
+                        "mode": turn.label,
+                        "seconds_per_round": turn.seconds,
+                        "usd": found.cost(found.over_rounds(turn.seconds)),
+                    }
                     for turn in found.turns
                 ],
             },
         },
     )
-
-
-def _shown(name: str, value: object) -> object:
-    """Return the value to show. A value that is not set depends on the machine; for a few options it means off."""
-    return OPTIONS[name].shown_unset if value in (None, []) else value
-
-
-def _of_each(found: Forecast, executed: Sequence[str]) -> Table:
-    """Return a table of the time and cost of each variant."""
-    column = Rows([*zip(found.turns, executed, strict=True)]).column
-    return Table(
-        (
-            column("variant", lambda row: row[0].label, "word"),
-            column("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
-            column("a round", lambda row: _known(row[0].seconds, duration)),
-            column("all rounds", lambda row: _known(found.seconds_of(row[0]), lambda ends: _span(ends, duration))),
-            column("cost", lambda row: _known(found.usd_of(row[0]), lambda ends: _span(ends, MONEY)), unit="USD"),
-        ),
-        naming=1,
-    )
-
-
-def _known(value: Any, shown: Callable[[Any], str]) -> str:
-    return NOTHING if value is None else shown(value)
 
 
 def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
@@ -143,23 +133,20 @@ def lines(found: Forecast) -> list[str]:
     obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
     if len(obstacles) == len(found.turns):
         return [*obstacles, "nothing would run"]
-    return [*obstacles, *_time_and_cost(found)]
-
-
-def _time_and_cost(found: Forecast) -> list[str]:
-    rate = f"{found.usd_per_hour:,.2f} USD an hour" if found.usd_per_hour is not None else None
-    if found.share:
-        rate = f"{rate}, as {found.share} cost, since no price of this machine is known"
+    usd_per_hour, share = found.price
+    rate = f"{usd_per_hour:,.2f} USD an hour" if usd_per_hour is not None else None
+    if share:
+        rate = f"{rate}, as {share} cost, since no price of this machine is known"
+    cost = "unknown, since no price of this machine is known; --price gives one"
     if found.usd is not None:
         cost = f"about {_span(found.usd, MONEY)} USD at {rate}"
     elif rate is not None:
         cost = f"unknown, as the time is; the machine is {rate}"
-    else:
-        cost = "unknown, since no price of this machine is known; --price gives one"
     if found.seconds is None:
         unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
-        return [f"time: {unknown}", f"cost: {cost}"]
+        return [*obstacles, f"time: {unknown}", f"cost: {cost}"]
     return [
+        *obstacles,
         f"time: about {_span(found.seconds, duration)} for {_rounds(found)}",
         f"cost: {cost}",
         f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
@@ -172,6 +159,8 @@ def _rounds(found: Forecast) -> str:
     return f"{fewest} to {most} rounds" if most > fewest else counted(most, "round")
 
 
-def _span(ends: tuple[float, float], shown: Any) -> str:
+def _span(ends: tuple[float, float] | None, shown: Callable[[Any], str]) -> str:
+    if ends is None:
+        return NOTHING
     low, high = map(shown, ends)
-    return str(low) if low == high else f"{low} to {high}"
+    return low if low == high else f"{low} to {high}"

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from fp8bench import registry
+from fp8bench.entries import ModeEntry
 from fp8bench.launch.place import Place
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Stop
@@ -49,23 +50,25 @@ LAUNCHED: dict[GraphChoice, str] = {
 }
 
 
-class ColdCompile(NamedTuple):
-    """Seconds with cold caches. alone: on one GPU. ddp: in each of several processes."""
+class CompileTime(NamedTuple):
+    """alone: on one GPU. ddp: in each of several processes."""
 
     alone: float
     ddp: float
 
+    def of(self, config: RunConfig) -> float:
+        return self.ddp if config.world_size > 1 else self.alone
 
-COLD_S = {"torchao-float8": ColdCompile(150.0, 120.0)}
-"""Measured with ViT-Huge, compiled as a whole, on a host of H100s. For other models it is the nearest measurement."""
 
-OTHERS_COLD_S = ColdCompile(45.0, 80.0)
+COLD_S = {"torchao-float8": CompileTime(150.0, 120.0)}
+"""Seconds with cold caches, of ViT-Huge compiled as a whole on a host of H100s: for other models the nearest known."""
+
+OTHERS_COLD_S = CompileTime(45.0, 80.0)
 """The same measurement of baseline-bf16, which stands in for every other mode."""
 
-WARM = ColdCompile(alone=0.4, ddp=0.9)
-"""The share of the cold time that the next process takes: on one H200 from a tenth (baseline-bf16: 47.7 s, then 4.6 and
-5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two at most 0.9 (baseline-bf16: 42.5 s, then 38.2 and
-34.4).
+WARM = CompileTime(alone=0.4, ddp=0.9)
+"""The share of the cold time that the next process takes at most: on one H200 from a tenth (baseline-bf16: 47.7 s, then
+4.6 and 5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two 0.9 (baseline-bf16: 42.5 s, then 38.2).
 """
 
 
@@ -76,19 +79,23 @@ def is_compiled(config: RunConfig) -> bool:
 
 def cold_s(config: RunConfig) -> float:
     """Return the seconds with cold caches; 0 if nothing is compiled."""
-    if not is_compiled(config):
-        return 0.0
-    found = COLD_S.get(config.mode, OTHERS_COLD_S)
-    return found.ddp if config.world_size > 1 else found.alone
+    return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if is_compiled(config) else 0.0
 
 
-def warm_share(config: RunConfig) -> float:
-    """Return the largest share of its cold time that a process takes with warm caches."""
-    return WARM.ddp if config.world_size > 1 else WARM.alone
+class PriceToday(NamedTuple):
+    """The price of the machine now. usd_per_hour: of the complete machine; None if unknown. share: set if no price of
+    the machine is known and as many GPUs of a listed instance stand in for it.
+    """
+
+    usd_per_hour: float | None
+    share: Share | None = None
 
 
-@dataclass(frozen=True)
-class ExpectedTurn:
+Ends = tuple[float, float]
+"""A quantity with the smallest and the largest number of rounds."""
+
+
+class ExpectedTurn(NamedTuple):
     """One mode in one round. seconds: expected; None if unknown. obstacle: why it cannot run here, if known."""
 
     label: str
@@ -99,15 +106,13 @@ class ExpectedTurn:
 @dataclass(frozen=True)
 class Forecast:
     """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
-    assumed for each turn. usd_per_hour: of the machine; None if unknown. share: set if the price is a listed
-    instance's.
+    assumed for each turn.
     """
 
     turns: tuple[ExpectedTurn, ...]
     rounds: tuple[int, int]
     start_up_s: float
-    usd_per_hour: float | None
-    share: Share | None = None
+    price: PriceToday
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -115,39 +120,29 @@ class Forecast:
         return tuple(turn.label for turn in self.turns if turn.obstacle is None and turn.seconds is None)
 
     @property
-    def seconds(self) -> tuple[float, float] | None:
-        """Seconds with the smallest and the largest number of rounds; None if the time of a mode is unknown."""
-        if self.unknown:
-            return None
-        a_round = sum(turn.seconds or 0.0 for turn in self.turns if turn.obstacle is None)
-        return self.rounds[0] * a_round, self.rounds[1] * a_round
-
-    def seconds_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
-        """Return the seconds of one entry in all rounds, as in `seconds`; None if unknown or it cannot run."""
-        return None if turn.seconds is None else (self.rounds[0] * turn.seconds, self.rounds[1] * turn.seconds)
+    def seconds(self) -> Ends | None:
+        """Seconds of all rounds; None if the time of a mode is unknown."""
+        return None if self.unknown else self.over_rounds(sum(turn.seconds or 0.0 for turn in self.turns))
 
     @property
-    def usd(self) -> tuple[float, float] | None:
-        """USD with the smallest and the largest number of rounds; None if the time or the price is unknown."""
-        return self._usd(self.seconds)
+    def usd(self) -> Ends | None:
+        """USD of all rounds; None if the time or the price is unknown."""
+        return self.cost(self.seconds)
 
-    def usd_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
-        """Return the USD of one entry in all rounds."""
-        return self._usd(self.seconds_of(turn))
+    def over_rounds(self, seconds: float | None) -> Ends | None:
+        """Return the seconds of what takes so many in each round."""
+        return None if seconds is None else (self.rounds[0] * seconds, self.rounds[1] * seconds)
 
-    def _usd(self, seconds: tuple[float, float] | None) -> tuple[float, float] | None:
-        if seconds is None or self.usd_per_hour is None:
+    def cost(self, seconds: Ends | None) -> Ends | None:
+        """Return what they cost."""
+        if seconds is None or self.price.usd_per_hour is None:
             return None
-        low, high = (each / SECONDS_PER_HOUR * self.usd_per_hour for each in seconds)
+        low, high = (each / SECONDS_PER_HOUR * self.price.usd_per_hour for each in seconds)
         return low, high
 
 
 def forecast(
-    entries: Sequence[Entry],
-    stop: Stop,
-    obstacles: Sequence[str | None],
-    kept: Sequence[Record],
-    price: "PriceToday",
+    entries: Sequence[Entry], stop: Stop, obstacles: Sequence[str | None], kept: Sequence[Record], price: PriceToday
 ) -> Forecast:
     """Return the forecast. obstacles: per entry. kept: this instance's, oldest first."""
     turns = tuple(
@@ -157,16 +152,7 @@ def forecast(
     bounds = (stop.rounds, stop.rounds)
     if stop.precision is not None:
         bounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
-    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], price.usd_per_hour, price.share)
-
-
-class PriceToday(NamedTuple):
-    """The price of the machine now. usd_per_hour: of the complete machine; None if unknown. share: set if no price of
-    the machine is known and as many GPUs of a listed instance stand in for it.
-    """
-
-    usd_per_hour: float | None
-    share: Share | None = None
+    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], price)
 
 
 def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:
@@ -223,19 +209,33 @@ def too_old(gpu: Gpu, least: tuple[int, int]) -> str:
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
     """Return why a mode cannot run on this machine, as far as known without torch; None if no reason is known."""
-    if config.cuda_graphs == "on" and not machine.has_gpu:
-        return "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU"
     entry = registry.modes()[config.mode]
     recipe = (config.recipe or "").partition(",")[0]
-    if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
-        return f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
     # Under `auto`, memory decides too whether FSDP2 joins the ranks.
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
-    not_whole = _not_whole(config, sharded) if config.compile == "on" else None
-    if not_whole:
-        return f"cannot be compiled as a whole (--compile on) with {not_whole}; --compile blocks can be used with it"
-    if config.cuda_graphs == "on" and sharded:
-        return "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"
+    whole, replayed = config.compile == "on", config.cuda_graphs == "on"
+    of_blocks = "cannot be compiled as a whole (--compile on) with {}; --compile blocks can be used with it"
+    recomputed = config.activation_checkpointing
+    for stops, why in (
+        (
+            replayed and not machine.has_gpu,
+            "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU",
+        ),
+        (
+            config.compile in ("on", "blocks") and recipe in entry.never_compiled,
+            f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}",
+        ),
+        (whole and config.tensor_parallel > 1, of_blocks.format("--tensor-parallel")),
+        (whole and sharded, of_blocks.format("--parallel fsdp")),
+        (whole and recomputed != "none", of_blocks.format(f"--activation-checkpointing {recomputed}")),
+        (replayed and sharded, "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"),
+    ):
+        if stops:
+            return why
+    return _unmet(entry, recipe, machine, catalog)
+
+
+def _unmet(entry: ModeEntry, recipe: str, machine: Machine, catalog: Catalog) -> str | None:
     needs = entry.needs
     if needs is None:
         return None
@@ -248,16 +248,6 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None
-
-
-def _not_whole(config: RunConfig, sharded: bool) -> str | None:
-    """Return the option with which torch.compile takes single blocks only; None if it can take the complete model."""
-    if config.tensor_parallel > 1:
-        return "--tensor-parallel"
-    if sharded:
-        return "--parallel fsdp"
-    recomputed = config.activation_checkpointing
-    return f"--activation-checkpointing {recomputed}" if recomputed != "none" else None
 
 
 def same_work(ran: RunConfig, planned: RunConfig) -> bool:

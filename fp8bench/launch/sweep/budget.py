@@ -26,13 +26,13 @@ from statistics import fmean
 from fp8bench.launch.forecast import (
     MINUTE_S,
     START_UP_S,
+    WARM,
     all_steps_s,
     beyond_steps,
     cold_s,
     duration,
     is_compiled,
     same_work,
-    warm_share,
 )
 from fp8bench.launch.sweep.halving import (
     FAIR_SHARE,
@@ -177,9 +177,9 @@ class Forecaster:
         ran = self._alike(config)
         if ran:
             last = self._took(ran[-1])
-            once_more_s = min(last.compile_s, warm_share(config) * compile_s)
+            once_more_s = min(last.compile_s, WARM.of(config) * compile_s)
             return last.turn_s(config, last.compile_s if len(ran) > 1 else once_more_s)
-        compile_s *= warm_share(config) if warm else 1.0
+        compile_s *= WARM.of(config) if warm else 1.0
         if not of_mode:
             return START_UP_S[config.device] + compile_s + config.min_time_s
         near = min(
