@@ -96,18 +96,6 @@ def test_where_the_latest_session_is_broken_the_one_before_it_is_shown(results, 
     assert outcome.stderr.count("warning: not read: ") == 2
 
 
-def test_nothing_but_broken_records_is_no_record(tmp_path, fp8bench_in):
-    path = keep(measured("p6-b200"), tmp_path / "results")
-    path.write_text(wrong_field(path.read_text()))
-    outcome = fp8bench_in("compare", "p6-b200")
-
-    assert outcome.code == 2
-    assert [line.split(": ")[1].partition(";")[0] for line in outcome.stderr.splitlines()] == [
-        "warning",
-        "no record of p6-b200 can be read",
-    ]
-
-
 def test_a_record_that_is_named_itself_is_refused(results, fp8bench_in):
     path = keep(measured("mine", "te-bf16", minutes=9, profile=profile()), results.parent)
     path.write_text(wrong_field(path.read_text()))
@@ -135,13 +123,6 @@ def test_so_do_searches_for_other_kinds(command, results, fp8bench_in):
 
     assert outcome.code == 0, outcome.stderr
     assert "warning: not read: results/mine/products-2.json line 1 is not JSON" in outcome.stderr
-
-
-def test_a_name_that_nobody_knows_is_answered_with_what_lies_there(results, fp8bench_in):
-    outcome = fp8bench_in("compare", "mein")
-
-    assert outcome.code == 2
-    assert "results has records of mine (3)" in one_line(outcome)
 
 
 def test_a_folder_that_was_moved_is_found(results, fp8bench_in):

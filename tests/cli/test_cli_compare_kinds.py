@@ -75,37 +75,6 @@ def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(k
     assert shown("--all") == ["products-earlier", "products-later", "products-other"]
 
 
-def test_of_products_a_workload_and_a_batch_size_are_chosen(kept, fp8bench_in):
-    def shown(*flags):
-        return fp8bench_in("compare", "p5", "--kind", "gemm", "--format", "json", *flags)
-
-    both = ["products-later", "products-other"]
-    assert [
-        report["run_id"] for report in json.loads(shown("--workload", "vit-huge", "--batch-size", "64").stdout)
-    ] == both
-    for flags, said in (
-        (
-            ("--batch-size", "7"),
-            "no record of `fp8bench gemm` at batch size 7 for p5: results has records of kind gemm of p5 (3). "
-            "Run `fp8bench gemm --instance p5 --batch-size 7` there.",
-        ),
-        (("--workload", "vit-micro"), "no record of `fp8bench gemm` of vit-micro for p5: "),
-    ):
-        assert said in shown(*flags).stderr
-
-
-def test_numerics_are_printed_as_their_command_prints_them(kept, fp8bench_in):
-    done = fp8bench_in("compare", "p5", "--kind", "numerics")
-    assert (done.code, done.stderr) == (0, "")
-    assert "te-fp8:delayed" in done.stdout
-    assert done.stdout.startswith("numerics, width 1280")
-
-
-def test_runs_are_compared_as_if_nothing_else_were_there(kept, fp8bench_in):
-    done = fp8bench_in("compare", "p5", "--format", "json")
-    assert [row["mode"] for row in json.loads(done.stdout)] == ["baseline-bf16"]
-
-
 @pytest.mark.usefixtures("several")
 def test_products_of_two_instances_stand_side_by_side(fp8bench_in):
     done = fp8bench_in("compare", "p4d", "p5", "--kind", "gemm")

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from builders import (
     summary,
     unsupported,
 )
-from calling import call, invoked, keep, one_line
+from calling import call, invoked, keep
 from typer.testing import CliRunner
 
 from fp8bench.cli.program import PROGRAM
@@ -295,14 +294,3 @@ def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch)
 
     assert asked == [(7, 1, Path("mine"))]
     assert "warning: FP8BENCH_PRECISION, FP8BENCH_ROUNDS do not apply to this call of `fp8bench explain`" in done.stderr
-
-
-@pytest.mark.slow
-def test_as_a_program(tmp_path):
-    shutil.copy(TRACE, tmp_path)
-    done = call(tmp_path, "explain", TRACE.name)
-    assert (done.code, done.stderr) == (0, "")
-    assert "te-fp8:delayed takes 141.1 ms a step, and it is host-bound" in done.stdout
-    refused = call(tmp_path, "explain", "te-fp8")
-    assert refused.code == 2
-    assert "no file, run or mode is called 'te-fp8'" in one_line(refused)

@@ -111,15 +111,6 @@ def test_an_instance_without_a_price_is_reported_by_speed(fp8bench_in, tmp_path)
     assert "no row has anything to draw of what a dollar buys" in refused.stderr
 
 
-def test_a_broken_record_is_named_and_left_out(fp8bench_in, tmp_path):
-    keep(measured(), tmp_path / "results")
-    (tmp_path / "results" / "p5" / "broken.json").write_text("{")
-    outcome = fp8bench_in("report")
-
-    assert outcome.code == 0
-    assert "not read: results/p5/broken.json" in outcome.stderr
-
-
 @pytest.mark.usefixtures("kept")
 def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(fp8bench_in, tmp_path):
     keep(measured("p5", minutes=30, settings={"workload": "vit-huge-256"}), tmp_path / "results")
@@ -129,9 +120,3 @@ def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(fp8b
     assert (outcome.code, outcome.stderr) == (0, f"{said}fp8bench: written as report.html\n")
     named = fp8bench_in("report", "--workload", "vit-huge-256", "-o", "other.html")
     assert (named.code, named.stderr) == (0, "fp8bench: written as other.html\n")
-
-
-def test_help_names_the_plots_that_there_are(fp8bench_in):
-    from fp8bench.kinds.run.plots import PLOTS
-
-    assert f"--plot {'|'.join(PLOTS)}" in fp8bench_in("report", "--help").stdout

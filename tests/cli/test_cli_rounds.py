@@ -9,7 +9,6 @@ from cli.calling import call
 from kept import documents
 
 from fp8bench.launch import place as placing
-from fp8bench.launch import session as launching
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import software_of
@@ -185,7 +184,7 @@ class TestBusy:
         def busy(*_args):
             raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them, or say --allow-busy")
 
-        monkeypatch.setattr(launching, "require_idle", busy)
+        monkeypatch.setattr("fp8bench.launch.prepare.require_idle", busy)
         code = run_with([], "--mode", "baseline-bf16", "--quiet")
 
         assert code == 3
@@ -201,7 +200,7 @@ class TestBusy:
             asked.append((local_rank, allow_busy))
             return ("busy GPU: 1 other process, 2.0 GiB",)
 
-        monkeypatch.setattr(launching, "require_idle", busy)
+        monkeypatch.setattr("fp8bench.launch.prepare.require_idle", busy)
         code = run_with([0.1] * 4, "--mode", "baseline-bf16", "--allow-busy")
 
         assert (code, asked) == (0, [(None, True)] * 4)

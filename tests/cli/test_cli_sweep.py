@@ -139,16 +139,6 @@ class TestSweep:
 
         assert first.ran[:-1] + second.ran == whole.ran
 
-    @pytest.mark.slow
-    def test_a_finished_sweep_runs_nothing_and_says_the_same(self, fp8bench, capsys):
-        again = Machine()
-        fp8bench(Machine(), *self.SWEEP, "--session", "mine")
-        before = capsys.readouterr().out
-        assert fp8bench(again, *self.SWEEP, "--session", "mine") == 0
-
-        assert again.ran == []
-        assert capsys.readouterr().out.splitlines()[:3] == before.splitlines()[:3]
-
     def test_what_failed_is_told_with_its_cause(self, fp8bench, capsys):
         assert fp8bench(Machine(broken=("baseline-bf16",)), *self.SWEEP) == 0
         out = capsys.readouterr().out
@@ -229,6 +219,8 @@ class TestDryRun:
         assert (plan["batch_sizes"], plan["known"]) == (True, False)
 
     def test_it_shows_the_order_in_which_the_sweep_looks_and_what_the_budget_allows(self, fp8bench, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run")
+        assert "At most 2 of these looks fit beside 2 rounds of the best two." in capsys.readouterr().out
         fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run", "--json")
         plan = json.loads(capsys.readouterr().out)["looks"]
         machine = Machine()
@@ -258,10 +250,6 @@ class TestDryRun:
             r"shows none: te-bf16, batch 16, compile auto, (attention .+?)(?:;|$)", capsys.readouterr().out
         )
         assert said == tried
-
-    def test_it_says_how_many_looks_the_budget_allows(self, fp8bench, capsys):
-        fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run")
-        assert "At most 2 of these looks fit beside 2 rounds of the best two." in capsys.readouterr().out
 
     def test_of_a_sweep_that_is_resumed_it_shows_what_is_left_by_the_times_of_its_records(self, fp8bench, capsys):
         fp8bench(Machine(interrupt_at=5), *self.SWEEP, "--session", "mine")

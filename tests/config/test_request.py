@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.sources import resolve
@@ -61,13 +60,6 @@ TEXT_OF_EVERY_FIELD = {
     "price_per_gpu": ("2.5", 2.5),
     "results_dir": ("elsewhere", Path("elsewhere")),
 }
-
-
-def test_with_nothing_given_every_value_is_a_default() -> None:
-    resolved = resolve({}, {}, {}, None)
-
-    assert resolved.request == RunRequest()
-    assert resolved.origins == dict.fromkeys(RunRequest.model_fields, "default")
 
 
 def test_the_defaults_are_those_of_the_articles_method() -> None:
@@ -198,18 +190,3 @@ def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
 )
 def test_a_precision_is_a_share_in_per_cent_or_without_unit(text: object, share: float) -> None:
     assert resolve({"precision": text}, {}, {}, None).request.precision == pytest.approx(share)
-
-
-def test_a_request_never_changes_after_it_is_made() -> None:
-    request = resolve({"steps": 5}, {}, {}, None).request
-
-    with pytest.raises(ValidationError, match="frozen"):
-        request.steps = 6
-
-
-def test_what_a_session_brings_has_it_for_its_origin() -> None:
-    resolved = resolve({"steps": "9"}, {}, {}, None).resumed({"batch_size": 4, "seed": 7}, "nightly")
-
-    assert (resolved.request.batch_size, resolved.request.seed, resolved.request.steps) == (4, 7, 9)
-    assert {resolved.origins[name] for name in ("batch_size", "seed")} == {"session nightly"}
-    assert resolved.origins["steps"] == "flag"

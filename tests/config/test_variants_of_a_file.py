@@ -57,12 +57,6 @@ def test_each_variant_is_a_request_with_what_stands_beside_variants():
     assert {(one.workload, one.steps, one.variants) for one in each} == {("vit-huge", 7, ())}
 
 
-def test_a_request_without_variants_is_one_request():
-    request = resolved("mode: [te-fp8, te-bf16]\n").request
-
-    assert (request.variants, request.each()) == ((), (request,))
-
-
 def test_what_is_the_same_for_all_is_how_a_measurement_is_made():
     assert set(OWN) | OF_ALL == set(OBEYED_BY_WORKERS)
     assert {"batch_size", "compile", "cuda_graphs", "optimizer", "te_attention"} <= set(OWN)
@@ -103,10 +97,6 @@ def test_what_is_wrong_is_said_with_file_line_and_field(variants, line, said):
     assert error.what.startswith(f"{FILE} line {line}, ")
     assert said in error.what
     assert error.exit_code == 2
-
-
-def test_an_unknown_setting_is_answered_with_the_nearest():
-    assert "Did you mean 'batch_size'?" in refusal("variants:\n  - {mode: te-fp8, batch_sice: 8}\n").remedy
 
 
 @pytest.mark.parametrize(

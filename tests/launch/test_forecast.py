@@ -42,12 +42,6 @@ def ran(settings=None, *, step_s=0.1, compiling_s=20.0, minutes=0.0, **changes):
     )
 
 
-def test_a_turn_takes_its_start_what_compiling_took_and_its_steps():
-    asked = BASELINE.model_copy(update={"warmup": 5, "steps": 100, "seed": 9})
-
-    assert turn_s(asked, [ran()]) == pytest.approx(START_UP_S["cuda"] + 20 + (5 + 104 + AROUND) * 0.1)
-
-
 def test_the_latest_session_of_the_same_work_tells():
     older = ran(step_s=9.0, session=place(1, "older"))
     rounds = [
@@ -63,15 +57,6 @@ def test_the_latest_session_of_the_same_work_tells():
 )
 def test_other_work_tells_nothing(settings):
     assert turn_s(BASELINE, [ran(settings)]) is None
-
-
-def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
-    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, "needs a GPU"], [ran()], PriceToday(36.0))
-    a_round = START_UP_S["cuda"] + 20 + (BASELINE.warmup + 8 + AROUND) * 0.1
-
-    assert found.seconds == pytest.approx((3 * a_round, 3 * a_round))
-    assert found.usd == pytest.approx((0.03 * a_round, 0.03 * a_round))
-    assert found.unknown == ()
 
 
 def test_with_a_precision_there_is_a_least_and_a_most():

@@ -7,7 +7,6 @@ import pytest
 from builders import config, environment, instance, machine_called, measured, place, unsupported
 
 from fp8bench.config.request import RunRequest
-from fp8bench.config.sources import resolve
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import session as launching
@@ -129,11 +128,6 @@ class TestSettings:
         assert found["mode"] == ("baseline-bf16", "te-fp8:delayed", "te-bf16")
         assert found["te_switch"] == ("none", "fused-qkv")
 
-    def test_what_was_given_is_left_alone(self):
-        found = settings_of(find("nightly", [kept(1)], HERE, ""), RunRequest(steps=9, mode=("te-bf16",)), elastic=False)
-
-        assert not {"steps", "mode"} & set(found)
-
     def test_how_far_it_was_to_go_is_taken_over_and_may_be_said_anew(self):
         asked = {"rounds": 5, "precision": 0.01, "max_rounds": 9}
         session = find("nightly", [kept(1, session=place(1, "nightly").model_copy(update=asked))], HERE, "")
@@ -201,13 +195,6 @@ class TestInstance:
         assert (found.resumed["instance"], found.resumed["batch_size"]) == ("my-box", 4)
         assert launching.schedule(found).first_round == 2
 
-    def test_its_origin_is_the_session(self, known, tmp_path):
-        known("my-box")
-        found = prepared(tmp_path, kept(1, instance="my-box"))
-        resolved = resolve({}, {}, {}, None).resumed(found.resumed, found.session)
-
-        assert (resolved.request.instance, resolved.origins["instance"]) == ("my-box", "session nightly")
-
     def test_found_under_several_it_is_refused_with_their_names(self, known, tmp_path):
         known("my-box")
         with pytest.raises(UsageError, match=r"under cpu and my-box. Say which with --instance, as in --instance cpu"):
@@ -244,9 +231,6 @@ class TestInstance:
 
 
 class TestTheCommandThatResumes:
-    def test_the_default_folder_and_the_sessions_own_settings_are_not_said(self):
-        assert command("b64", None, Path("results")) == "fp8bench run --session b64"
-
     def test_all_that_the_session_does_not_bring_is(self):
         whole = command("b64", "h200-1x", Path("my results"), ["te-fp8:delayed"])
 
@@ -274,12 +258,6 @@ class TestPrepare:
 
     def test_settings_that_are_given_again_are_no_other_ones(self, here, tmp_path):
         assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).session == "nightly"
-
-    def test_a_new_name_takes_the_usual_settings(self, here, tmp_path):
-        found = prepared(tmp_path, kept(1), session="another", mode=("baseline-bf16",))
-
-        assert (found.session, found.resumed) == ("another", {})
-        assert found.entries[0].config.batch_size == 16
 
     def test_what_another_call_added_before_the_lock_is_looked_at_again(self, here, tmp_path):
         found = prepared(tmp_path, session="new", mode=("baseline-bf16",))

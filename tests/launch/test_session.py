@@ -22,10 +22,8 @@ from builders import (
 from kept import record_paths
 
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import exit_code_of, measure, run_rounds, schedule
 from fp8bench.launch.signals import Interrupt
@@ -153,19 +151,6 @@ def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
     assert {(record.status, record.instance) for record, _ in kept} == {("ok", "p5")}
 
 
-def test_rounds_go_forwards_and_backwards_and_each_record_knows_its_place(tmp_path):
-    kept = [record for record, _ in session(FakeExecutor(tmp_path, finished), rounds=3)]
-
-    there = ["baseline-bf16", "te-fp8", "te-bf16"]
-    assert [record.config.mode for record in kept if record.config] == [*there, *there[::-1], *there]
-    places = [record.session for record in kept if record.session]
-    assert {place.session_id for place in places} == {"a-session"}
-    assert [(place.round, place.position) for place in places] == [
-        (number, position) for number in (1, 2, 3) for position in (1, 2, 3)
-    ]
-    assert len({record.run_id for record in kept}) == 9
-
-
 def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
     """Two rounds are kept of the one and four of the other: both go on together, each with what it lacks."""
     turns = Schedule([BASELINE, TE_FP8], Stop(rounds=2, precision=0.01, max_rounds=5), "a-session")
@@ -201,13 +186,6 @@ def test_a_mode_that_stopped_is_kept_too_is_not_run_again_and_the_others_go_on(t
     assert [read_record(path).status for _, path in kept] == ["ok", "unsupported", *["ok"] * 5]
     assert executor.ran.count("te-fp8:delayed") == 1
     assert executor.ran[3:] == ["te-bf16", "baseline-bf16", "baseline-bf16", "te-bf16"]
-
-
-def test_a_mode_against_itself_leaves_records_that_know_their_arm(tmp_path):
-    arms = Entry(BASELINE.config, "A"), Entry(BASELINE.config, "B")
-    kept = [record for record, _ in session(FakeExecutor(tmp_path, finished), *arms, rounds=2)]
-
-    assert [record.session.arm for record in kept if record.session] == ["A", "B", "B", "A"]
 
 
 def test_an_interrupt_in_the_second_round_leaves_every_record_before_it_on_disk(tmp_path):
@@ -355,20 +333,6 @@ def test_on_a_cpu_nobody_asks(tmp_path, found):
     assert [
         record.summary.flags for record in measured_by(what, FakeExecutor(tmp_path, finished)) if record.summary
     ] == [()]
-
-
-def test_all_records_of_a_call_are_of_one_session_and_those_of_the_next_of_another(tmp_path):
-    executor, traces = FakeExecutor(tmp_path, finished), {"te-fp8:delayed": tmp_path / "trace.json"}
-    calls = [measured_by(prepared(tmp_path), executor, traces=traces) for _ in range(2)]
-    ids = [{record.session.session_id for record in records if record.session} for records in calls]
-
-    assert [len(of_call) for of_call in ids] == [1, 1]
-    assert ids[0] != ids[1]
-    assert executor.traces == [None, tmp_path / "trace.json", None] * 2
-
-
-def test_without_other_nodes_fresh_processes_are_made_here(tmp_path):
-    assert isinstance(launching.executor_of(prepared(tmp_path)), SpawnExecutor)
 
 
 def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path):

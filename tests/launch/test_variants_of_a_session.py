@@ -10,7 +10,7 @@ from fp8bench.config.sources import resolve
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import resume
 from fp8bench.launch.plan import apart, entries, plan, variant_notes
-from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.rounds import Entry
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.errors import UsageError
@@ -52,11 +52,6 @@ def session_of(*records: Record) -> resume.Kept:
 
 
 class TestPlan:
-    def test_each_is_a_configuration_in_the_files_order(self):
-        found = [(entry.config.mode, entry.config.batch_size, entry.config.compile) for entry in planned()]
-
-        assert found == [("baseline-bf16", 4, "off"), ("baseline-bf16", 8, "off"), ("baseline-fp32", 4, "on")]
-
     def test_labels_name_what_tells_variants_of_a_mode_apart_and_no_more(self):
         assert [entry.label for entry in planned()] == [
             "baseline-bf16 (batch 4)",
@@ -69,14 +64,6 @@ class TestPlan:
 
     def test_what_is_left_to_the_machine_is_called_that(self):
         assert variant_notes(({**SMALL, "batch_size": None}, LARGE)) == ["batch by default", "batch 8"]
-
-    def test_rounds_go_forwards_and_backwards_over_variants(self):
-        rounds = Schedule(planned(), Stop(2), "monday")
-
-        assert [[entry.label for entry, _ in rounds.round(number)] for number in (1, 2)] == [
-            ["baseline-bf16 (batch 4)", "baseline-bf16 (batch 8)", "baseline-fp32"],
-            ["baseline-fp32", "baseline-bf16 (batch 8)", "baseline-bf16 (batch 4)"],
-        ]
 
     def test_two_that_are_the_same_on_this_machine_are_refused(self):
         with pytest.raises(UsageError, match=r"variants 1 and 2 are the same here: baseline-bf16 at batch size 16"):
@@ -96,51 +83,6 @@ class TestPlan:
 
 
 class TestResume:
-    def test_without_a_file_the_session_brings_its_variants_and_what_holds_for_all(self):
-        first, *_ = planned(steps=7)
-        brought = resume.settings_of(session_of(kept(first)), RunRequest(), elastic=False)
-
-        assert brought["variants"] == THREE
-        assert (brought["steps"], brought["workload"], brought["rounds"]) == (7, "vit-micro", 2)
-        assert not {"mode", "batch_size", "compile"} & brought.keys()
-        again = RunRequest().model_copy(update=brought)
-        assert entries(again, plan(again, CPU)) == planned(steps=7)
-
-    def test_the_same_file_goes_on(self):
-        asked = request()
-        session = session_of(*(kept(entry) for entry in planned()[:2]))
-
-        assert "variants" not in resume.settings_of(session, asked, elastic=False)
-        resume.refuse_unlike(session, plan(asked, CPU), False, asked.variants)
-        rounds = Schedule(planned(), Stop(1), "monday")
-        rounds.restore(session.records)
-        assert [entry.label for entry, _ in rounds.round(1)] == ["baseline-fp32"]
-
-    @pytest.mark.parametrize(
-        ("now", "said"),
-        [
-            ((SMALL, OTHER), r"baseline-bf16 \(batch 8, compile off\) is no longer there"),
-            ((*THREE, {**OTHER, "batch_size": 9}), r"baseline-fp32 \(batch 9, compile on\) is new"),
-            (
-                (SMALL, {**LARGE, "batch_size": 9}, OTHER),
-                r"baseline-bf16 \(batch 8, compile off\) is no longer there; "
-                r"baseline-bf16 \(batch 9, compile off\) is new",
-            ),
-            (
-                ({**SMALL, "optimizer": "adam"}, LARGE, OTHER),
-                r"baseline-bf16 \(batch 4, compile off\) is no longer there; "
-                r"baseline-bf16 \(batch 4, compile off, optimizer adam\) is new",
-            ),
-        ],
-    )
-    def test_a_changed_file_is_refused_with_what_changed(self, now, said):
-        with pytest.raises(
-            UsageError, match=rf"session 'monday' was measured with other variants: {said}\. "
-        ) as refusal:
-            resume.refuse_unlike(session_of(kept(planned()[0])), [], False, now)
-
-        assert "omit --config" in refusal.value.remedy
-
     def test_the_order_of_variants_may_change(self):
         entry = planned()[0]
         resume.refuse_unlike(session_of(kept(entry)), [entry.config], False, THREE[::-1])

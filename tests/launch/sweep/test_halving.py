@@ -144,27 +144,6 @@ class TestLooks:
         assert looks[4].mode == "te-fp8"
         assert looks[4].batch_size == 256
 
-    def test_without_more_looks_rounds_begin_with_what_is_there(self) -> None:
-        seen = Seen(looks={base: machine(Turn("look", base, 1)) for base in BASES[:2]})
-        _, turn = next_round(seen, Rule(rounds=1))
-
-        assert turn == Turn("round", BASES[0], 1)
-
-    def test_what_failed_in_its_look_is_dropped_with_its_reason_and_has_no_round(self) -> None:
-        def failing(turn: Turn) -> Record:
-            return invalid(config=turn.config) if turn.config.mode == "te-fp8" else machine(turn)
-
-        turns, seen = played(grid().candidates, failing, Rule(rounds=1))
-
-        assert all(turn.config.mode != "te-fp8" for turn in turns if turn.stage == "round")
-        assert standings(seen, Rule(rounds=1)).dropped[BASES[2]] == "invalid: the gradient at the input is 0"
-
-    def test_where_all_fail_nothing_is_left(self) -> None:
-        _, seen = played(grid().candidates, lambda turn: invalid(config=turn.config), Rule(rounds=3))
-        now = standings(seen, Rule(rounds=3))
-
-        assert (now.leaders, now.over, len(now.dropped)) == ((), True, 4)
-
 
 class TestSkipped:
     USUAL = BASES[2]
@@ -246,17 +225,6 @@ class TestRounds:
 
         assert now.dropped[BASES[2]] == "failed: it broke"
         assert now.leaders == (BASES[0],)
-
-    @pytest.mark.parametrize("cut", range(1, 9))
-    def test_resumed_at_any_moment_it_goes_on_where_it_was(self, cut: int) -> None:
-        rule, candidates = Rule(rounds=2), grid().candidates
-        whole, _ = played(candidates, machine, rule)
-        seen = Seen()
-        for turn in whole[:cut]:
-            seen.take(turn, machine(turn))
-        rest, _ = played(candidates, machine, rule, seen)
-
-        assert whole[cut:] == rest
 
 
 class TestBatchAuto:
