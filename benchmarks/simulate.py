@@ -26,9 +26,8 @@ import numpy.typing as npt
 
 from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.certainty import FEWEST_ROUNDS, reached
-from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.estimate import NORMAL_QUANTILE, Estimate, estimate
 from fp8bench.stats.ratio import differ, ratio, self_check
-from fp8bench.stats.student import NORMAL_QUANTILE
 
 STEPS = RunRequest().steps
 ROUNDS = RunRequest().on("cuda", "rounds")

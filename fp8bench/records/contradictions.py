@@ -16,8 +16,8 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import Evidence, Parity, RankSamples
 from fp8bench.schema.record import Figure, Record, StepTimes, Summary
 from fp8bench.schema.switches import split
-from fp8bench.stats.figures import figures
 from fp8bench.stats.steps import slowest_rank
+from fp8bench.stats.summary import figures
 from fp8bench.stats.telemetry import drawn_between
 
 CLOSE = 1e-9

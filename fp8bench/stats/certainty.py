@@ -1,14 +1,11 @@
 """When a difference counts, what a small number of processes cannot show, and when enough rounds have been run.
 
-If a share p of all processes is in a state (one start in five is slow, say), R independent ones miss it with
-probability (1 - p)**R, and no interval of what was seen knows of it. So a state that was not seen may, at 95 %
-confidence, still be that of 1 - 0.05**(1/R) of them (the exact one-sided bound of Clopper & Pearson 1934 for none
-seen; about 3 / R, the "rule of three").
+R independent processes miss a state (a slow start, say) of a share p of all with probability (1 - p)**R. So a state
+that was not seen may, at 95 % confidence, be that of 1 - 0.05**(1/R) of them (Clopper & Pearson 1934, none seen).
 
 Two ways to stop too soon (`--precision`) make intervals too narrow (benchmarks/simulate.py): after a few processes that
-happen to agree, so nothing stops before there are enough rounds to show a state of one process in five; and each mode
-by itself, when its own interval happens to be narrow, so all continue until the last one is certain. Rounds come in
-pairs, in alternating order, and only complete pairs are considered.
+happen to agree, so there are enough rounds to show a state of one process in five; and each mode by itself when its own
+interval happens to be narrow, so all go on until the last is certain. Rounds are counted in pairs of opposite order.
 """
 
 import math
@@ -27,7 +24,6 @@ RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconcl
 VerdictOn = Literal["units_per_usd", "throughput"]
 
 ONE_PROCESS = "one process is not a measurement"
-"""Why an estimate, and what is computed from it, has no interval."""
 
 BETWEEN_MACHINES = 0.04
 """NOISE for two that were measured on different machines. Machines of one type differed by up to 3.7 %
@@ -60,11 +56,12 @@ def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdic
 
 
 CONFIDENCE = 0.95
+SEEN_SHARE = 0.2
 
 
 def unseen_share(processes: int) -> float:
-    """Return the largest share of processes that may be in a state that none of `processes` showed, at 95 % confidence:
-    0.53 for four, 0.19 for fourteen. Raises ValueError for less than one.
+    """Return the largest share of processes that may be in a state that none of `processes` showed: 0.53 for four,
+    0.19 for fourteen. Raises ValueError for less than one.
     """
     if processes < 1:
         raise ValueError(f"at least one process is needed, not {processes}")
@@ -72,15 +69,14 @@ def unseen_share(processes: int) -> float:
 
 
 def processes_to_see(share: float) -> int:
-    """Return how many processes it takes for one to show a state that `share` of all have, at 95 % confidence: 14 for
-    one in five. Raises ValueError for a share that is not in (0, 1).
+    """Return how many processes show a state of `share` of all at 95 % confidence: 14 for one in five. Raises
+    ValueError for a share that is not in (0, 1).
     """
     if not 0 < share < 1:
         raise ValueError(f"a share lies between 0 and 1, not {share}")
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - share))
 
 
-SEEN_SHARE = 0.2
 FEWEST_ROUNDS = processes_to_see(SEEN_SHARE)
 
 

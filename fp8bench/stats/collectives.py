@@ -2,8 +2,7 @@
 message's time as overhead plus bytes over bandwidth.
 
 Bus bandwidth counts the bytes that must travel over each rank's link with any algorithm: 2 (n - 1) / n of the array's
-in an all-reduce, (n - 1) / n in an all-gather and in a reduce-scatter. So it can be compared with a link's own
-bandwidth, and between numbers of ranks.
+in an all-reduce, (n - 1) / n in an all-gather and in a reduce-scatter.
 """
 
 from collections.abc import Sequence

@@ -44,11 +44,9 @@ class Length(NamedTuple):
 
 
 def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
-    """Return how many steps to time: as many as requested, and as many as last as long as requested at warm-up's pace,
-    rounded up to complete queues. Without warm-up the pace is unknown, and only the number counts.
-
-    queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
-    queue may contain a burst without the wait before it.
+    """Return how many steps to time: as many as requested, and as many as last as long as requested at warm-up's pace
+    (unknown without warm-up), rounded up to complete queues. queue: how many batches the loader makes ahead; its
+    processes deliver in bursts, and part of a queue may contain a burst without the wait before it.
     """
     pace = pace_s(warmup_step_s)
     for_time = min(MOST_STEPS, math.ceil(length.min_time_s * SPARE / pace)) if pace > 0 else 0
@@ -63,9 +61,8 @@ def pace_s(warmup_step_s: Sequence[float]) -> float:
 
 
 def steps_in_all(length: Length, step_s: float, queue: int, replayed: bool) -> int:
-    """Return how many steps a process runs: those that are timed, and those around them, which warm up, find the pace,
-    prove the step before and after, and are profiled. step_s: expected seconds of a step. replayed: whether the step is
-    a captured graph, which is split in steps of its own.
+    """Return how many steps a process runs, timed ones and those around them. step_s: expected seconds of a step.
+    replayed: whether the step is a captured graph, which is split in steps of its own.
     """
     around = PACE_STEPS + 2 * PROOF_STEPS + 1 + (SPLIT_STEPS if replayed else 0)
     return length.warmup + LEAD_IN + timed_steps(length, (step_s,), queue) + PROFILED_STEPS + around

@@ -1,4 +1,4 @@
-"""Decides which of two modes is faster, and whether one has become slower than is allowed, if that can be decided.
+"""Decides which of two modes is faster, whether one has become slower than is allowed, and what a check could find.
 
 The interval of the ratio of two step times is Student's t on the difference of the means of two modes' logarithms, with
 the degrees of freedom of a sum of two estimated variances (Welch, The generalization of Student's problem, Biometrika
@@ -6,12 +6,13 @@ the degrees of freedom of a sum of two estimated variances (Welch, The generaliz
 
 Two builds of the same mode easily differ by a percent that nobody would act on, so for a verdict the complete interval
 must be beyond `noise`. "Inconclusive" does not mean "equal". A regression is claimed if the complete interval is beyond
-the allowed slow-down, and denied if all of it is within: for equal modes at most one check in forty is wrong.
+the allowed slow-down, and denied if all of it is within: for equal modes at most one check in forty is wrong. With h
+the half-width on a logarithmic scale, a slow-down is found from (1 + allowed) * exp(h) on.
 
 A mode compared with itself (an A/A test) shows whether its intervals claim differences that do not exist. An honest
-95 % interval excludes equality in about one split of 2 R processes into halves in twenty; one that ignores how
-processes differ, in most of them. So all splits are examined, without the noise margin, and of all modes together. They
-are not independent tests, so LIMIT was chosen by simulation (benchmarks/simulate.py).
+95 % interval excludes equality in about one split of 2 R processes into halves in twenty. All splits are examined,
+without the noise margin, and of all modes together. They are not independent tests, so LIMIT was chosen by simulation
+(benchmarks/simulate.py).
 """
 
 import math
@@ -22,16 +23,14 @@ from typing import Literal, NamedTuple, TypeVar
 
 from fp8bench.schema.noise import NOISE
 from fp8bench.stats.certainty import ONE_PROCESS, Verdict
-from fp8bench.stats.estimate import Estimate, around, estimate
-from fp8bench.stats.student import t_quantile
+from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
 
 LIMIT = 0.2
 """The largest share of splits that may exclude equality."""
 
 FEWEST_PROCESSES = 4
 MOST_SPLITS = 200
-
-Judgement = Literal["ok", "regression", "inconclusive"]
+MOST_ROUNDS = 1000
 
 Process = TypeVar("Process")
 
@@ -76,7 +75,7 @@ class Regression(NamedTuple):
 
     value: float
     interval: tuple[float, float] | None
-    judgement: Judgement
+    judgement: Literal["ok", "regression", "inconclusive"]
     why: str | None = None
 
 
@@ -84,16 +83,36 @@ def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regressio
     """Judge a slow-down. allowed: how much longer a step may take, as a share of the reference's (0.03 is 3 %). Raises
     ValueError if it is not in [0, 1).
     """
-    held = ratio(ours, reference, noise=allowed)
-    if held.interval is None:
-        return Regression(held.value, None, "inconclusive", held.why)
-    low, high = held.interval
-    if low > 1 + allowed:
-        return Regression(held.value, held.interval, "regression")
-    if high <= 1 + allowed:
-        return Regression(held.value, held.interval, "ok")
+    value, interval, _, why = ratio(ours, reference, noise=allowed)
+    if interval is None:
+        return Regression(value, None, "inconclusive", why)
+    if interval[0] > 1 + allowed:
+        return Regression(value, interval, "regression")
+    if interval[1] <= 1 + allowed:
+        return Regression(value, interval, "ok")
     why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more rounds decide"
-    return Regression(held.value, held.interval, "inconclusive", why)
+    return Regression(value, interval, "inconclusive", why)
+
+
+def smallest_found(judged: Regression, allowed: float) -> float | None:
+    """Return the smallest slow-down that would have been called a regression, as a share; None with one process on a
+    side. allowed: as in `regression`.
+    """
+    return None if judged.interval is None else (1 + allowed) * judged.value / judged.interval[0] - 1
+
+
+def rounds_to_find(ours: Estimate, reference: Estimate, allowed: float) -> int | None:
+    """Return how many rounds on either side make the interval no wider than `allowed` to a side; None if the spread of
+    processes is unknown, or if MOST_ROUNDS are not enough.
+    """
+    if ours.spread is None or reference.spread is None:
+        return None
+    a, b = ours.spread**2, reference.spread**2
+    per_round = (a + b) ** 2 / (a**2 + b**2) if a + b > 0 else 1.0
+    for rounds in range(2, MOST_ROUNDS + 1):
+        if t_quantile(per_round * (rounds - 1)) * math.sqrt((a + b) / rounds) <= math.log1p(allowed):
+            return rounds
+    return None
 
 
 class SelfCheck(NamedTuple):
@@ -141,7 +160,5 @@ def halves(processes: Sequence[Process]) -> Iterator[tuple[list[Process], list[P
         random = Random(20240229)
         chosen = (tuple(random.sample(range(count), count // 2)) for _ in range(MOST_SPLITS))
     for places in chosen:
-        yield (
-            [processes[place] for place in places],
-            [each for place, each in enumerate(processes) if place not in places],
-        )
+        rest = [each for place, each in enumerate(processes) if place not in places]
+        yield [processes[place] for place in places], rest

@@ -1,21 +1,20 @@
 """Whether a process had warmed up when its steps were timed, how much its steps depend on one another, and which stand
 out. Nothing is dropped because of it.
 
-Outliers are steps far from the median, in units that outliers cannot inflate: the median absolute deviation (Iglewicz &
-Hoaglin, How to detect and handle outliers, 1993, whose limit of 3.5 is used).
+Outliers are steps more than 3.5 scaled median absolute deviations from the median (Iglewicz & Hoaglin, How to detect
+and handle outliers, 1993).
 
 Steps of one process are not independent draws: a clock that has fallen stays low for a while. The effective sample size
-(Geyer, Practical Markov chain Monte Carlo, Statistical Science 1992) is how many independent steps say as much. It is
-rough at forty steps: the sample autocorrelation is biased towards zero and below (Kendall 1954).
+(Geyer, Practical Markov chain Monte Carlo, Statistical Science 1992) is how many independent steps say as much.
 
-Drift is Sen's slope (Theil 1950, Sen 1968), the median of the slopes of all pairs, which one late step does not tilt.
-Kendall's S, the number of later steps that are slower minus the number that are faster (Mann 1945), decides whether it
-is more than chance, with the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
+Drift is Sen's slope (1968), the median of the slopes of all pairs, which one late step does not tilt. Kendall's S, the
+number of later steps that are slower minus the number that are faster (Mann 1945), decides whether it is more than
+chance, with the variance of as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
 
 A warm-up that ends inside the timed steps is a level that falls once, for which Sen's slope is 0. So the first and the
 last third are also compared, by their trimmed means (Yuen, Biometrika 1974). The third in which warm-up ended varies
-more, so the noise is the steadier third's, with Student's t and the variance of dependent steps; that choice favours a
-difference, which must therefore be 2.5 times as large as t alone requires.
+more, so the noise is the steadier third's; that choice favours a difference, which must therefore be 2.5 times as large
+as Student's t alone requires.
 
 By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false alarm in at most 2 % of cases,
 and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that is 10 % slower is found in 96
@@ -31,9 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fp8bench.schema.record import Steadiness
-from fp8bench.stats.student import t_quantile
+from fp8bench.stats.estimate import t_quantile
 
-_FEWEST_FOR_CORRELATION = 3
 _FURTHEST_LAG = 1000
 _STRONGEST = 0.8
 _OUTLYING = 3.5
@@ -63,10 +61,8 @@ def steadiness(samples: Sequence[float], recompilations: int | None, allocator_r
 
 
 def outliers(samples: Sequence[float]) -> tuple[int, ...]:
-    """Return the indices, from 0, of samples more than 3.5 scaled median absolute deviations from the median.
-
-    0.6745 / MAD scales them to standard deviations of a normal distribution. If more than half of the samples are
-    equal, the MAD is 0, and the mean absolute deviation replaces it, with its own factor 0.7979.
+    """Return the indices of outlying samples. 0.6745 / MAD scales them to standard deviations of a normal distribution.
+    If more than half are equal, the mean absolute deviation replaces a MAD of 0, with its own factor 0.7979.
     """
     if len(samples) == 0:
         return ()
@@ -78,7 +74,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
 
 def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
     values = np.asarray(samples, dtype=np.float64)
-    if len(values) < _FEWEST_FOR_CORRELATION or values.min() == values.max():
+    if len(values) < 3 or values.min() == values.max():
         return None
     centred = values - values.mean()
     covariances = np.array([centred[lag:] @ centred[: len(centred) - lag] for lag in range(furthest + 1)])
@@ -87,8 +83,8 @@ def _autocorrelations(samples: Sequence[float], furthest: int) -> Floats | None:
 
 
 def lag1_autocorrelation(samples: Sequence[float]) -> float | None:
-    """Return the correlation of a step with the previous one, -1 to 1: autocovariance at lag one over the variance,
-    both divided by n (Box & Jenkins 1970). None for constant samples or fewer than three.
+    """Return the correlation of a step with the previous one, -1 to 1 (Box & Jenkins 1970). None for constant samples
+    or fewer than three.
     """
     correlations = _autocorrelations(samples, 1)
     return None if correlations is None else float(correlations[1])
@@ -98,8 +94,7 @@ def effective_samples(samples: Sequence[float]) -> float | None:
     """Return how many independent steps would determine the mean as well; 1 to n. None as for the autocorrelation.
 
     n / (1 + 2 * sum of autocorrelations), summed by Geyer's initial positive sequence: pairs of neighbouring lags are
-    added while a pair is positive, because beyond that there is only noise, and up to lag 1000. Steps that alternate
-    would be worth more than n; forty of them are not enough evidence for that, and n is the limit.
+    added while a pair is positive, because beyond that there is only noise.
     """
     n = len(samples)
     correlations = _autocorrelations(samples, min(n - 1, _FURTHEST_LAG))
@@ -115,10 +110,9 @@ def effective_samples(samples: Sequence[float]) -> float | None:
 def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
     """Return the autocorrelation at lag one, corrected for its bias, 0 to 0.8; 0 for constant samples.
 
-    fitted: the number of coefficients that were removed from the samples: 1 for a mean (which always is), 2 for a line.
-    The fit followed the noise, and the remaining correlation r is too small by (fitted + (2 + 2 fitted) r) / n
-    (Kendall, Note on bias in the estimation of autocorrelation, Biometrika 1954, for a mean: 1 + 4 r). Beyond 0.8, 40
-    steps are too few to decide.
+    fitted: the number of coefficients that were removed from the samples: 1 for a mean, 2 for a line. The fit followed
+    the noise, and the remaining correlation r is too small by (fitted + (2 + 2 fitted) r) / n (Kendall, Biometrika
+    1954, for a mean: 1 + 4 r). Beyond 0.8, 40 steps are too few to decide.
     """
     n, lag1 = len(samples), lag1_autocorrelation(samples)
     if lag1 is None:
@@ -139,7 +133,9 @@ class _Fit(NamedTuple):
     change: float | None
 
 
-def _fit(samples: Sequence[float]) -> _Fit:
+def _fit(samples: Sequence[float]) -> _Fit | None:
+    if len(samples) < _FEWEST_FOR_DRIFT:
+        return None
     values = np.asarray(samples, dtype=np.float64)
     # The number of pairs is quadratic: of over a thousand steps, the medians of groups of neighbours.
     neighbours = -(-len(values) // _MOST_FOR_PAIRS)
@@ -160,34 +156,24 @@ def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 def drift(samples: Sequence[float]) -> float | None:
     """Return the change of the steps from the first to the last, over their median: Sen's slope times n - 1. -0.02
-    means that they fell by 2 %. None for fewer than 8 samples, too few for a slope, or a median of 0.
+    means that they fell by 2 %. None for fewer than 8 samples, or a median of 0.
     """
-    return None if len(samples) < _FEWEST_FOR_DRIFT else _fit(samples).change
+    fit = _fit(samples)
+    return fit.change if fit else None
 
 
-class _Third(NamedTuple):
-    """A third of the steps. mean: trimmed. variance: of that mean, for dependent steps. degrees_of_freedom: >= 1."""
-
-    mean: float
-    variance: float
-    degrees_of_freedom: float
-
-
-def _outer_thirds(samples: Sequence[float]) -> tuple[_Third, _Third]:
-    length = len(samples) // 3
-    return _third(samples[:length]), _third(samples[-length:])
-
-
-def _third(samples: Sequence[float]) -> _Third:
-    """Return Yuen's trimmed mean. Its variance is that of the winsorized samples times a factor for dependence."""
+def _third(samples: Sequence[float]) -> tuple[float, float]:
+    """Return Yuen's trimmed mean, and how far t lets two such means differ. Its variance is that of the winsorized
+    samples times a factor for dependence.
+    """
     values = np.sort(np.asarray(samples, dtype=np.float64))
     cut = int(_TRIMMED * len(values))
     kept = values[cut : len(values) - cut]
     correlation = positive_correlation(samples)
     dependence = (1 + correlation) / (1 - correlation)
     winsorized = float(np.clip(values, kept[0], kept[-1]).var(ddof=1))
-    variance = (len(values) - 1) * winsorized / (len(kept) * (len(kept) - 1))
-    return _Third(float(kept.mean()), variance * dependence, max(1.0, len(kept) / dependence - 1))
+    variance = (len(values) - 1) * winsorized / (len(kept) * (len(kept) - 1)) * dependence
+    return float(kept.mean()), t_quantile(max(1.0, len(kept) / dependence - 1)) * math.sqrt(2 * variance)
 
 
 def thirds(samples: Sequence[float]) -> float | None:
@@ -195,11 +181,10 @@ def thirds(samples: Sequence[float]) -> float | None:
 
     Based on 20 % trimmed means. None for fewer than 40 steps, whose thirds' noise is unknown, or a median of 0.
     """
-    if len(samples) < _FEWEST_FOR_THIRDS:
+    middle, length = float(np.median(samples)) if len(samples) else 0.0, len(samples) // 3
+    if len(samples) < _FEWEST_FOR_THIRDS or not middle:
         return None
-    middle = float(np.median(samples))
-    first, last = _outer_thirds(samples)
-    return (last.mean - first.mean) / middle if middle else None
+    return (_third(samples[-length:])[0] - _third(samples[:length])[0]) / middle
 
 
 def unsteady(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> str | None:
@@ -212,16 +197,14 @@ def unsteady(samples: Sequence[float], recompilations: int | None, allocator_ret
         return f"torch.compile recompiled {_times(recompilations)} while steps were timed"
     if allocator_retries:
         return f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
-    fit = _fit(samples) if len(samples) >= _FEWEST_FOR_DRIFT else None
-    changed = fit.change if fit else None
-    if fit and changed is not None and abs(changed) > _TOLERATED_DRIFT and _significant(fit):
-        direction = "rose" if changed > 0 else "fell"
-        return f"steps still {direction} by {100 * abs(changed):.1f} % while they were timed"
-    between = thirds(samples)
+    fit = _fit(samples)
+    if fit and fit.change is not None and abs(fit.change) > _TOLERATED_DRIFT and _significant(fit):
+        direction = "rose" if fit.change > 0 else "fell"
+        return f"steps still {direction} by {100 * abs(fit.change):.1f} % while they were timed"
+    between, length = thirds(samples), len(samples) // 3
     if between is not None and abs(between) > _TOLERATED_DRIFT:
-        outer = _outer_thirds(samples)
-        explained = min(t_quantile(third.degrees_of_freedom) * math.sqrt(2 * third.variance) for third in outer)
-        if abs(outer[1].mean - outer[0].mean) > _BEYOND_T * explained:
+        (first, noise), (last, other_noise) = _third(samples[:length]), _third(samples[-length:])
+        if abs(last - first) > _BEYOND_T * min(noise, other_noise):
             slower, other = ("last", "first") if between > 0 else ("first", "last")
             return f"the {slower} third of the timed steps took {100 * abs(between):.1f} % longer than the {other}"
     return None
@@ -235,8 +218,8 @@ def _significant(fit: _Fit) -> bool:
     """Return whether Kendall's S is further from 0 than in 19 of 20 samples without a drift.
 
     The independent steps are counted in the residuals of the slope, because the slope itself looks like dependence.
-    After a fit both counts overlook some dependence, each in other samples, and the smaller count is used: by
-    simulation, false alarms are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
+    After a fit both counts overlook some dependence, each in other samples, and the smaller one is used: by simulation,
+    false alarms are then 1 to 5 %.
     """
     n, largest = len(fit.values), float(np.abs(fit.values).max())
     # Beyond nine digits the residuals are rounding of the arithmetic, which is highly dependent.

@@ -1,14 +1,12 @@
 """Combines every rank's step times into one series, and names what other than its kernels holds a run back.
 
-DDP ranks meet at every all-reduce, so a group takes as long as its slowest rank. What it costs is its elapsed time, so
-throughput, money and energy rest on the rank that took longest over all timed steps (`longest_rank`). The maximum over
-ranks, step by step (`slowest_rank`), would add up to more, because another rank is a little late each time; it is used
-for parts of a step.
+What a group of ranks costs is its elapsed time, so throughput, money and energy rest on the rank that took longest over
+all timed steps (`longest_rank`). The maximum over ranks, step by step (`slowest_rank`), would add up to more, because
+another rank is a little late each time; it is used for parts of a step.
 
 A GPU that is idle for a tenth of a step or more waits for its host (`schema.rank.HOST_BOUND_IDLE` states the source).
-The host in turn may wait for the loader: if that takes at least a tenth of the elapsed time, and at least half of the
-GPU's idle time, the run is loader-bound, otherwise host-bound. A wait of a host whose GPU is busy costs nothing. On a
-CPU every wait for data lengthens the step, as on a GPU whose idle time is unknown.
+If the host in turn waits for the loader for a tenth of the elapsed time, and for half of the GPU's idle time, the run
+is loader-bound, otherwise host-bound. On a CPU every wait for data lengthens the step.
 """
 
 from collections.abc import Sequence

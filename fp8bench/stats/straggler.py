@@ -1,8 +1,8 @@
 """Finds the rank that holds up the others, if there is one.
 
 Ranks that share their gradients meet in every step, so their steps take equally long, whichever is late. They differ in
-how long each does its own work before it meets the others: it waits for its data, and runs its forward pass. If ranks
-do not meet, their steps differ. Medians over steps are compared, so that a single late step does not identify a rank.
+what each does before: it waits for its data, and runs its forward pass. If ranks do not meet, their steps differ.
+Medians over steps are compared, so that a single late step does not identify a rank.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -32,12 +32,10 @@ def drawn_between(
 ) -> float | None:
     """Return the joules that a GPU drew between two moments, from samples of its counter in order of time.
 
-    The result is the slope of the counter (least squares) over the samples between the moments, times the time between
-    them: the counter is updated every 20 to 100 ms, so the difference of two samples is off by up to 1 % in 10 s. With
-    too few for a slope, it is the difference of the counter at the two moments, interpolated or extrapolated.
-
-    None if samples do not reach to within reach_s of both moments, and if the counter did not grow, or fell: then it
-    was reset, or is updated too seldom for such a short time.
+    The slope of the counter (least squares) between the moments, times the time between them: the counter is updated
+    every 20 to 100 ms, so the difference of two samples is off by up to 1 % in 10 s. With too few samples for a slope,
+    the difference of the counter at both moments. None if samples do not reach to within reach_s of both, and if the
+    counter did not grow, or fell.
     """
     known = [(at, counter) for at, counter in zip(at_s, counter_j, strict=True) if counter is not None]
     if len(known) < 2 or from_s < known[0][0] - reach_s or to_s > known[-1][0] + reach_s:
@@ -70,9 +68,7 @@ def energy(telemetry: Sequence[RankTelemetry], units: float) -> tuple[float | No
 
 
 def energy_spread(joules_per_unit: Sequence[float | None]) -> tuple[float, float] | None:
-    """Return the least and the most joules per unit of any round; None if fewer than two have a value. This is no
-    interval for the next round.
-    """
+    """Return the least and the most joules per unit of any round; None if fewer than two have a value."""
     known = [joules for joules in joules_per_unit if joules is not None]
     return (min(known), max(known)) if len(known) > 1 else None
 
@@ -113,9 +109,8 @@ def flags(telemetry: Sequence[RankTelemetry]) -> tuple[str, ...]:
 
 
 def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
-    """Return, for each round of one mode, a flag if its clock was lower than the best round's by more than ROUND_DROP.
-
-    clocks: each round's median SM clock in MHz; None if unknown, which is never flagged.
+    """Return for each round of one mode a flag if its clock was lower than the best round's by more than ROUND_DROP.
+    clocks: each round's median SM clock in MHz; None is unknown.
     """
     best = max((clock for clock in clocks if clock is not None), default=0)
     drops = [None if clock is None else 1 - clock / best for clock in clocks]
@@ -126,7 +121,6 @@ def round_flags(clocks: Sequence[float | None]) -> tuple[str | None, ...]:
 
 
 def _while_timed(rank: RankTelemetry, column: str) -> list[int]:
-    """Return the column's values within the timed steps, without nulls."""
     if rank.series is None:
         return []
     end_s = float("inf") if rank.timed_s is None else rank.timed_s
@@ -140,7 +134,6 @@ def _median_clock(rank: RankTelemetry) -> float | None:
 
 
 def _share(rank: RankTelemetry, bit: int) -> float:
-    """Return the share of samples with this throttle reason, among those with known reasons."""
     reasons = _while_timed(rank, "throttle_reasons")
     return sum(bool(reason & bit) for reason in reasons) / len(reasons) if reasons else 0.0
 

@@ -3,7 +3,6 @@
 import pytest
 from builders import measured, profile, rank_samples, summary
 
-from fp8bench.schema.rank import HOST_BOUND_IDLE, starved
 from fp8bench.stats.steps import bottleneck, bottleneck_of, idle_share_of
 
 
@@ -46,10 +45,6 @@ def test_where_no_idle_time_is_known_as_on_a_cpu_the_wait_tells(wait, words):
     assert (str(bound) if bound else None) == words
 
 
-def test_whether_a_gpu_starves_is_known_where_its_idle_time_is():
-    assert [starved(share) for share in (None, 0.0, HOST_BOUND_IDLE, 1.0)] == [None, False, True, True]
-
-
 def test_a_deep_model_is_not_host_bound_though_the_launch_queue_is_a_small_part_of_its_step():
     """Thirty thousand launches a step: the host is a full queue ahead, which is 3 % of the step."""
     deep = measured(
@@ -62,14 +57,6 @@ def test_a_deep_model_is_not_host_bound_though_the_launch_queue_is_a_small_part_
 
 
 class TestOfARecord:
-    def test_its_summary_tells(self):
-        record = measured(summary=summary(0.1, idle_share=0.4, data_wait_share=0.01))
-
-        bound = bottleneck_of(record)
-
-        assert bound is not None
-        assert (bound.label, bound.share) == ("host-bound", 0.4)
-
     def test_an_older_one_is_told_by_its_profile_and_its_elapsed_time(self):
         """Its summary's step time is a median."""
         samples = (rank_samples(0, (0.1, 0.1, 0.25)), rank_samples(1, (0.1, 0.1, 0.1)))

@@ -19,10 +19,6 @@ def test_so_many_processes_show_it_and_one_less_may_not(share: float):
     assert (1 - share) ** needed <= 0.05 < (1 - share) ** (needed - 1)
 
 
-def test_one_in_five_needs_fourteen():
-    assert processes_to_see(0.2) == 14
-
-
 def test_nothing_can_be_said_of_no_process_nor_of_a_share_that_is_none():
     with pytest.raises(ValueError, match="at least one process"):
         unseen_share(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.stats.collectives import Link, algorithm_gb_s, bus_factor, bus_gb_s, link
+from fp8bench.stats.collectives import Link, bus_factor, bus_gb_s, link
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,6 @@ from fp8bench.stats.collectives import Link, algorithm_gb_s, bus_factor, bus_gb_
 def test_the_bus_carries_what_the_definition_says(operation, ranks, factor):
     assert bus_factor(operation, ranks) == factor
     assert bus_gb_s(operation, 10**9, 0.5, ranks) == pytest.approx(2 * factor)
-
-
-def test_algorithm_bandwidth_is_bytes_over_time():
-    assert algorithm_gb_s(2**30, 0.01) == pytest.approx(107.3741824)
 
 
 def test_nccl_tests_own_line_is_reproduced():

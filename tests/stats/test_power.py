@@ -6,8 +6,7 @@ import random
 import pytest
 
 from fp8bench.stats.estimate import estimate
-from fp8bench.stats.power import rounds_to_find, smallest_found
-from fp8bench.stats.ratio import regression
+from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
 
 
 def drawn(seed, count, spread):

@@ -1,21 +1,17 @@
 """Outliers, dependence, drift, and when warm-up had not ended: found where they are, and seldom where they are not."""
 
-from time import perf_counter
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_steps import made_steps
 
-from fp8bench.schema.record import Steadiness
 from fp8bench.stats.steadiness import (
     drift,
     effective_samples,
     lag1_autocorrelation,
     outliers,
     positive_correlation,
-    steadiness,
     thirds,
     unsteady,
 )
@@ -47,11 +43,6 @@ class TestOutliers:
     @pytest.mark.parametrize("samples", [[], [1.0], [0.4] * 40])
     def test_constant_samples_have_none(self, samples: list[float]):
         assert outliers(samples) == ()
-
-    def test_of_normal_steps_hardly_any_is_one(self):
-        rows = made_steps(200, 1, 0.0, 0)[:, 0]
-
-        assert np.mean([len(outliers(row.tolist())) for row in rows]) / 40 < 0.005
 
     @given(series)
     def test_never_is_more_than_half_of_them(self, samples: list[float]):
@@ -121,14 +112,6 @@ class TestPositiveCorrelation:
         assert 0 <= positive_correlation(samples, fitted) <= 0.8
 
 
-def test_ten_thousand_steps_take_no_more_than_a_second():
-    samples = made_steps(1, 1, 0.6, 0, steps=10_000)[0, 0].tolist()
-    start = perf_counter()
-
-    assert effective_samples(samples) is not None
-    assert perf_counter() - start < 1
-
-
 class TestDrift:
     @pytest.mark.parametrize("share", [-0.1, 0.0, 0.041])
     def test_it_is_the_change_from_first_to_last_over_the_median(self, share: float):
@@ -161,17 +144,10 @@ class TestUnsteady:
         assert unsteady(falling(0.041), 0, 0) == "steps still fell by 4.1 % while they were timed"
         assert unsteady(falling(-0.03), None, None) == "steps still rose by 3.0 % while they were timed"
 
-    def test_a_certain_drift_that_is_small_is_none(self):
-        assert unsteady(falling(0.019), 0, 0) is None
-
-    @pytest.mark.parametrize(("count", "words"), [(1, "recompiled once"), (3, "recompiled 3 times")])
-    def test_a_recompilation_is_warm_up(self, count: int, words: str):
-        assert unsteady([1.0] * 40, count, None) == f"torch.compile {words} while steps were timed"
-
-    def test_an_allocator_that_retries_is_warm_up(self):
-        found = unsteady([1.0] * 40, 0, 2)
-
-        assert found == "the GPU ran out of memory and the allocator retried 2 times while steps were timed"
+    def test_what_was_still_to_warm_up_is_told(self):
+        assert unsteady([1.0] * 40, 1, None) == "torch.compile recompiled once while steps were timed"
+        assert "recompiled 3 times" in (unsteady([1.0] * 40, 3, 2) or "")
+        assert "allocator retried 2 times" in (unsteady([1.0] * 40, 0, 2) or "")
 
     @pytest.mark.parametrize("samples", [[], [1.0, 2.0], [0.4] * 40])
     def test_nothing_is_said_of_few_or_constant_steps(self, samples: list[float]):
@@ -270,24 +246,3 @@ class TestThirds:
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:trials, 0] - 1)
 
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) <= 0.05
-
-
-class TestSteadiness:
-    def test_it_is_all_of_it(self):
-        samples = made_steps(1, 1, 0.6, 0)[0, 0].tolist()
-        samples[5] = 2.0
-
-        assert steadiness(samples, 1, 0) == Steadiness(
-            lag1_autocorrelation=lag1_autocorrelation(samples),
-            effective_samples=effective_samples(samples),
-            outliers=(5,),
-            drift=drift(samples),
-            thirds=thirds(samples),
-            unsteady="torch.compile recompiled once while steps were timed",
-        )
-
-    @pytest.mark.parametrize("count", range(4))
-    def test_few_steps_have_little_to_say(self, count: int):
-        assert steadiness([0.5] * count, None, None) == Steadiness(
-            lag1_autocorrelation=None, effective_samples=None, outliers=(), drift=None, thirds=None, unsteady=None
-        )

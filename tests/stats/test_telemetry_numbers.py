@@ -64,9 +64,6 @@ class TestDrawnBetween:
     def test_a_counter_that_says_nothing_is_null(self, at_s, counter):
         assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) is None
 
-    def test_a_counter_that_fell_was_reset(self):
-        assert drawn_between([0.0, 1.0, 2.0, 3.0], [900.0, 1000.0, 50.0, 1200.0], 0.0, 3.0, 0.2) is None
-
     @pytest.mark.parametrize("moves_every_s", [0.02, 0.07, 0.093])
     @pytest.mark.parametrize(("timed_s", "within"), [(3.0, 0.015), (10.0, 0.002)])
     def test_a_counter_that_moves_now_and_then_is_read_by_its_slope(self, moves_every_s, timed_s, within):
@@ -78,13 +75,6 @@ class TestDrawnBetween:
             counter = [5000 + 700 * min(at, timed_s) + 120 * max(0.0, at - timed_s) for at in moved]
 
             assert drawn_between(at_s, counter, 0.0, timed_s, 0.2) == pytest.approx(700 * timed_s, rel=within)
-
-    @pytest.mark.parametrize("changed", [0.95, 1.05])
-    def test_a_power_that_drifts_evenly_is_not_mistaken(self, changed):
-        at_s = [0.2 * place for place in range(51)]
-        counter = [700 * at * (1 + (changed - 1) * at / 20) for at in at_s]
-
-        assert drawn_between(at_s, counter, 0.0, 10.0, 0.2) == pytest.approx(counter[-1], rel=1e-3)
 
     @given(st.lists(st.floats(0.1, 1000), min_size=3, max_size=5), st.tuples(*[st.floats(0.01, 0.99)] * 3))
     def test_the_parts_of_a_time_with_few_samples_add_up(self, growth, cuts):
@@ -151,9 +141,6 @@ class TestFlags:
     def test_a_quiet_run_has_none(self):
         assert flags([gpu(0), gpu(1, throttle_reasons=1)]) == ()
 
-    def test_a_cpu_has_none(self):
-        assert flags([]) == ()
-
     @pytest.mark.parametrize(
         ("capped", "expected"),
         [(2, ("power-capped 50 % of the time",)), (4, ("power-capped 100 % of the time",)), (1, ())],
@@ -166,13 +153,6 @@ class TestFlags:
 
         assert flags([gpu(samples=5, throttle_reasons=reasons)]) == (
             "throttled: hardware slowdown 25 %, hot 25 %, hot (hardware) 25 %",
-        )
-
-    def test_a_rare_slowdown_is_not_called_none(self):
-        reasons = (0x80,) + (0,) * 299
-
-        assert flags([gpu(samples=300, timed_s=300.0, throttle_reasons=reasons)]) == (
-            "throttled: power brake under 1 %",
         )
 
     @pytest.mark.parametrize(

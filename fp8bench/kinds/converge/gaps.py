@@ -24,7 +24,7 @@ from typing import Literal
 
 from fp8bench.schema.converge import Curve
 from fp8bench.schema.files import Frozen
-from fp8bench.stats.student import t_quantile
+from fp8bench.stats.estimate import t_quantile
 
 Points = Sequence[tuple[float, float]]
 """(spent, loss) at each validation; what is spent increases: steps, seconds or USD."""

@@ -37,8 +37,7 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record, not_comparable
-from fp8bench.stats.power import rounds_to_find, smallest_found
-from fp8bench.stats.ratio import regression
+from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
 from fp8bench.tables.written import Interval
 
 SHOWN = 3
