@@ -13,15 +13,13 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capab
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.rank import Tolerance
 
-_GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the GEMMs")
-
 
 class BaselineBF16:
-    """float32 weights under bf16 autocast: the most common way to train with torch."""
+    """float32 weights under bf16 autocast, which the training loop applies: the most common way to train with torch."""
 
     name = "baseline-bf16"
     tolerance: ClassVar[Tolerance] = BF16_TOLERANCE
-    compile_policy = _GAINS
+    compile_policy = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the GEMMs")
 
     def __init__(self, recipe: str | None = None) -> None:
         if recipe is not None:
@@ -31,15 +29,12 @@ class BaselineBF16:
         """Accept any device that torch supports."""
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Return the model unchanged."""
         return model
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Return an empty context, because the training loop applies bf16 autocast."""
         return nullcontext()
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return the evidence, with no converted layer."""
         return {"converted_layers": 0, "total_layers": count_linears(model), "recipe": None}
 
 
@@ -57,11 +52,9 @@ class BaselineFP32(BaselineBF16):
         return model
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Return a context that disables the loop's bf16 autocast."""
         return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", enabled=False)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return the baseline's evidence, with the matrix precision that torch reports."""
         return {**super().evidence(model), "float32_matmul_precision": torch.get_float32_matmul_precision()}
 
 

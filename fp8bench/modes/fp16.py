@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 
 from fp8bench.modes.baseline import BaselineBF16
 
-GATE_SCALES = (65536.0, 4096.0, 256.0, 16.0, 1.0)
-"""The factors of the gate's loss; the first one is used for which the gradient at the input is finite."""
+MOST_SKIPPED = 10
+"""One step in this many may be skipped without a warning, because the first scale is too large for most models."""
 
 
 class LossScaling:
@@ -54,27 +54,21 @@ class LossScaling:
     def evidence(self) -> dict[str, Any]:
         """Return the counts over all steps of the process: warm-up, proof, timed and profiled ones."""
         scale, _ = self.state()
-        return {
-            "loss_scale": float(scale),
-            "optimizer_steps": int(self._steps),
-            "skipped_steps": int(self._skipped),
-        }
+        counts = {"optimizer_steps": int(self._steps), "skipped_steps": int(self._skipped)}
+        return {"loss_scale": float(scale), **counts}
 
 
 class BaselineFP16(BaselineBF16):
-    """float32 weights under fp16 autocast, with a scaled loss."""
+    """float32 weights under fp16 autocast, with a scaled loss. gate_scales: the factors of the gate's loss."""
 
     name = "baseline-fp16"
-    gate_scales: ClassVar[tuple[float, ...]] = GATE_SCALES
+    gate_scales: ClassVar[tuple[float, ...]] = (65536.0, 4096.0, 256.0, 16.0, 1.0)
     sharding_refusal: ClassVar[str | None] = (
         "torch's GradScaler looks for infinities in what a rank holds, so ranks that share weights would skip steps "
         "apart from each other"
     )
     tensor_parallel_refusal: ClassVar[str | None] = sharding_refusal
-
-    def __init__(self, recipe: str | None = None) -> None:
-        super().__init__(recipe)
-        self.loss_scaling: LossScaling | None = None
+    loss_scaling: LossScaling | None = None
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Return the model unchanged, and create the scaling of the loss."""
@@ -102,10 +96,6 @@ class BaselineFP16(BaselineBF16):
         return found
 
 
-MOST_SKIPPED = 10
-"""One step in this many may be skipped without a warning, because the first scale is too large for most models."""
-
-
 def _begin_momentum(optimizer: Optimizer) -> None:
     """Set the optimizer's momentum to zero. torch's fused SGD allocates its momentum as empty memory in its first step
     and fills it there, so a skipped first step would leave it uninitialized. Starting from zero gives the same result.
@@ -113,7 +103,6 @@ def _begin_momentum(optimizer: Optimizer) -> None:
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return
     for group in optimizer.param_groups:
-        if group.get("momentum"):
-            for weight in group["params"]:
-                if weight not in optimizer.state:
-                    optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        for weight in group["params"] if group.get("momentum") else ():
+            if weight not in optimizer.state:
+                optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)

@@ -28,7 +28,8 @@ class LayerChoice:
         if self.layers in (ALL_LAYERS, LIBRARY_LAYERS):
             return True
         if self.layers == AUTO_LAYERS:
-            return any(_matches(folded, name) for folded in self.names or ())
+            patterns = [re.escape(folded).replace(r"\*", r"\d+") for folded in self.names or ()]
+            return any(re.fullmatch(pattern, name) for pattern in patterns)
         return re.search(self.layers, name) is not None
 
     def require_some(self, names: Sequence[str], label: str) -> None:
@@ -54,7 +55,3 @@ def fold(name: str) -> str:
 def counted(names: Iterable[str]) -> list[str]:
     """Count folded names: `blocks.*.mlp.fc1 x 32`, each name once, in the model's order."""
     return [f"{name} x {number}" for name, number in Counter(map(fold, names)).items()]
-
-
-def _matches(folded: str, name: str) -> bool:
-    return re.fullmatch(re.escape(folded).replace(r"\*", r"\d+"), name) is not None

@@ -13,6 +13,12 @@ LOGGER = "DotProductAttention"
 _VERSION = re.compile(r"'(flash_attn(?:_\d)?)_version': '([^']*)'")
 _TELLING = re.compile(r"Disabling|Available backends|Selected backend")
 
+UNFUSED = (
+    "Transformer Engine fell back to unfused attention, which is far slower: often two cuDNN versions are mixed. "
+    "Point CUDNN_HOME at the cuDNN that torch brings, and see NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 for the reason"
+)
+"""The warning about that backend in a record."""
+
 
 def attention_backend() -> str | None:
     """Return the backend of Transformer Engine's last attention: fused, flash or unfused; None if unknown."""
@@ -21,20 +27,7 @@ def attention_backend() -> str | None:
     except ImportError:
         return None
     chosen = getattr(dot_product_attention, "_attention_backends", {})
-    for backend in ("fused", "flash", "unfused"):
-        if chosen.get(f"use_{backend}_attention"):
-            return backend
-    return None
-
-
-def attention_warnings(backend: str | None) -> list[str]:
-    """Return the warnings about the backend for a record."""
-    if backend != "unfused":
-        return []
-    return [
-        "Transformer Engine fell back to unfused attention, which is far slower: often two cuDNN versions are mixed. "
-        "Point CUDNN_HOME at the cuDNN that torch brings, and see NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 for the reason"
-    ]
+    return next((one for one in ("fused", "flash", "unfused") if chosen.get(f"use_{one}_attention")), None)
 
 
 class AttentionLog(logging.Handler):
@@ -54,9 +47,7 @@ class AttentionLog(logging.Handler):
 
     def evidence(self) -> dict[str, Any]:
         """Return the fields for a record; empty if nothing was logged."""
-        if not self.said:
-            return {}
-        return {"attention_choice": list(self.said), "flash_attn": dict(self.flash_attn)}
+        return {"attention_choice": list(self.said), "flash_attn": dict(self.flash_attn)} if self.said else {}
 
 
 def listen() -> AttentionLog | None:

@@ -1,6 +1,9 @@
-"""Transformer Engine blocks that compute timm's Block, with timm's weights.
+"""Transformer Engine blocks that compute timm's Block, with timm's weights; and the base of all converted layers.
 
-There are two, so that attention can be the same when precisions are compared:
+timm's Block is pre-norm: x + proj(attention(norm1(x))), then x + fc2(gelu(fc1(norm2(x)))). Its constructor's signature
+changes between versions, so parts are matched by name. A part that a conversion would silently lose is refused.
+
+There are two blocks, so that attention can be the same when precisions are compared:
 
   te    te.TransformerLayer: attention, MLP and residuals in Transformer Engine's own kernels.
   sdpa  LayerNormLinear, Linear and LayerNormMLP around torch's scaled_dot_product_attention, as in the plain model.
@@ -14,167 +17,93 @@ The arguments that make te.TransformerLayer compute timm's Block, because its de
   attention_dropout, hidden_dropout   the model's, not 0.1
   fuse_qkv_params, not interleaved    so that timm's qkv weight (all queries, all keys, all values) fits unchanged
 
-Two differences remain: the activation is GELU's tanh form and timm's is the erf form, and under autocast the residual
-stream of the TransformerLayer is bf16 and timm's is float32. Both are within the tolerance of the parity gate and are
-stated in the evidence.
+Two differences remain, inside the gate's tolerance and stated in the evidence: GELU is the tanh form and timm's the erf
+form, and under autocast the residual stream of the TransformerLayer is bf16 and timm's is float32.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fp8bench.modes.timm_block import Block, BlockShape
 from fp8bench.schema.errors import ModeUnavailable
 
-_PAIRS = ("weight", "bias")
+Block = Any
+"""timm's Block. nn.Module does not type its parts. The rows of its qkv weight are queries, then keys, then values, with
+heads in order.
+"""
 
-_OF_LAYER = {
-    **{f"self_attention.layernorm_qkv.layer_norm_{one}": f"norm1.{one}" for one in _PAIRS},
-    **{f"self_attention.layernorm_qkv.{one}": f"attn.qkv.{one}" for one in _PAIRS},
-    **{
-        f"self_attention.layernorm_qkv.{role}_{one}": f"attn.qkv.{one}"
-        for role in ("query", "key", "value")
-        for one in _PAIRS
-    },
-    **{f"self_attention.proj.{one}": f"attn.proj.{one}" for one in _PAIRS},
-    **{f"layernorm_mlp.layer_norm_{one}": f"norm2.{one}" for one in _PAIRS},
-    **{f"layernorm_mlp.{linear}_{one}": f"mlp.{linear}.{one}" for linear in ("fc1", "fc2") for one in _PAIRS},
-}
-"""The plain block's name of each weight of a te.TransformerLayer, also of one with queries, keys and values apart."""
+TIMM_NAMES = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
+"""The parts of a block with weights, in the order in which every pre-norm layer has them."""
+
+LAYER = (
+    *("layer.self_attention.layernorm_qkv.layer_norm_", "layer.self_attention.layernorm_qkv."),
+    *("layer.self_attention.proj.", "layer.layernorm_mlp.layer_norm_"),
+    *("layer.layernorm_mlp.fc1_", "layer.layernorm_mlp.fc2_"),
+)
+MODULES = ("qkv.layer_norm_", "qkv.", "proj.", "mlp.layer_norm_", "mlp.fc1_", "mlp.fc2_")
+"""What the names of the same parts' weights begin with, in a te.TransformerLayer and in TESDPABlock."""
 
 
-class _ConvertedBlock(nn.Module):
-    """The base of both blocks: timm's call signature, and a note of the residual stream's dtype."""
+class ConvertedLayer(nn.Module):
+    """The base of all converted layers: its weights are those of a plain layer, and it notes the residual's dtype.
+
+    own: what names begin with here. plain: the parts of the plain layer; several, whose rows follow each other, for a
+    fused weight. fused_qkv: whether queries, keys and values are one weight here.
+    """
 
     residual_dtype: torch.dtype | None = None
-    plain_weights: ClassVar[dict[str, str]] = {f"layer.{name}": of for name, of in _OF_LAYER.items()}
-    """The plain block's name of each weight."""
 
-    def forward(self, x: torch.Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False) -> torch.Tensor:
-        """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
-        if attn_mask is not None or is_causal:
-            raise ModeUnavailable(
-                "the model passes an attention mask to a block that was converted without one",
-                "Use a workload that attends without a mask",
-            )
-        y = self.compute(x)
+    def __init__(
+        self, plain: Sequence[str | tuple[str, ...]], own: Sequence[str] = LAYER, fused_qkv: bool = True
+    ) -> None:
+        super().__init__()
+        self._pairs: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        for here, there in zip(own, plain, strict=True):
+            roles = ("",) if fused_qkv or not here.endswith("qkv.") else ("query_", "key_", "value_")
+            for what in ("weight", "bias"):
+                names = (there,) if isinstance(there, str) else there
+                self._pairs.append((tuple(here + role + what for role in roles), tuple(f"{n}.{what}" for n in names)))
+
+    @property
+    def plain_weights(self) -> dict[str, tuple[str, ...]]:
+        """The plain layer's names of each weight."""
+        return {own: plain for here, plain in self._pairs for own in here}
+
+    def copy_from(self, plain: nn.Module) -> None:
+        """Copy the plain layer's weights. Raises ModeUnavailable if Transformer Engine's have other names or shapes."""
+        for own, names in self._pairs:
+            sources = [weight for name in names if (weight := _found(plain, name)) is not None]
+            if not sources:
+                continue
+            targets = [_found(self, name) for name in own]
+            if any(target is None for target in targets):
+                raise ModeUnavailable(
+                    f"this Transformer Engine keeps {', '.join(names)} under other names",
+                    "Use the Transformer Engine version in constraints.txt",
+                )
+            whole = sources[0] if len(sources) == 1 else torch.cat(sources)
+            parts = [whole] if len(targets) == 1 else whole.split([len(target) for target in targets])
+            for target, part in zip(targets, parts, strict=True):
+                copy_weight(target, part)
+
+    def noted(self, y: Tensor) -> Tensor:
+        """Return the output, whose dtype is the residual stream's."""
         self.residual_dtype = y.dtype
         return y
 
-    def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute the block. x and the result: [batch, tokens, dim]."""
-        raise TypeError(f"{type(self).__name__} has no compute")
 
-
-class TEBlock(_ConvertedBlock):
-    """te.TransformerLayer with the arguments that make it timm's Block."""
-
-    def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
-        super().__init__()
-        self.layer = transformer_layer(
-            te,
-            shape,
-            block,
-            layernorm_epsilon=shape.norm_epsilon,
-            self_attn_mask_type="no_mask",
-            attn_input_format="bshd",
-            fuse_qkv_params=True,
-            qkv_weight_interleaved=False,
-            bias=shape.bias,
-            activation="gelu",
-            params_dtype=torch.float32,
-        )
-        copy_layernorm_linear(self.layer.self_attention.layernorm_qkv, block)
-
-    def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute the block. x and the result: [batch, tokens, dim]."""
-        y: torch.Tensor = self.layer(x)
-        return y
-
-
-class TESDPABlock(_ConvertedBlock):
-    """Transformer Engine's linear layers around torch's attention, with residuals added as in timm."""
-
-    plain_weights: ClassVar[dict[str, str]] = {
-        **{f"qkv.layer_norm_{one}": f"norm1.{one}" for one in _PAIRS},
-        **{f"qkv.{one}": f"attn.qkv.{one}" for one in _PAIRS},
-        **{f"proj.{one}": f"attn.proj.{one}" for one in _PAIRS},
-        **{f"mlp.layer_norm_{one}": f"norm2.{one}" for one in _PAIRS},
-        **{f"mlp.{linear}_{one}": f"mlp.{linear}.{one}" for linear in ("fc1", "fc2") for one in _PAIRS},
-    }
-
-    def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
-        super().__init__()
-        options = {"bias": shape.bias, "params_dtype": torch.float32, "device": block.attn.qkv.weight.device}
-        self.shape = shape
-        self.qkv = te.LayerNormLinear(shape.dim, 3 * shape.dim, eps=shape.norm_epsilon, **options)
-        self.proj = te.Linear(shape.dim, shape.dim, **options)
-        self.mlp = te.LayerNormMLP(shape.dim, shape.mlp_dim, eps=shape.norm_epsilon, activation="gelu", **options)
-        self.dropout = nn.Dropout(shape.hidden_dropout)
-        copy_layernorm_linear(self.qkv, block)
-        copy_linear(self.proj, block.attn.proj.weight, block.attn.proj.bias)
-        copy_layernorm_mlp(self.mlp, block)
-
-    def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute the block. x and the result: [batch, tokens, dim]."""
-        batch, tokens, dim = x.shape
-        heads = self.shape.num_heads
-        qkv = self.qkv(x).reshape(batch, tokens, 3, heads, dim // heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        rate = self.shape.attention_dropout if self.training else 0.0
-        attended = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
-        x = x + self.dropout(self.proj(attended.transpose(1, 2).reshape(batch, tokens, dim)))
-        x = x + self.dropout(self.mlp(x))
-        return x
-
-
-def transformer_layer(te: Any, shape: BlockShape, block: Block, **options: Any) -> Any:
-    """Return a te.TransformerLayer with the block's sizes, dropouts and weights, except for norm1 and qkv, whose layout
-    depends on the options.
-    """
-    layer = te.TransformerLayer(
-        hidden_size=shape.dim,
-        ffn_hidden_size=shape.mlp_dim,
-        num_attention_heads=shape.num_heads,
-        hidden_dropout=shape.hidden_dropout,
-        attention_dropout=shape.attention_dropout,
-        device=block.attn.qkv.weight.device,
-        **options,
-    )
-    copy_linear(layer.self_attention.proj, block.attn.proj.weight, block.attn.proj.bias)
-    copy_layernorm_mlp(layer.layernorm_mlp, block)
-    return layer
-
-
-def copy_layernorm_linear(layer: Any, block: Block) -> None:
-    """Copy norm1 and qkv into a te.LayerNormLinear."""
-    copy_weight(layer.layer_norm_weight, block.norm1.weight)
-    copy_weight(layer.layer_norm_bias, block.norm1.bias)
-    copy_linear(layer, block.attn.qkv.weight, block.attn.qkv.bias)
-
-
-def copy_linear(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Copy weight and bias into a te.Linear (or the linear part of a te.LayerNormLinear)."""
-    copy_weight(layer.weight, weight)
-    if bias is not None:
-        copy_weight(layer.bias, bias)
-
-
-def copy_layernorm_mlp(layer: Any, block: Block) -> None:
-    """Copy norm2, fc1 and fc2 into a te.LayerNormMLP."""
-    fc1, fc2 = block.mlp.fc1, block.mlp.fc2
-    copy_weight(layer.layer_norm_weight, block.norm2.weight)
-    copy_weight(layer.layer_norm_bias, block.norm2.bias)
-    copy_weight(layer.fc1_weight, fc1.weight)
-    copy_weight(layer.fc2_weight, fc2.weight)
-    if fc1.bias is not None and fc2.bias is not None:
-        copy_weight(layer.fc1_bias, fc1.bias)
-        copy_weight(layer.fc2_bias, fc2.bias)
+def _found(module: nn.Module, name: str) -> Any:
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        return None
 
 
 @torch.no_grad()
-def copy_weight(target: Any, source: torch.Tensor) -> None:
+def copy_weight(target: Any, source: Tensor) -> None:
     """Copy a weight. Raises ModeUnavailable if Transformer Engine's weight has another shape."""
     if target.shape != source.shape:
         raise ModeUnavailable(
@@ -182,3 +111,135 @@ def copy_weight(target: Any, source: torch.Tensor) -> None:
             "Use the Transformer Engine version in constraints.txt",
         )
     target.copy_(source)
+
+
+class _TimmBlock(ConvertedLayer):
+    """timm's call signature."""
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """x: [batch, tokens, dim]. A mask is refused, because a block converted without one would ignore it."""
+        if attn_mask is not None or is_causal:
+            raise ModeUnavailable(
+                "the model passes an attention mask to a block that was converted without one",
+                "Use a workload that attends without a mask",
+            )
+        return self.noted(self.compute(x))
+
+    def compute(self, x: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} has no compute")
+
+
+class TEBlock(_TimmBlock):
+    """te.TransformerLayer with the arguments that make it timm's Block."""
+
+    def __init__(self, te: Any, block: Block) -> None:
+        super().__init__(TIMM_NAMES)
+        self.layer = te.TransformerLayer(
+            **layer_sizes(block),
+            layernorm_epsilon=block.norm1.eps,
+            self_attn_mask_type="no_mask",
+            attn_input_format="bshd",
+            fuse_qkv_params=True,
+            qkv_weight_interleaved=False,
+            bias=block.attn.qkv.bias is not None,
+            activation="gelu",
+            params_dtype=torch.float32,
+        )
+        self.copy_from(block)
+
+    def compute(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+class TESDPABlock(_TimmBlock):
+    """Transformer Engine's linear layers around torch's attention, with residuals added as in timm."""
+
+    def __init__(self, te: Any, block: Block) -> None:
+        super().__init__(TIMM_NAMES, MODULES)
+        attn, dim, eps = block.attn, block.attn.qkv.in_features, block.norm1.eps
+        options = {"bias": attn.qkv.bias is not None, "params_dtype": torch.float32, "device": attn.qkv.weight.device}
+        self.heads, self.attention_dropout = attn.num_heads, attn.attn_drop.p
+        self.qkv = te.LayerNormLinear(dim, 3 * dim, eps=eps, **options)
+        self.proj = te.Linear(dim, dim, **options)
+        self.mlp = te.LayerNormMLP(dim, block.mlp.fc1.out_features, eps=eps, activation="gelu", **options)
+        self.dropout = nn.Dropout(attn.proj_drop.p)
+        self.copy_from(block)
+
+    def compute(self, x: Tensor) -> Tensor:
+        batch, tokens, dim = x.shape
+        qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        rate = self.attention_dropout if self.training else 0.0
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
+        x = x + self.dropout(self.proj(attended.transpose(1, 2).reshape(batch, tokens, dim)))
+        x = x + self.dropout(self.mlp(x))
+        return x
+
+
+def layer_sizes(block: Block) -> dict[str, Any]:
+    """Return the arguments of te.TransformerLayer for the block's sizes, dropouts and device."""
+    attn = block.attn
+    return {
+        "hidden_size": attn.qkv.in_features,
+        "ffn_hidden_size": block.mlp.fc1.out_features,
+        "num_attention_heads": attn.num_heads,
+        "hidden_dropout": attn.proj_drop.p,
+        "attention_dropout": attn.attn_drop.p,
+        "device": attn.qkv.weight.device,
+    }
+
+
+def find_timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
+    """Return every timm Block in the model with its dotted name. The class is recognized by module and name, so that
+    timm is not imported for another kind of model.
+    """
+    kind = ("timm.models.vision_transformer", "Block")
+    named = model.named_modules()
+    return [(name, part) for name, part in named if (type(part).__module__, type(part).__name__) == kind]
+
+
+def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
+    """Return every timm Block with its dotted name. Raises ModeUnavailable if there is none, or if one has a part that
+    only timm computes.
+    """
+    found = find_timm_blocks(model)
+    if not found:
+        raise ModeUnavailable(
+            "the model has no timm Block and no Llama layer, which are what this mode knows how to convert",
+            "Use a vit or an llm workload, or write a mode for this model",
+        )
+    for _, block in found:
+        if odd := odd_parts(block):
+            raise ModeUnavailable(
+                f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
+                "Use a workload without it, or baseline and torchao modes, which keep the model's own blocks",
+            )
+    return found
+
+
+def odd_parts(block: Block) -> list[str]:
+    """Return the parts that only timm computes, in words; empty if the complete block can be converted."""
+    attn, mlp, norms = block.attn, block.mlp, (block.norm1, block.norm2)
+    affine = all(isinstance(norm, nn.LayerNorm) and norm.elementwise_affine for norm in norms)
+    dim = attn.qkv.in_features
+    faults = {
+        "LayerScale (init_values)": not _absent(block, "ls1", "ls2"),
+        "stochastic depth (drop_path)": not _absent(block, "drop_path1", "drop_path2"),
+        "a norm that is not an affine LayerNorm": not affine,
+        "two different layer norm epsilons": affine and norms[0].eps != norms[1].eps,
+        "query and key norms (qk_norm)": not _absent(attn, "q_norm", "k_norm"),
+        "an attention output norm (scale_attn_norm)": hasattr(attn, "norm") and not _absent(attn, "norm"),
+        "gated attention": getattr(attn, "gate", None) is not None,
+        "heads that do not add up to the model's width": (attn.qkv.out_features, attn.proj.out_features)
+        != (3 * dim, dim),
+        f"the activation {type(mlp.act).__name__}": not isinstance(mlp.act, nn.GELU),
+        "an MLP norm (scale_mlp_norm)": hasattr(mlp, "norm") and not _absent(mlp, "norm"),
+        "dropout inside the MLP": mlp.drop1.p > 0,
+        "different dropouts after attention and after the MLP": attn.proj_drop.p != mlp.drop2.p,
+    }
+    return [words for words, fault in faults.items() if fault]
+
+
+def _absent(module: nn.Module, *names: str) -> bool:
+    return all(isinstance(getattr(module, name, None), nn.Identity) for name in names)

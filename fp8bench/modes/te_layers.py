@@ -12,9 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from fp8bench.modes.te_block import copy_linear, copy_weight
-from fp8bench.modes.timm_block import find_timm_blocks, odd_parts
-from fp8bench.modes.torchao import convertible, not_linear
+from fp8bench.modes.te_block import copy_weight, find_timm_blocks, odd_parts
+from fp8bench.modes.torchao import convertible, linear_layers, not_linear
 from fp8bench.schema.errors import ModeUnavailable
 
 _LINEARS = {("torch.nn.modules.linear", "Linear"), ("timm.layers.linear", "Linear")}
@@ -38,7 +37,7 @@ class Swaps:
         if not self.linears and not self.norms:
             return {}
         swapped = {"te_blocks": len(self.blocks), "te_linears": len(self.linears), "te_norms": len(self.norms)}
-        return {**swapped, **({"te_blocks_refused": self.why} if self.why else {})}
+        return swapped | ({"te_blocks_refused": self.why} if self.why else {})
 
 
 def plan_swaps(model: nn.Module) -> Swaps:
@@ -49,7 +48,8 @@ def plan_swaps(model: nn.Module) -> Swaps:
     odd = next(((name, parts) for name, block in blocks if (parts := odd_parts(block))), None)
     whole = () if odd else tuple(name for name, _ in blocks)
     why = None if odd is None else f"{odd[0]} uses {', '.join(odd[1])}"
-    outside = [(name, layer) for name, layer in model.named_modules() if not _inside(name, whole)]
+    inside = tuple(f"{block}." for block in whole)
+    outside = [(name, layer) for name, layer in model.named_modules() if not f"{name}.".startswith(inside)]
     linears = tuple(name for name, layer in outside if _is_one_of(layer, _LINEARS) and convertible(layer, name))
     if not whole and not linears:
         raise ModeUnavailable(
@@ -63,7 +63,7 @@ def plan_swaps(model: nn.Module) -> Swaps:
 
 def swap_linears(te: Any, layer: nn.Module) -> None:
     """Swap all of a module's linear layers, in place."""
-    swap_layers(te, layer, [name for name, part in layer.named_modules() if isinstance(part, nn.Linear)])
+    swap_layers(te, layer, list(linear_layers(layer)))
 
 
 def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
@@ -78,14 +78,12 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
 
 def te_linear(te: Any, plain: Any) -> nn.Module:
     """Return a te.Linear with the layer's weight and bias."""
-    made: nn.Module = te.Linear(
-        plain.in_features,
-        plain.out_features,
-        bias=plain.bias is not None,
-        params_dtype=plain.weight.dtype,
-        device=plain.weight.device,
-    )
-    copy_linear(made, plain.weight, plain.bias)
+    weight, biased = plain.weight, plain.bias is not None
+    sizes = (plain.in_features, plain.out_features)
+    made: nn.Module = te.Linear(*sizes, bias=biased, params_dtype=weight.dtype, device=weight.device)
+    copy_weight(made.weight, weight)
+    if biased:
+        copy_weight(made.bias, plain.bias)
     return made
 
 
@@ -93,16 +91,13 @@ def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
     """Return a te.LayerNorm with the layer's epsilon, weight and bias. Under autocast its output is bf16; torch's is
     float32, which the next layer casts.
     """
+    weight = plain.weight
     made: nn.Module = te.LayerNorm(
-        plain.normalized_shape[0], eps=plain.eps, params_dtype=plain.weight.dtype, device=plain.weight.device
+        plain.normalized_shape[0], eps=plain.eps, params_dtype=weight.dtype, device=weight.device
     )
-    copy_weight(made.weight, plain.weight)
+    copy_weight(made.weight, weight)
     copy_weight(made.bias, plain.bias)
     return made
-
-
-def _inside(name: str, whole: tuple[str, ...]) -> bool:
-    return any(name == block or name.startswith(f"{block}.") for block in whole)
 
 
 def _is_one_of(layer: nn.Module, kinds: set[tuple[str, str]]) -> bool:
@@ -116,13 +111,12 @@ def _affine(norm: Any) -> bool:
 
 def _why_none(model: nn.Module) -> str:
     """Return what is wrong with the first linear layer, and which other layers the model has instead."""
-    linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    convolutions = not_linear(model)
-    if not linears:
-        return f"it has no linear layer{convolutions}"
-    name, layer = linears[0]
-    if not _is_one_of(layer, _LINEARS):
-        return f"{name} is of class {type(layer).__name__}{convolutions}"
-    if layer.in_features % 16 or layer.out_features % 16:
-        return f"{name} is {layer.in_features} x {layer.out_features}, no multiples of 16{convolutions}"
-    return f"{name} gives the logits, and stays plain{convolutions}"
+    name, layer = next(iter(linear_layers(model).items()), ("", None))
+    why = f"{name} gives the logits, and stays plain"
+    if layer is None:
+        why = "it has no linear layer"
+    elif not _is_one_of(layer, _LINEARS):
+        why = f"{name} is of class {type(layer).__name__}"
+    elif layer.in_features % 16 or layer.out_features % 16:
+        why = f"{name} is {layer.in_features} x {layer.out_features}, no multiples of 16"
+    return f"{why}{not_linear(model)}"

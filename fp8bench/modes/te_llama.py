@@ -1,5 +1,10 @@
 """Transformer Engine in transformers' Llama, with Llama's weights.
 
+A layer is pre-norm: x + o_proj(attention(input_layernorm(x))), then x + down_proj(silu(gate_proj(y)) * up_proj(y)) with
+y = post_attention_layernorm(x). Queries and keys are rotated by their position, with the two halves of a head as pairs.
+Layers are recognized by class name and module, so that transformers is never imported for another kind of model. A part
+that the converted layer would not compute is refused.
+
 There are two ways, so that attention and fusion can be the same when precisions are compared:
 
   te    te.TransformerLayer for each layer: norms, attention, MLP and residuals in Transformer Engine's own kernels.
@@ -20,25 +25,15 @@ residual stream is bf16, and the plain model's is float32. The head and the embe
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
-from fp8bench.modes.llama_block import Layer, LayerShape, llama_models, read_shape, rotation
-from fp8bench.modes.te_block import copy_weight
 from fp8bench.modes.te_layers import swap_linears
-from fp8bench.modes.te_parallel import (
-    SUMMED,
-    Group,
-    Share,
-    gathered,
-    mean_over,
-    require_divisible,
-    scattered,
-    shares_of_layer,
-    take_parts,
-)
+from fp8bench.modes.te_parallel import SUMMED, Group, Share, SharedLayer, gathered, mean_over, scattered
+from fp8bench.modes.te_switches import Options
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -47,13 +42,30 @@ GEMMS = {"Linear": 1, "LayerNormLinear": 3, "LayerNormMLP": 3}
 up and down are one.
 """
 
+LLAMA_NAMES = (
+    *("input_layernorm", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attn.o_proj"),
+    *("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
+)
+"""The parts of a layer with weights."""
 
-def convert_llama(
-    te: Any, model: nn.Module, te_attention: TEAttention, is_first: Callable[[], bool | None] = lambda: None
-) -> nn.Module:
+_MODULE = "transformers.models.llama.modeling_llama"
+_PLAIN_ROTATIONS = ("default", "linear", "llama3")
+"""The rotations whose frequencies depend on the configuration only."""
+
+
+def has_llama_layers(model: nn.Module) -> bool:
+    return any(_is(module, "LlamaDecoderLayer") for module in model.modules())
+
+
+def llama_models(model: nn.Module) -> list[Any]:
+    """Return every LlamaModel in the model; none if the layers are elsewhere."""
+    return [module for module in model.modules() if _is(module, "LlamaModel")]
+
+
+def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
     """Replace the layers of every LlamaModel, or their linear layers, in place. Layers are replaced one at a time, so
-    that memory never holds two copies of all weights. is_first: see TELlamaLayer. Raises ModeUnavailable for layers
-    that Transformer Engine would not compute the same.
+    that memory never holds two copies of all weights. Raises ModeUnavailable for layers that Transformer Engine would
+    not compute the same.
     """
     llamas = llama_models(model)
     if not llamas:
@@ -61,95 +73,64 @@ def convert_llama(
             "the model has Llama's layers outside of a LlamaModel, whose positions this mode needs",
             "Use an llm workload, or write a mode for this model",
         )
-    for _, llama in llamas:
+    for llama in llamas:
         angles = rotation(llama) if te_attention == "te" else None
         for number in range(len(llama.layers)):
             layer = llama.layers[number]
-            shape = read_shape(layer)
+            if odd := _odd_parts(layer):
+                raise ModeUnavailable(
+                    f"the model's layers use {', '.join(odd)}, which the converted layer would not compute",
+                    "Use a workload without it, or baseline and torchao modes, which keep the model's own layers",
+                )
             if angles is None:
                 swap_linears(te, layer)
             else:
-                llama.layers[number] = TELlamaLayer(te, shape, layer, angles, is_first).train(layer.training)
+                llama.layers[number] = TELlamaLayer(te, layer, angles, options).train(layer.training)
     return model
 
 
-class TELlamaLayer(nn.Module):
+class TELlamaLayer(SharedLayer):
     """te.TransformerLayer with the call signature of LlamaDecoderLayer."""
 
-    plain_weights: ClassVar[dict[str, tuple[str, ...]]] = {
-        "layer.self_attention.layernorm_qkv.layer_norm_weight": ("input_layernorm.weight",),
-        "layer.self_attention.layernorm_qkv.weight": tuple(f"self_attn.{one}_proj.weight" for one in "qkv"),
-        "layer.self_attention.proj.weight": ("self_attn.o_proj.weight",),
-        "layer.layernorm_mlp.layer_norm_weight": ("post_attention_layernorm.weight",),
-        "layer.layernorm_mlp.fc1_weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
-        "layer.layernorm_mlp.fc2_weight": ("mlp.down_proj.weight",),
-    }
-    """The plain layer's names of each weight."""
-
-    residual_dtype: torch.dtype | None = None
-    shares: dict[str, Share]
-
-    def __init__(
-        self,
-        te: Any,
-        shape: LayerShape,
-        layer: Layer,
-        angles: torch.Tensor,
-        is_first: Callable[[], bool | None] = lambda: None,
-    ) -> None:
-        """angles: [positions, 1, 1, head width] float32, one tensor for all layers. is_first: whether the next pass is
-        the first of a step, whose fp8 weights later passes reuse; None if each pass casts the weights.
-        """
-        super().__init__()
-        self.te, self.shape, self.is_first = te, shape, is_first
-        # Not a buffer, because DDP would broadcast it to all ranks before every step.
-        self.angles = angles
-        self.device = layer.self_attn.q_proj.weight.device
-        self.layer = self._made(attn_input_format="bshd")
-        self._copy(layer)
-
-    def divide(self, group: Group) -> None:
-        """Share the layer among the ranks of a group. It then takes this rank's [sequence / size, batch, width]. Raises
-        ModeUnavailable if its sizes cannot be divided.
-        """
-        shape, size = self.shape, torch.distributed.get_world_size(group)
-        for what, number in (("query heads", shape.heads), ("key and value heads", shape.groups)):
-            require_divisible(what, number, size)
-        require_divisible("MLP columns", shape.mlp_dim, size)
-        rows = shape.groups * shape.head_dim
-        qkv = (shape.heads * shape.head_dim, rows, rows)
-        self.shares = shares_of_layer(self.layer, qkv, (shape.mlp_dim, shape.mlp_dim), True, size)
-        whole = self.layer
-        self.layer = self._made(
-            attn_input_format="sbhd", set_parallel_mode=True, sequence_parallel=True, tp_group=group
-        ).train(whole.training)
-        take_parts(self.layer, whole, self.shares, group)
-
-    def _made(self, **options: Any) -> Any:
-        shape = self.shape
-        return self.te.TransformerLayer(
-            hidden_size=shape.dim,
-            ffn_hidden_size=shape.mlp_dim,
-            num_attention_heads=shape.heads,
-            num_gqa_groups=shape.groups,
-            kv_channels=shape.head_dim,
-            layernorm_epsilon=shape.norm_epsilon,
-            hidden_dropout=0.0,
-            attention_dropout=shape.attention_dropout,
-            self_attn_mask_type="causal",
-            fuse_qkv_params=True,
-            qkv_weight_interleaved=False,
-            normalization="RMSNorm",
-            activation="swiglu",
-            bias=False,
-            params_dtype=torch.float32,
-            device=self.device,
-            **options,
+    def __init__(self, te: Any, plain: Any, angles: Tensor, options: Options) -> None:
+        """angles: [positions, 1, 1, head width] float32, one tensor for all layers."""
+        attention, head_dim, ffn = plain.self_attn, plain.self_attn.head_dim, plain.mlp.up_proj.out_features
+        rows, shared_rows = attention.q_proj.out_features, attention.k_proj.out_features
+        heads, groups = rows // head_dim, shared_rows // head_dim
+        sizes = {
+            "hidden_size": attention.q_proj.in_features,
+            "ffn_hidden_size": ffn,
+            "num_attention_heads": heads,
+            "num_gqa_groups": groups,
+            "kv_channels": head_dim,
+            "layernorm_epsilon": plain.input_layernorm.variance_epsilon,
+            "hidden_dropout": 0.0,
+            "attention_dropout": float(attention.attention_dropout),
+            "self_attn_mask_type": "causal",
+            "fuse_qkv_params": True,
+            "qkv_weight_interleaved": False,
+            "normalization": "RMSNorm",
+            "activation": "swiglu",
+            "bias": False,
+            "params_dtype": torch.float32,
+            "device": attention.q_proj.weight.device,
+        }
+        super().__init__(
+            te,
+            LLAMA_NAMES,
+            sizes,
+            qkv=(rows, shared_rows, shared_rows),
+            fc1=(ffn, ffn),
+            numbers={"query heads": heads, "key and value heads": groups, "MLP columns": ffn},
         )
+        # Not a buffer, because DDP would broadcast it to all ranks before every step.
+        self.angles, self.options = angles, options
+        self.layer = self.made(attn_input_format="bshd")
+        self.copy_from(plain)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_of_the_plain_layer: Any
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_of_the_plain_layer: Any
+    ) -> Tensor:
         """hidden_states: [batch, sequence, width]. A mask is refused, because it would be ignored. The other arguments
         of the plain layer are ignored, among them positions as precomputed sines and cosines.
         """
@@ -158,20 +139,49 @@ class TELlamaLayer(nn.Module):
                 "the model passes an attention mask to a layer that was converted without one",
                 "Use a workload whose attention is causal and has no mask beside",
             )
-        y: torch.Tensor = self.layer(hidden_states, rotary_pos_emb=self.angles, is_first_microbatch=self.is_first())
-        self.residual_dtype = y.dtype
-        return y
+        first = self.options.is_first_microbatch
+        return self.noted(self.layer(hidden_states, rotary_pos_emb=self.angles, is_first_microbatch=first))
 
-    def _copy(self, layer: Layer) -> None:
-        attention, mlp = self.layer.self_attention, self.layer.layernorm_mlp
-        plain = layer.self_attn
-        qkv = torch.cat([plain.q_proj.weight, plain.k_proj.weight, plain.v_proj.weight])
-        copy_weight(attention.layernorm_qkv.layer_norm_weight, layer.input_layernorm.weight)
-        copy_weight(attention.layernorm_qkv.weight, qkv)
-        copy_weight(attention.proj.weight, plain.o_proj.weight)
-        copy_weight(mlp.layer_norm_weight, layer.post_attention_layernorm.weight)
-        copy_weight(mlp.fc1_weight, torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]))
-        copy_weight(mlp.fc2_weight, layer.mlp.down_proj.weight)
+
+def rotation(llama: Any) -> Tensor:
+    """Return the angle of each position and pair, [positions, 1, 1, head width] float32, the same for both halves of a
+    head. The frequencies and their base are the model's own.
+
+    Raises ModeUnavailable for frequencies that change while the model runs, and for a rotation that is scaled.
+    """
+    rotary = llama.rotary_emb
+    if rotary.rope_type not in _PLAIN_ROTATIONS or rotary.attention_scaling != 1:
+        raise ModeUnavailable(
+            f"the model's positions are rotated by {rotary.rope_type!r}, which the converted layer would not compute",
+            f"Use a workload with one of {', '.join(_PLAIN_ROTATIONS)}",
+        )
+    frequencies = rotary.inv_freq.float()
+    positions = torch.arange(llama.config.max_position_embeddings, device=frequencies.device, dtype=torch.float32)
+    angles = torch.outer(positions, frequencies)
+    return torch.cat((angles, angles), -1)[:, None, None, :]
+
+
+def _is(module: nn.Module, name: str) -> bool:
+    return type(module).__module__ == _MODULE and type(module).__name__ == name
+
+
+def _odd_parts(layer: Any) -> list[str]:
+    attention, mlp = layer.self_attn, layer.mlp
+    norms = (layer.input_layernorm, layer.post_attention_layernorm)
+    of_attention = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    linears = [*of_attention, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    rms = all(_is(norm, "LlamaRMSNorm") for norm in norms)
+    plain = all(type(linear) is nn.Linear for linear in linears)
+    activation = attention.config.hidden_act
+    faults = {
+        "a norm that is not LlamaRMSNorm": not rms,
+        "two different norm epsilons": rms and norms[0].variance_epsilon != norms[1].variance_epsilon,
+        "linear layers that are converted already": not plain,
+        "biases": plain and any(linear.bias is not None for linear in linears),
+        f"the activation {activation}": activation not in ("silu", "swish"),
+        "attention that is not causal": not attention.is_causal,
+    }
+    return [words for words, fault in faults.items() if fault]
 
 
 def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
@@ -183,7 +193,7 @@ def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
     that cannot be divided.
     """
     head: Any = getattr(model, "lm_head", None)
-    llamas = [llama for _, llama in llama_models(model)]
+    llamas = llama_models(model)
     if len(llamas) != 1 or not hasattr(head, "weight"):
         raise ModeUnavailable(
             "ranks share a language model whose head gives the loss of its tokens, and this one has another",
@@ -198,13 +208,13 @@ def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
     return {name: SUMMED for name, weight in model.named_parameters() if any(weight is one for one in of_own_tokens)}
 
 
-def _of_own_tokens(plain: Callable[..., torch.Tensor], group: Group) -> Callable[..., torch.Tensor]:
+def _of_own_tokens(plain: Callable[..., Tensor], group: Group) -> Callable[..., Tensor]:
     """Return a forward function of the head that takes this rank's tokens. plain: the head's forward. The new function
     takes [sequence / size, batch, width] and returns the mean loss over all tokens; without targets, the logits of all.
     """
-    rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
 
-    def forward(hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(hidden: Tensor, targets: Tensor | None = None) -> Tensor:
         if targets is None:
             return plain(gathered(hidden, group))
         return mean_over(plain(hidden.transpose(0, 1).contiguous(), targets.chunk(size, 1)[rank]), group)

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fp8bench.modes.te_block import ConvertedLayer
 from fp8bench.schema.errors import ModeUnavailable
 
 Group = Any
@@ -46,9 +47,7 @@ class Share:
         """Return the plain weight from the parts of the ranks. Every rank must call this method."""
         if self.dim is None:
             return part
-        parts = [torch.empty_like(part) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, part.contiguous(), group=group)
-        full = torch.cat(parts, self.dim)
+        full = _all(part, group, self.dim)
         return full if self.order is None else full[torch.argsort(self.order.to(full.device))]
 
 
@@ -68,34 +67,59 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
     return torch.cat(parts)
 
 
-def shares_of_layer(
-    layer: nn.Module, qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: bool, size: int
-) -> dict[str, Share]:
-    """Return the share of each weight of a te.TransformerLayer by its name. qkv, fc1: rows of each section. fused_qkv:
-    whether queries, keys and values are one weight.
+class SharedLayer(ConvertedLayer):
+    """A te.TransformerLayer that ranks can share; divided, it takes this rank's [sequence / size, batch, width].
+
+    sizes: the layer's arguments. qkv, fc1: the rows of each section of these weights. numbers: what must be divisible.
     """
-    divided = _divided(qkv, fc1, fused_qkv, size)
-    return {name: divided.get(name, SUMMED) for name, _ in layer.named_parameters()}
 
+    layer: Any
 
-def _divided(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: bool, size: int) -> dict[str, Share]:
-    attention, mlp = "self_attention.layernorm_qkv", "layernorm_mlp"
-    together = Share(0, rows_together(qkv, size))
-    of_qkv = (
-        {f"{attention}.{what}": together for what in ("weight", "bias")}
-        if fused_qkv
-        else {
-            f"{attention}.{role}_{what}": Share(0) for role in ("query", "key", "value") for what in ("weight", "bias")
+    def __init__(
+        self,
+        te: Any,
+        names: tuple[str | tuple[str, ...], ...],
+        sizes: dict[str, Any],
+        qkv: tuple[int, int, int],
+        fc1: tuple[int, ...],
+        numbers: dict[str, int],
+        fused_qkv: bool = True,
+    ) -> None:
+        super().__init__(names, fused_qkv=fused_qkv)
+        self.te, self.sizes, self.numbers = te, sizes, numbers
+        self.sections = qkv, fc1
+        self.fused_qkv = fused_qkv
+        self.group: Group = None
+        self.shares: dict[str, Share] = {}
+
+    def made(self, **options: Any) -> Any:
+        """Return a new te.TransformerLayer."""
+        return self.te.TransformerLayer(**{**self.sizes, **options})
+
+    def divide(self, group: Group) -> None:
+        """Share the layer among the ranks of a group. Raises ModeUnavailable if its sizes cannot be divided."""
+        size = dist.get_world_size(group)
+        for what, number in self.numbers.items():
+            require_divisible(what, number, size)
+        whole, self.group = self.layer, group
+        divided = self._divided(size)
+        self.shares = {name: divided.get(name, SUMMED) for name, _ in whole.named_parameters()}
+        own = {"attn_input_format": "sbhd", "set_parallel_mode": True, "sequence_parallel": True, "tp_group": group}
+        self.layer = self.made(**own).train(whole.training)
+        take_parts(self.layer, whole, self.shares, group)
+
+    def _divided(self, size: int) -> dict[str, Share]:
+        qkv, fc1 = self.sections
+        together, one = Share(0, rows_together(qkv, size)), Share(0)
+        of_fc1 = Share(0, rows_together(fc1, size)) if len(fc1) > 1 else one
+        roles = {"": together} if self.fused_qkv else {"query_": one, "key_": one, "value_": one}
+        return {
+            **{f"self_attention.layernorm_qkv.{r}{what}": roles[r] for r in roles for what in ("weight", "bias")},
+            "self_attention.proj.weight": Share(1),
+            "layernorm_mlp.fc1_weight": of_fc1,
+            "layernorm_mlp.fc1_bias": of_fc1,
+            "layernorm_mlp.fc2_weight": Share(1),
         }
-    )
-    of_fc1 = Share(0, rows_together(fc1, size)) if len(fc1) > 1 else Share(0)
-    return {
-        **of_qkv,
-        "self_attention.proj.weight": Share(1),
-        f"{mlp}.fc1_weight": of_fc1,
-        f"{mlp}.fc1_bias": of_fc1,
-        f"{mlp}.fc2_weight": Share(1),
-    }
 
 
 @torch.no_grad()
@@ -145,10 +169,10 @@ def _own(x: Tensor, group: Group) -> Tensor:
     return x.chunk(dist.get_world_size(group), 0)[dist.get_rank(group)].contiguous()
 
 
-def _all(part: Tensor, group: Group) -> Tensor:
+def _all(part: Tensor, group: Group, dim: int = 0) -> Tensor:
     parts = [torch.empty_like(part) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, part.contiguous(), group=group)
-    return torch.cat(parts, 0)
+    return torch.cat(parts, dim)
 
 
 class _Scatter(torch.autograd.Function):

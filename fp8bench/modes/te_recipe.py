@@ -1,15 +1,22 @@
-"""Converts a recipe's name to Transformer Engine's recipe object, and checks what the library supports of it.
+"""A recipe's name as Transformer Engine's recipe object, what the library supports of it, and which of its modules run
+in fp8.
 
 The fields are those of `transformer_engine.common.recipe`, under its names. Only the fields that were named are passed,
 so a field that a release lacks affects only users who name it.
+
+With `layers=`, a layer is named as in the plain model, and each module contains one layer of it or several: qkv and its
+norm are one module, fc1, fc2 and their norm another. A module is in fp8 as a whole or not at all. An excluded module
+keeps its place and its weights, and runs forward and backward in bf16, under its own disabled autocast.
 """
 
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 from torch import nn
 
+from fp8bench.modes.layers import LayerChoice
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.fp8_attention import refusal
@@ -23,6 +30,20 @@ CLASSES = {
 }
 
 ISLANDS = "it runs each of its linear modules outside of compiled graphs (torch._dynamo.disable)"
+
+_QKV = (("attn.qkv",), ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"))
+_PROJ = (("attn.proj",), ("self_attn.o_proj",))
+_MLP = (("mlp.fc1", "mlp.fc2"), ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
+
+STANDS_FOR = {
+    "layer.self_attention.layernorm_qkv": _QKV,
+    "layer.self_attention.proj": _PROJ,
+    "layer.layernorm_mlp": _MLP,
+    "qkv": _QKV,
+    "proj": _PROJ,
+    "mlp": _MLP,
+}
+"""The end of a module's name within its block, and the plain layers that it may contain, in timm and in Llama."""
 
 
 def versions() -> str:
@@ -51,8 +72,17 @@ def make_recipe(recipe: Recipe) -> Any:
     """Return Transformer Engine's object. Raises ModeUnavailable for a field that the installed release lacks."""
     from transformer_engine.common import recipe as upstream
 
-    words = {FIELDS[name].upstream: value for name, value in recipe.values.items() if name != "layers"}
-    values: dict[str, Any] = {name: _value(upstream, name, word) for name, word in words.items()}
+    values: dict[str, Any] = {}
+    for name, word in recipe.values.items():
+        match FIELDS[name].upstream:
+            case "layers":
+                continue
+            case "fp8_format":
+                values["fp8_format"] = getattr(upstream.Format, word.upper())
+            case "fp8_dpa":
+                values["fp8_dpa"] = word == "on"
+            case field:
+                values[field] = int(word) if word.isdecimal() else word
     try:
         return getattr(upstream, CLASSES[recipe.base])(**values)
     except (TypeError, AssertionError) as error:
@@ -62,9 +92,15 @@ def make_recipe(recipe: Recipe) -> Any:
 
 
 def fields_of(resolved: Any) -> dict[str, Any]:
-    """Return the values of the object's fields that a name can set. The object's own text omits some."""
+    """Return the values of the object's fields that a name can set, in a form that a record can hold: an enumeration's
+    member by its name. The object's own text omits some.
+    """
     found = {one.upstream: getattr(resolved, one.upstream, None) for one in FIELDS.values() if one.name != "layers"}
-    return {name: _plain(value) for name, value in found.items() if value is not None}
+    return {
+        name: value if isinstance(value, bool | int | str) else str(getattr(value, "name", value))
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[int, int]) -> None:
@@ -79,14 +115,63 @@ def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[in
         )
 
 
-def _value(upstream: Any, name: str, word: str) -> Any:
-    if name == "fp8_format":
-        return getattr(upstream.Format, word.upper())
-    if name == "fp8_dpa":
-        return word == "on"
-    return int(word) if word.isdecimal() else word
+def leave_out(
+    modules: Mapping[str, nn.Module],
+    plain: Collection[str],
+    choice: LayerChoice,
+    label: str,
+    off: Callable[[], Any],
+) -> list[str]:
+    """Exclude the modules from fp8 whose layers are not chosen, in place. modules: by their names in the converted
+    model. plain: the names of all linear layers of the plain one. off: creates a disabled autocast. Returns the layers
+    that are excluded.
+
+    Raises ModeUnavailable if no layer is left, or if only some of a module's layers are chosen.
+    """
+    found = [(module, stands_for(name, plain)) for name, module in modules.items()]
+    choice.require_some([layer for _, layers in found for layer in layers], label)
+    left: list[str] = []
+    for module, layers in found:
+        kind = type(module).__name__
+        if not layers:
+            raise ModeUnavailable(
+                f"{label}: layers={choice.layers} does not know which layer of the model a {kind} stands for",
+                "Use layers=all",
+            )
+        taken = [layer for layer in layers if choice.takes(layer)]
+        if taken and len(taken) < len(layers):
+            others = ", ".join(layer for layer in layers if layer not in taken)
+            raise ModeUnavailable(
+                f"{label}: layers={choice.layers} takes {', '.join(taken)} and not {others}, and Transformer Engine "
+                f"has them in one {kind}",
+                "Choose all of them or none, as layers=mlp does; --te-attention sdpa has smaller modules in Llama",
+            )
+        if not taken:
+            _switch_off(module, off)
+            left.extend(layers)
+    return left
 
 
-def _plain(value: Any) -> Any:
-    """Return a value in a form that a record can hold: an enumeration's member by its name."""
-    return value if isinstance(value, bool | int | str) else str(getattr(value, "name", value))
+def stands_for(name: str, plain: Collection[str]) -> tuple[str, ...]:
+    """Return the plain layers that a module of this name contains; empty if unknown."""
+    if name in plain:
+        return (name,)
+    for ending, alternatives in STANDS_FOR.items():
+        if name.endswith(f".{ending}"):
+            block = name.removesuffix(f".{ending}")
+            for layers in alternatives:
+                full = tuple(f"{block}.{layer}" for layer in layers)
+                if set(full) <= set(plain):
+                    return full
+    return ()
+
+
+def _switch_off(module: nn.Module, off: Callable[[], Any]) -> None:
+    inner = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with off():
+            return inner(*args, **kwargs)
+
+    # Transformer Engine keeps its modules out of compiled graphs, and this wrapper does the same.
+    module.forward = torch.compiler.disable(forward)

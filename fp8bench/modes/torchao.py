@@ -59,13 +59,20 @@ def require_convertible(model: nn.Module) -> None:
 
 def _why_none(model: nn.Module) -> str:
     """Return what is wrong with the first linear layer, the head last, and which other layers the model has instead."""
-    linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    if not linears:
-        return f"it has no linear layer{not_linear(model)}"
-    name, layer = min(linears, key=lambda one: is_head(one[0]))
-    if is_head(name):
-        return f"{name} gives the logits, and stays plain{not_linear(model)}"
-    return f"{name} is {layer.in_features} x {layer.out_features}, no multiples of {ALIGNMENT}{not_linear(model)}"
+    linears = linear_layers(model)
+    why = "it has no linear layer"
+    if linears:
+        name = min(linears, key=is_head)
+        sizes = f"{linears[name].in_features} x {linears[name].out_features}"
+        why = f"{name} is {sizes}, no multiples of {ALIGNMENT}"
+        if is_head(name):
+            why = f"{name} gives the logits, and stays plain"
+    return f"{why}{not_linear(model)}"
+
+
+def linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
+    """Return the linear layers by dotted name, in the model's order; subclasses count."""
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
 
 
 def not_linear(model: nn.Module) -> str:
@@ -118,7 +125,7 @@ class TorchAOFloat8:
         self._layers.require_some(names, self.name)
         module_filter = self._module_filter(float8)
         converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)
-        if self._converted(converted) == 0:
+        if not _float8_linears(converted):
             raise ModeUnavailable(
                 f"torchao's own rule takes none of the model's {len(names)} linear layers with {self.recipe}: by its "
                 "benchmarks of an H100 they are too small",
@@ -134,12 +141,19 @@ class TorchAOFloat8:
 
     def _module_filter(self, float8: Any) -> Callable[[nn.Module, str], bool]:
         """Return the function that decides whether a module is converted, given the module and its dotted name."""
-        own = _own_rule(float8, self.recipe) if self._layers.layers == LIBRARY_LAYERS else None
+        own = None
+        if self._layers.layers == LIBRARY_LAYERS:
+            try:
+                own = float8._auto_filter_for_recipe(self.recipe, [])
+            except (AttributeError, NotImplementedError, ValueError) as error:
+                raise ModeUnavailable(
+                    f"this torchao has no rule of layers for {self.recipe}: {first_line(error)}",
+                    "Use tensorwise or rowwise, or name the layers by a regular expression",
+                ) from error
 
         def takes(module: nn.Module, name: str) -> bool:
-            if not convertible(module, name) or not self._layers.takes(name):
-                return False
-            return own is None or own(module, name)
+            chosen = convertible(module, name) and self._layers.takes(name)
+            return chosen and (own is None or own(module, name))
 
         return takes
 
@@ -163,11 +177,10 @@ class TorchAOFloat8:
         """Prepare tensorwise weights: float32 parameters that cast themselves to float8 when they are gathered."""
         if self.recipe != "tensorwise":
             return False
-        float8 = _float8()
-        for name, module in list(model.named_modules()):
-            if isinstance(module, float8.float8_linear.Float8Linear):
-                config = dataclasses.replace(module.config, enable_fsdp_float8_all_gather=True)
-                model.set_submodule(name, float8.float8_linear.Float8Linear.from_float(module, config))
+        plain: Any
+        for name, plain in _float8_linears(model).items():
+            config = dataclasses.replace(plain.config, enable_fsdp_float8_all_gather=True)
+            model.set_submodule(name, type(plain).from_float(plain, config))
         return True
 
     def after_update(self, model: nn.Module) -> None:
@@ -177,44 +190,24 @@ class TorchAOFloat8:
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return the number of Float8Linear layers in the model, and how they report that they cast."""
-        casts = {
-            module.extra_repr().partition("cast_configs=")[2].strip('"')
-            for module in self._float8_linears(model).values()
-        }
+        found, linears = _float8_linears(model), linear_layers(model)
+        casts = {module.extra_repr().partition("cast_configs=")[2].strip('"') for module in found.values()}
         return {
-            "converted_layers": self._converted(model),
-            "total_layers": count_linears(model),
+            "converted_layers": len(found),
+            "total_layers": len(linears),
             "recipe": self.recipe,
             "emulated": self._emulated,
             "cast_configs": sorted(casts),
             "layers": self._layers.layers,
-            "layers_in_fp8": counted(self._float8_linears(model)),
-            "layers_left_in_bf16": counted(self._others(model)),
+            "layers_in_fp8": counted(found),
+            "layers_left_in_bf16": counted(name for name in linears if name not in found),
         }
 
-    def _converted(self, model: nn.Module) -> int:
-        return len(self._float8_linears(model))
 
-    def _float8_linears(self, model: nn.Module) -> dict[str, nn.Module]:
-        from torchao.float8.float8_linear import Float8Linear
+def _float8_linears(model: nn.Module) -> dict[str, nn.Module]:
+    from torchao.float8.float8_linear import Float8Linear
 
-        return {name: module for name, module in model.named_modules() if isinstance(module, Float8Linear)}
-
-    def _others(self, model: nn.Module) -> list[str]:
-        in_fp8 = self._float8_linears(model)
-        return [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in in_fp8]
-
-
-def _own_rule(float8: Any, recipe: str) -> Callable[[nn.Module, str], bool]:
-    """Return torchao's rule for small shapes. Raises ModeUnavailable if it has none for the recipe."""
-    try:
-        rule: Callable[[nn.Module, str], bool] = float8._auto_filter_for_recipe(recipe, [])
-    except (AttributeError, NotImplementedError, ValueError) as error:
-        raise ModeUnavailable(
-            f"this torchao has no rule of layers for {recipe}: {first_line(error)}",
-            "Use tensorwise or rowwise, or name the layers by a regular expression",
-        ) from error
-    return rule
+    return {name: module for name, module in model.named_modules() if isinstance(module, Float8Linear)}
 
 
 def _float8() -> Any:

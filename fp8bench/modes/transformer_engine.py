@@ -1,12 +1,13 @@
 """NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`. They convert timm's Blocks (see te_block.py), the layers of
 transformers' Llama (see te_llama.py) or those of a GPT (see te_gpt.py), whichever the model has; in any other model
-they convert linear layers and layer norms one by one (see te_layers.py).
+they convert linear layers and layer norms one by one (see te_layers.py). Ranks share whole layers by Transformer
+Engine's own arguments (see te_parallel.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The default recipe is fixed here as `delayed`, because Transformer Engine's own default depends on
-the GPU. The recipe's name includes its fields (te_recipe.py) and which modules are left out (te_selection.py).
-Attention is fp8 only with `dpa=on`. Under DDP the amax histories are reduced over the data-parallel group, so that
-every rank uses the same scales.
+the GPU. The recipe's name includes its fields and which modules are left out (te_recipe.py). Attention is fp8 only with
+`dpa=on`. Under DDP the amax histories are reduced over the data-parallel group, so that every rank uses the same
+scales.
 
 Transformer Engine is imported on first use, never with this file.
 """
@@ -20,29 +21,29 @@ import torch.distributed as dist
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.llama_block import has_llama_layers
-from fp8bench.modes.protocol import (
-    BF16_TOLERANCE,
-    FP8_TOLERANCE,
-    Rounding,
-    compute_capability,
-    count_linears,
-)
-from fp8bench.modes.te_attention import AttentionLog, attention_backend, attention_warnings, listen
-from fp8bench.modes.te_block import TEBlock, TESDPABlock
-from fp8bench.modes.te_gpt import convert_gpt, gpt_layers
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, count_linears
+from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
+from fp8bench.modes.te_block import ConvertedLayer, TEBlock, TESDPABlock, timm_blocks
+from fp8bench.modes.te_gpt import TEGPTLayer, convert_gpt, gpt_layers
 from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
-from fp8bench.modes.te_llama import convert_llama
-from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_recipe, require_fp8_attention, versions
-from fp8bench.modes.te_selection import leave_out, placed
-from fp8bench.modes.te_split import SWITCH, split_packed
-from fp8bench.modes.te_switched import Switched
-from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
+from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
+from fp8bench.modes.te_parallel import Group, Share
+from fp8bench.modes.te_recipe import (
+    ISLANDS,
+    compile_policy,
+    fields_of,
+    leave_out,
+    make_recipe,
+    require_fp8_attention,
+    versions,
+)
+from fp8bench.modes.te_switches import SPLIT_QKV, Beat, Options, split_packed
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 from fp8bench.schema.recipe import ALL_LAYERS, split_recipe
+from fp8bench.schema.switches import split
 
 GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
 """The number of the plain model's linear layers in each Transformer Engine module, for timm's models."""
@@ -65,7 +66,7 @@ def import_te() -> Any:
     return te
 
 
-class TEBF16(Switched):
+class TEBF16:
     """Transformer Engine's block under bf16 autocast: the gain of its kernels without fp8."""
 
     name = "te-bf16"
@@ -81,7 +82,8 @@ class TEBF16(Switched):
         if recipe is not None:
             raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
         self.te_attention = te_attention
-        self.switch_on(te_switches)
+        self.te_switches = split(te_switches)
+        self._beat = Beat()
         self._attention_log: AttentionLog | None = None
         self._gemms = GEMMS
         self._swaps: Swaps | None = None
@@ -102,24 +104,39 @@ class TEBF16(Switched):
         layers one by one.
         """
         te = import_te()
+        alone = dist.group.WORLD if dist.is_initialized() else None
+        options = Options(frozenset(self.te_switches), self._beat, alone, self.fp8_weights)
         if gpt_layers(model):
             self._listen()
-            return convert_gpt(te, model, self.te_attention, self.options())
+            return convert_gpt(te, model, self.te_attention, options)
         if has_llama_layers(model):
             self._listen()
             self._gemms = LLAMA_GEMMS
-            return convert_llama(te, model, self.te_attention, lambda: self.options().is_first_microbatch)
+            return convert_llama(te, model, self.te_attention, options)
         self._swaps = plan_swaps(model)
-        if SWITCH in self.te_switches and not self._swaps.blocks:
+        if SPLIT_QKV in self.te_switches and not self._swaps.blocks:
             raise ModeUnavailable(
-                f"--te-switch {SWITCH} is about Transformer Engine's attention, and this model keeps its own",
+                f"--te-switch {SPLIT_QKV} is about Transformer Engine's attention, and this model keeps its own",
                 "Omit it: the model's linear layers and norms are converted all the same",
             )
         if self._swaps.blocks:
             self._listen()
-            self.convert_timm(te, model)
+            self.convert_timm(te, model, TEBlock if self.te_attention == "te" else TESDPABlock)
         swap_layers(te, model, (*self._swaps.linears, *self._swaps.norms))
         return model
+
+    def convert_timm(self, te: Any, model: nn.Module, block_class: Callable[..., nn.Module]) -> nn.Module:
+        """Replace every timm Block, in place."""
+        for name, block in timm_blocks(model):
+            converted: Any = block_class(te, block)
+            if SPLIT_QKV in self.te_switches:
+                split_packed(converted.layer)
+            model.set_submodule(name, converted.train(block.training))
+        return model
+
+    def fp8_weights(self) -> AbstractContextManager[Any]:
+        """Return the context in which a layer is created."""
+        return nullcontext()
 
     def _listen(self) -> None:
         if self._te_attends:
@@ -134,20 +151,6 @@ class TEBF16(Switched):
     def _has_blocks(self) -> bool:
         return self._swaps is None or bool(self._swaps.blocks)
 
-    def convert_timm(self, te: Any, model: nn.Module) -> nn.Module:
-        """Replace every timm Block, in place."""
-        block_class = self.block_class()
-        for name, block in timm_blocks(model):
-            converted: Any = block_class(te, read_shape(block), block)
-            if SWITCH in self.te_switches:
-                split_packed(converted.layer)
-            model.set_submodule(name, converted.train(block.training))
-        return model
-
-    def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
-        """Return the class that replaces timm's Block."""
-        return TEBlock if self.te_attention == "te" else TESDPABlock
-
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return an empty context, because the training loop applies bf16 autocast."""
         return nullcontext()
@@ -156,20 +159,64 @@ class TEBF16(Switched):
         """Run Transformer Engine's own checkpoint, whose second forward pass is in fp8 as the first is."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
+    @property
+    def reuses(self) -> bool:
+        """Whether later micro-batches of a step use weights that the first one cast."""
+        return "weight-cache" in self.te_switches
+
+    @property
+    def joined_alone(self) -> bool:
+        """Whether DDP also wraps a single rank."""
+        return "parallel-setup" in self.te_switches
+
+    @property
+    def micro_batch(self) -> Callable[[bool], None] | None:
+        """Sets whether the next forward pass is the first of its step; None if no switch makes a difference of it."""
+        return self._beat.begin if self.te_switches else None
+
+    def clear_gradients(self, model: nn.Module) -> None:
+        """Clear the gradients that are stored separately from their weights."""
+        for layer in _named(model, TEGPTLayer).values():
+            layer.clear_gradients()
+
+    @property
+    def tensor_parallel_refusal(self) -> str | None:
+        """Why layers cannot be shared among ranks, or None. Only complete layers of Transformer Engine can."""
+        if self.te_attention == "te":
+            return None
+        return "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
+
+    def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
+        """Share the converted layers among the ranks of a group, in place. Returns, by name, this rank's share of each
+        weight that is divided, or whose gradient must be summed over the group.
+
+        Raises ModeUnavailable for a model whose layers cannot be shared.
+        """
+        found: dict[str, Share] = {}
+        if layers := _named(model, TEGPTLayer):
+            for layer in layers.values():
+                layer.divide(group)
+        elif layers := _named(model, TELlamaLayer):
+            found = divide_llama(model, group)
+        else:
+            raise ModeUnavailable(
+                "Transformer Engine's layers are shared in gpt-layer and in language models, and this is neither",
+                "Omit --tensor-parallel, or use baseline-bf16",
+            )
+        shares = [(name, of, share) for name, layer in layers.items() for of, share in layer.shares.items()]
+        return found | {f"{name}.layer.{of}": share for name, of, share in shares}
+
     def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """Return the plain model's names of each trained weight of a converted block; others keep their names."""
-        found = {}
-        for name, block in model.named_modules():
-            stated: dict[str, str | tuple[str, ...]] = getattr(block, "plain_weights", {})
-            for own, of in stated.items():
-                found[f"{name}.{own}"] = tuple(f"{name}.{one}" for one in ((of,) if isinstance(of, str) else of))
-        return found
+        blocks = _named(model, ConvertedLayer).items()
+        stated = [(name, own, of) for name, block in blocks for own, of in block.plain_weights.items()]
+        return {f"{name}.{own}": tuple(f"{name}.{one}" for one in of) for name, own, of in stated}
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return the number of Transformer Engine layers in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
         backend = attention_backend() if self._te_attends else None
-        dtypes = {str(m.residual_dtype).removeprefix("torch.") for m in model.modules() if hasattr(m, "residual_dtype")}
+        dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in _named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
             "total_layers": converted + count_linears(model),
@@ -180,9 +227,13 @@ class TEBF16(Switched):
             **(self._swaps.evidence() if self._swaps is not None else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
-            "warnings": attention_warnings(backend),
+            "warnings": [UNFUSED] if backend == "unfused" else [],
             **(self._attention_log.evidence() if self._attention_log else {}),
         }
+
+
+def _named(model: nn.Module, kind: type) -> dict[str, Any]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
 
 
 class TEFP8(TEBF16):
@@ -219,13 +270,8 @@ class TEFP8(TEBF16):
         """Check the requirements of te-bf16, and those of the recipe as Transformer Engine states them."""
         super().check(device)
         te = import_te()
-        probes: dict[str, Callable[..., tuple[bool, str]]] = {
-            "delayed": te.is_fp8_available,
-            "current": te.is_fp8_available,
-            "block": te.is_fp8_block_scaling_available,
-            "mxfp8": te.is_mxfp8_available,
-        }
-        available, reason = probes[self.recipe](return_reason=True)
+        probes = {"block": "is_fp8_block_scaling_available", "mxfp8": "is_mxfp8_available"}
+        available, reason = getattr(te, probes.get(self.recipe, "is_fp8_available"))(return_reason=True)
         if not available:
             raise ModeUnavailable(
                 f"{torch.cuda.get_device_name(device)} cannot run te-fp8:{self.recipe}: {reason.rstrip('.')}",
@@ -238,8 +284,7 @@ class TEFP8(TEBF16):
         """
         able = (name for name, module in model.named_modules() if convertible(module, name))
         e4m3 = self._named.value("format") == "e4m3"
-        names = frozenset(filter(self._layers.takes, able))
-        return Rounding(names, torch.float8_e4m3fn if e4m3 else torch.float8_e5m2)
+        return Rounding(frozenset(filter(self._layers.takes, able)), torch.float8_e4m3fn if e4m3 else torch.float8_e5m2)
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Convert as te-bf16 does; modules of layers that were not chosen stay in bf16. Raises ModeUnavailable, also if
@@ -250,21 +295,17 @@ class TEFP8(TEBF16):
             require_fp8_attention(self._named, model, compute_capability(next(model.parameters()).device))
         model = super().convert(model)
         if self._layers.layers != ALL_LAYERS:
-            modules = {name: module for name, module in model.named_modules() if is_te_linear(module)}
-            self._left_out = leave_out(placed(modules, plain), self._layers, self.name, self._off)
+            modules = {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
+            self._left_out = leave_out(modules, plain, self._layers, self.name, self._off)
         return model
 
-    def _off(self) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any] = import_te().autocast(enabled=False, recipe=self._te_recipe())
-        return context
+    def _off(self) -> Any:
+        return import_te().autocast(enabled=False, recipe=self._te_recipe())
 
-    def forward_context(self) -> AbstractContextManager[Any]:
+    def forward_context(self) -> Any:
         """Return Transformer Engine's autocast with the fixed recipe, amax reduced over the data-parallel group."""
         group = dist.group.WORLD if dist.is_initialized() else None
-        context: AbstractContextManager[Any] = import_te().autocast(
-            enabled=True, recipe=self._te_recipe(), amax_reduction_group=group
-        )
-        return context
+        return import_te().autocast(enabled=True, recipe=self._te_recipe(), amax_reduction_group=group)
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run Transformer Engine's own checkpoint, whose second forward pass uses the scales of the first.
@@ -304,7 +345,9 @@ class TEFP8(TEBF16):
 
     def step_state(self, model: nn.Module) -> list[torch.Tensor]:
         """Return the scales of delayed scaling and the amax histories behind them; other recipes have no state."""
-        scaled = [*te_layers(model), *(te_attentions(model) if self._named.fp8_attention else ())]
+        # Dot-product attentions have their own scales in fp8.
+        attentions = [m for m in model.modules() if self._named.fp8_attention and is_te(m, "DotProductAttention")]
+        scaled = [*te_layers(model), *attentions]
         metas = [getattr(layer, "fp8_meta", {}).get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
@@ -317,17 +360,14 @@ class TEFP8(TEBF16):
             history.zero_()
 
     def apart(self) -> AbstractContextManager[Any]:
-        """Return the context for a second model: Transformer Engine rolls the amax histories of all models of a process
-        together, at the end of each pass of any.
-        """
+        """As `own_state`, because amax histories of all models of a process are rolled after each pass of any."""
         return own_state()
 
-    def fp8_weights(self) -> AbstractContextManager[Any]:
+    def fp8_weights(self) -> Any:
         """Return the context in which a layer is created."""
         if "fp8-weights" not in self.te_switches:
             return nullcontext()
-        context: AbstractContextManager[Any] = import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
-        return context
+        return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
 
     def _te_recipe(self) -> Any:
         # One object for the entire run, because Transformer Engine compares recipes by identity.
@@ -361,18 +401,9 @@ def own_state() -> Iterator[None]:
 
 def te_layers(model: nn.Module) -> list[Any]:
     """Return Transformer Engine's linear modules in the model."""
-    return [module for module in model.modules() if is_te_linear(module)]
+    return [module for module in model.modules() if is_te(module, *GEMMS)]
 
 
-def is_te_linear(module: nn.Module) -> bool:
-    """Return whether the module is one of Transformer Engine's linear modules."""
-    return type(module).__module__.startswith("transformer_engine") and type(module).__name__ in GEMMS
-
-
-def te_attentions(model: nn.Module) -> list[Any]:
-    """Return Transformer Engine's dot-product attentions in the model, which have their own scales in fp8."""
-    return [
-        module
-        for module in model.modules()
-        if type(module).__module__.startswith("transformer_engine") and type(module).__name__ == "DotProductAttention"
-    ]
+def is_te(module: nn.Module, *kinds: str) -> bool:
+    """Return whether the module is one of these of Transformer Engine."""
+    return type(module).__module__.startswith("transformer_engine") and type(module).__name__ in kinds

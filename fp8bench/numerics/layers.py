@@ -31,7 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
-from fp8bench.modes.te_block import TEBlock, copy_linear
+from fp8bench.modes.te_block import TEBlock
+from fp8bench.modes.te_layers import te_linear
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
 from fp8bench.numerics.definitions import E4M3
@@ -111,11 +112,7 @@ def convert(mode: Mode, plain: nn.Module) -> nn.Module:
     linear = getattr(plain, "linear", None)
     if not isinstance(mode, TEBF16) or not isinstance(linear, nn.Linear):
         return mode.convert(plain)
-    weight = linear.weight
-    sizes = (linear.in_features, linear.out_features)
-    layer = import_te().Linear(*sizes, bias=False, params_dtype=torch.float32, device=weight.device)
-    copy_linear(layer, weight, None)
-    return nn.Sequential(OrderedDict(linear=layer))
+    return nn.Sequential(OrderedDict(linear=te_linear(import_te(), linear)))
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from fp8bench import registry
-from fp8bench.modes.llama_block import has_llama_layers, llama_models
 from fp8bench.modes.protocol import count_linears
 from fp8bench.modes.te_gpt import gpt_layers
 from fp8bench.modes.te_layers import plan_swaps
+from fp8bench.modes.te_llama import has_llama_layers, llama_models
 from fp8bench.modes.torchao import require_convertible
 from fp8bench.numerics.gemm.linear_layers import linear_gemms
 from fp8bench.schema.config import RunConfig
@@ -74,7 +74,7 @@ def facts_of(workload: Workload, name: str | None = None) -> ModelFacts:
 
 def _transformer_engine(model: nn.Module) -> tuple[TransformerEngineParts | None, str | None]:
     if has_llama_layers(model):
-        return TransformerEngineParts(blocks=sum(len(llama.layers) for _, llama in llama_models(model))), None
+        return TransformerEngineParts(blocks=sum(len(llama.layers) for llama in llama_models(model))), None
     if layers := gpt_layers(model):
         return TransformerEngineParts(blocks=len(layers)), None
     try:

@@ -29,7 +29,7 @@ PARTS: dict[Category, str] = {
 """Names of categories for readers, in the order of tables and plots."""
 
 PACKED_SINCE = (2, 19)
-"""The release of Transformer Engine from which attention is passed one packed tensor (see `modes.te_split`)."""
+"""The release of Transformer Engine from which attention is passed one packed tensor (see `modes.te_switches`)."""
 
 ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "

@@ -266,7 +266,7 @@ def _search(
     kind = model.model_fields["kind"].default
     seen: list[tuple[Path, str, SomeRecord | None]] = []
     broken: list[Broken] = []
-    in_folder: dict[Path, set[str]] = {}
+    in_folder: dict[str, set[str]] = {}
     with _without_collector():
         for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
             if isinstance(path, Broken):
@@ -278,7 +278,7 @@ def _search(
             if isinstance(one, Broken):
                 broken.append(one)
                 continue
-            in_folder.setdefault(path.parent, set()).add(one.instance)
+            in_folder.setdefault(os.path.dirname(path), set()).add(one.instance)
             if one.kind == kind and not wanted.isdisjoint((one.instance, path.parent.name)):
                 record = layout.read(one, model) if one.instance in wanted else None
                 if isinstance(record, Broken):
@@ -287,7 +287,7 @@ def _search(
                     seen.append((path, one.instance, record))
     found: dict[str, list[Kept[SomeRecord]]] = {}
     for path, instance, record in seen:
-        if fault := strayed(path, instance, in_folder[path.parent]):
+        if fault := strayed(path, instance, in_folder[os.path.dirname(path)]):
             broken.append(fault)
         elif record is not None:
             found.setdefault(record.run_id, []).append(Kept(record, path))
@@ -295,7 +295,9 @@ def _search(
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
     copies = {own.record.run_id: others for own, *others in each if others}
-    return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)), copies)
+    return Found(
+        oldest_first, (one for one in broken if wanted & in_folder.get(os.path.dirname(one.path), wanted)), copies
+    )
 
 
 @contextmanager

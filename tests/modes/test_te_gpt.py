@@ -151,7 +151,12 @@ class TestArguments:
         assert {weight.dtype for weight in model.parameters()} == {torch.float16}
 
     def test_an_engine_that_names_queries_otherwise_is_refused(self, monkeypatch):
-        monkeypatch.setattr("fp8bench.modes.te_gpt._QKV", ("q", "k", "v"))
+        class Renamed(te_stand_in.TransformerLayer):
+            def __init__(self, **options):
+                super().__init__(**options)
+                del self.self_attention.layernorm_qkv.key_weight
+
+        monkeypatch.setattr(te_stand_in, "TransformerLayer", Renamed)
         with pytest.raises(ModeUnavailable, match="under other names"):
             converted()
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.te_article import TEFP8Article
-from fp8bench.modes.te_recipe import compile_policy, make_recipe, require_fp8_attention
-from fp8bench.modes.te_selection import leave_out, placed
+from fp8bench.modes.te_recipe import compile_policy, leave_out, make_recipe, require_fp8_attention, stands_for
 from fp8bench.modes.transformer_engine import TEFP8, te_layers
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
@@ -155,11 +154,12 @@ class TestLayerChoice:
         assert counted(["a.0.b", "a.11.b", "a.0.c1"]) == ["a.*.b x 2", "a.*.c1 x 1"]
 
     def test_a_module_that_stands_for_no_known_layer_cannot_be_chosen(self):
-        [found] = placed({"odd": nn.Linear(2, 2)}, ["blocks.0.mlp.fc1"])
-        [known] = placed({"blocks.0.mlp.fc1": nn.Linear(2, 2)}, ["blocks.0.mlp.fc1"])
-        assert (found.layers, known.layers) == ((), ("blocks.0.mlp.fc1",))
+        plain = ["blocks.0.mlp.fc1"]
+        assert (stands_for("odd", plain), stands_for(*plain, plain)) == ((), ("blocks.0.mlp.fc1",))
         with pytest.raises(ModeUnavailable, match="does not know which layer of the model a Linear stands for"):
-            leave_out([known, found], LayerChoice("mlp"), "te-fp8", lambda: None)
+            leave_out(
+                {name: nn.Linear(2, 2) for name in (*plain, "odd")}, plain, LayerChoice("mlp"), "te-fp8", lambda: None
+            )
 
 
 class TestCheckpoints:
