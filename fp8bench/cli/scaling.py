@@ -73,7 +73,7 @@ def scaling(
     found = scaled(records, figures, scope.workload, options, catalog, results_dir)
     ahead = Projections()
     if nodes:
-        ahead = projections(found.found, nodes, network_gbps, measured_links(results_dir, options.instances), catalog)
+        ahead = projections(found.points, nodes, network_gbps, measured_links(results_dir, options.instances), catalog)
     made = document(found, ahead)
     show(made, form)
     draw(made, PICTURE, plot)

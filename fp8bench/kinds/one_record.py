@@ -214,7 +214,6 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
 
     def _flags(self, options: CompareOptions) -> str:
-        """Return the filters that the kind's own command takes as options, as in `Filter.flags`."""
         known = options_of(self.request)
         names = [name for name in BY_WORK if name not in known]
         return replace(options.wanted, **dict.fromkeys(names)).flags

@@ -94,7 +94,6 @@ def _share_of_listed(record: RecordHead, used: Used, catalog: Catalog, query: Pr
 
 
 def _other_gpu(record: RecordHead, catalog: Catalog) -> str | None:
-    """Return why a record that names this instance did not run on it: its price is not that of the other machine."""
     instance = catalog.instances.get(record.instance)
     ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
     # A GPU that the catalogue does not know may be the instance's.

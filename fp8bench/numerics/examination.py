@@ -168,7 +168,6 @@ def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle:
 
 
 def _rows(label: str, case: Case, device: torch.device) -> list[LayerError]:
-    """Return one row per tensor, or a single row with the reason why there are none."""
     try:
         with _own_matrix_precision():
             found = run_mode(make_mode(label), case, device)
@@ -204,7 +203,6 @@ def run_mode(mode: Mode, case: Case, device: torch.device) -> dict[str, Tensor]:
 def _pass(
     module: nn.Module, operands: Operands, mode: Mode | None = None, device: torch.device | None = None
 ) -> dict[str, Tensor]:
-    """Run one forward and one backward pass. Without a mode, the module runs as it is."""
     given = operands.input.detach().clone().requires_grad_()
     for weight in weights(module):
         weight.grad = None

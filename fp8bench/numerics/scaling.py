@@ -243,7 +243,6 @@ def examine_jump(width: int, seed: int, device: torch.device, delayed_runs: bool
 def _trace(
     values: Sequence[Tensor], scheme: Delayed | None, source: Any, amaxes: Sequence[float], scales: Sequence[float]
 ) -> ScalingTrace:
-    """Trace this module's own cast of the values under these scales, wherever the scales are from."""
     made = [scaled_cast(tensor, scale, E4M3) for tensor, scale in zip(values, scales, strict=True)]
     errors = [float((one.values - tensor).norm() / tensor.norm()) for one, tensor in zip(made, values, strict=True)]
     return ScalingTrace(

@@ -61,7 +61,6 @@ def document(found: Predictions) -> doc.Document:
 
 
 def _in_ms(row: Prediction) -> str:
-    """Write a step in ms, like every value here without digits that a range of several per cent makes meaningless."""
     form = ".0f" if (row.step_time_s or 0.0) >= 0.1 else ".1f"
     return with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
 
@@ -82,7 +81,6 @@ def _gpus(row: Prediction | Measured) -> str:
 
 
 def _answers(best: Prediction) -> list[str]:
-    """Return what a reader with a budget wants to know about the prediction that buys most."""
     unit, measured, said = best.unit, best.measured, []
     if best.usd_per_hour is not None:
         dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"

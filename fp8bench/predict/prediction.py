@@ -266,7 +266,6 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
 
 
 def _share_of_peak(source: Source) -> float | None:
-    """Return the model's FLOPs over what its GEMMs' time allows at the dense peaks; None if either is unknown."""
     work, gpu = source.work, source.machine.gpu
     in_16_bits, in_fp8 = work.by_category.get("gemm_bf16", 0.0), work.by_category.get("gemm_fp8", 0.0)
     if (in_16_bits and gpu.dense_bf16_tflops is None) or (in_fp8 and gpu.dense_fp8_tflops is None):

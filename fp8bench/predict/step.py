@@ -210,7 +210,6 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
 
 
 def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, limits: Limits) -> float | None:
-    """Return the seconds on the target over the seconds measured; None if the part is carried over."""
     same, share = measured_on.gpu.name == target.gpu.name, work.by_category[kind] / work.step_s
     if kind == "gemm_fp32" and not same and share > NEGLIGIBLE:
         raise UsageError(
@@ -233,9 +232,6 @@ def _ratio(kind: Category, work: Work, measured_on: Machine, target: Machine, li
 def _communication(
     work: Work, measured_on: Machine, target: Machine, kernels_s: float
 ) -> tuple[Part, float, float, list[str]]:
-    """Return communication's exposed part, the seconds that are predicted to be hidden, those that are predicted to be
-    exposed and may be hidden, and what is assumed. kernels_s: all other work, which can hide it.
-    """
     measured_s = work.by_category.get("nccl", 0.0)
     part = Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=0.0)
     if target.gpus == 1:

@@ -13,7 +13,7 @@ from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import FAINT, INK
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import change, number, with_interval
+from fp8bench.tables.written import Interval, change, number, with_interval
 
 PICTURE = "scaling"
 COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -23,9 +23,38 @@ CAUTION = (
 )
 
 
+def _four_digits(value: float | None, interval: Interval | None) -> str:
+    return with_interval(value, interval, ",.0f" if value and value >= 1000 else ",.1f")
+
+
+def _loss(point: Point) -> str:
+    beyond = point.final_loss_vs_reference
+    return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
+
+
+SAID_ONCE = ("instance", "batch", "micro-batches")
+"""Columns that are shown only if their rows differ."""
+
+COLUMNS: tuple[Column[Point], ...] = (
+    word("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}"),
+    word("instance", lambda p: p.instance),
+    Column("batch", lambda p: p.batch_size, "d"),
+    Column("micro-batches", lambda p: p.grad_accumulation, "d"),
+    word("mode", lambda p: p.variant_label),
+    Column("rate", lambda p: _four_digits(p.units_per_s_per_gpu, p.units_per_s_per_gpu_ci), str, "interval"),
+    Column(
+        "left", lambda p: p.share_of_smallest, ".1f", "interval", scale=100, after=" %",
+        interval=lambda p: p.share_of_smallest_ci,
+    ),
+    Column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), str, "interval"),
+    Column("USD/billion", lambda p: _four_digits(p.usd_per_billion_units, p.usd_per_billion_units_ci), str, "interval"),
+    Column("final loss", _loss, str),
+)  # fmt: skip
+
+
 def document(found: Scaled, ahead: Projections) -> doc.Document:
     """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
-    points, letters = [one.point for one in found.found], doc.Letters()
+    points, letters = found.points, doc.Letters()
     common = tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
     warnings = (CAUTION,) if ahead.rows else ()
     notes = (*found.notes, *ahead.omitted)
@@ -37,16 +66,16 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     # Short enough for 80 columns; the heading says what is meant.
     per_kind = f"{points[0].unit}/s a {kind}"
     heading = f"Throughput of {found.workload} on nodes x {kinds}: {per_kind}; faster than {REFERENCE}"
-    cells = [column.cells(points) for column in (*COLUMNS, Column("notes", marks, kind="note"))]
-    cells = [one._replace(heading=f"per {kind}") if one.heading == "rate" else one for one in cells]
-    same = ("instance", "batch", "micro-batches")
     shown = [
-        one for one in cells if (len({*one.texts} - {doc.NOTHING}) > 1 if one.heading in same else one.says_something)
+        cells._replace(heading=f"per {kind}") if cells.heading == "rate" else cells
+        for column in (*COLUMNS, Column("notes", marks, kind="note"))
+        if (cells := column.cells(points)).says_something
+        and (cells.heading not in SAID_ONCE or len({*cells.texts} - {doc.NOTHING}) > 1)
     ]
     table = doc.Table(tuple(shown), naming=2, emphasis=tuple("strong" if one.is_reference else "" for one in points))
     blocks = doc.blocks(
         [doc.Heading(heading), table],
-        [*([doc.Note(f"Every row: {', '.join(common)}.")] if common else []), *map(doc.Note, letters.lines())],
+        [*doc.notes((common, f"Every row: {', '.join(common)}.")), *map(doc.Note, letters.lines())],
         [*map(doc.Note, notes)],
         *(_projected(ahead) if ahead.rows else ()),
         [*map(doc.Warned, warnings)],
@@ -64,33 +93,8 @@ def document(found: Scaled, ahead: Projections) -> doc.Document:
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
 
 
-def _four_digits(value: float | None, interval: tuple[float, float] | None) -> str:
-    return with_interval(value, interval, ",.0f" if value and value >= 1000 else ",.1f")
-
-
-def _loss(point: Point) -> str:
-    beyond = point.final_loss_vs_reference
-    return number(point.final_loss, ".3f") + ("" if beyond is None else f" {beyond:+z.3f}")
-
-
-COLUMNS: tuple[Column[Point], ...] = (
-    word("nodes", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}"),
-    word("instance", lambda p: p.instance),
-    Column("batch", lambda p: p.batch_size, "d"),
-    Column("micro-batches", lambda p: p.grad_accumulation, "d"),
-    word("mode", lambda p: p.variant_label),
-    Column("rate", lambda p: _four_digits(p.units_per_s_per_gpu, p.units_per_s_per_gpu_ci), str, "interval"),
-    Column(
-        "left", lambda p: with_interval(p.share_of_smallest, p.share_of_smallest_ci, ".1f", 100, " %"), str, "interval"
-    ),
-    Column("faster", lambda p: change(p.faster_vs_reference, p.faster_vs_reference_ci), str, "interval"),
-    Column("USD/billion", lambda p: _four_digits(p.usd_per_billion_units, p.usd_per_billion_units_ci), str, "interval"),
-    Column("final loss", _loss, str),
-)
-
-
 def _projected(found: Projections) -> list[list[doc.Part]]:
-    def ends(of: tuple[float, float] | None, form: str, scale: float = 1, after: str = "") -> str:
+    def ends(of: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
         low, high = (number(end, form, scale) for end in of or (None, None))
         return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
@@ -103,52 +107,50 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
         Column("communication, ms", lambda r: r.ring_s, ".1f", scale=1e3),
         Column(f"USD/billion {unit}", lambda r: ends(r.usd_per_billion_units, ",.1f"), str, "interval"),
     )
-    faint: list[doc.Emphasis] = ["faint"] * len(found.rows)
-    table = doc.Table(tuple(column.cells(found.rows) for column in columns), naming=2, emphasis=tuple(faint))
+    cells = tuple(column.cells(found.rows) for column in columns)
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
+    faint: tuple[doc.Emphasis, ...] = ("faint",) * len(found.rows)
+    table = doc.Table(cells, naming=2, emphasis=faint)
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 
 def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
     """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
     series: dict[object, list[Point]] = {}
-    for one in found.found:
-        series.setdefault(one.series, []).append(one.point)
-    losses = any(one.point.final_loss is not None for one in found.found)
+    for one in found.points:
+        series.setdefault(one.series, []).append(one)
+    losses = any(one.final_loss is not None for one in found.points)
     with chart.figure(4.4, path) as figure:
         left, *right = figure.subplots(1, 2) if losses else (figure.add_subplot(),)
         for place, points in enumerate(series.values()):
-            shade, first = COLOURS[place % len(COLOURS)], points[0]
-            batch = f", batch {first.batch_size}" if first.batch_size else ""
-            looks: dict[str, Any] = {"color": shade, "marker": "o", "markersize": 4, "linewidth": 1.8}
-            left.plot(
-                [one.world_size for one in points],
-                [(one.share_of_smallest or 1.0) * 100 for one in points],
-                label=f"{first.variant_label}{batch}",
-                **looks,
-            )
-            for point in points:
-                if point.share_of_smallest_ci:
-                    left.plot([point.world_size] * 2, [end * 100 for end in point.share_of_smallest_ci], color=shade)
-            for base in (one for one in points if one.nodes == 1):
-                ahead = [row for row in projected if row.from_run_ids == base.run_ids]
-                where, start = [base.world_size, *(row.world_size for row in ahead)], base.share_of_smallest or 1.0
+            first = points[0]
+            looks: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.8}
+            looks["color"] = COLOURS[place % len(COLOURS)]
+            label = f"{first.variant_label}{f', batch {first.batch_size}' if first.batch_size else ''}"
+            shares = [(one.share_of_smallest or 1.0) * 100 for one in points]
+            left.plot([one.world_size for one in points], shares, label=label, **looks)
+            for one in points:
+                if one.share_of_smallest_ci:
+                    ends = [end * 100 for end in one.share_of_smallest_ci]
+                    left.plot([one.world_size] * 2, ends, color=looks["color"])
+                ahead = [row for row in projected if one.nodes == 1 and row.from_run_ids == one.run_ids]
                 for end in (0, 1) if ahead else ():
-                    shares = [start * 100, *(start * row.share_of_one_node[end] * 100 for row in ahead)]
-                    left.plot(where, shares, **{**looks, "linestyle": (0, (4, 2)), "markerfacecolor": "white"})
+                    start = (one.share_of_smallest or 1.0) * 100
+                    sizes = [one.world_size, *(row.world_size for row in ahead)]
+                    shares = [start, *(start * row.share_of_one_node[end] for row in ahead)]
+                    left.plot(sizes, shares, **{**looks, "linestyle": chart.DASHES, "markerfacecolor": "white"})
             for axes in right:
                 known = [one for one in points if one.final_loss is not None]
                 axes.plot([one.world_size for one in known], [one.final_loss for one in known], **looks)
         if projected:
-            left.plot([], [], color=FAINT, linestyle=(0, (4, 2)), label="projected")
-        sizes = {one.point.world_size for one in found.found} | {row.world_size for row in projected}
+            left.plot([], [], color=FAINT, linestyle=chart.DASHES, label="projected")
+        every = sorted({one.world_size for one in found.points} | {row.world_size for row in projected})
         for axes, y in zip((left, *right), ("% of a GPU's rate that is left", "final loss"), strict=False):
             axes.set_xscale("log", base=2)
-            axes.set_xticks(sorted(sizes), list(map(str, sorted(sizes))), fontsize=9)
+            axes.set_xticks(every, list(map(str, every)), fontsize=9)
             axes.minorticks_off()
             chart.plain(axes, "GPUs or processes", y)
         left.set_ylim(0, None)
         left.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
-        whose = ", ".join(sorted({one.point.source for one in found.found}))
-        title = f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}"
-        chart.title(figure, title)
+        whose = ", ".join(sorted({one.source for one in found.points}))
+        chart.title(figure, f"{found.workload}, {whose}{' and projected (broken lines)' if projected else ''}")

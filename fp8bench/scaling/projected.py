@@ -20,11 +20,10 @@ from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, gradient_bytes, ring_share
 from fp8bench.records.results import read_kind
-from fp8bench.scaling.points import Found, Point
+from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record
 from fp8bench.stats.collectives import link
 
 MOST_NODES = 8
@@ -107,24 +106,20 @@ def measured_links(results_dir: Path, instances: Iterable[str]) -> Sequence[Coll
 
 
 def projections(
-    found: Sequence[Found],
+    points: Sequence[Point],
     nodes: Sequence[int],
     network_gbps: float | None,
     collectives: Sequence[CollectivesRecord],
     catalog: Catalog,
 ) -> Projections:
     """Project every series from its measurement of one node with the most GPUs. collectives: records of links."""
-    best: dict[object, Found] = {}
-    for one in sorted(found, key=lambda one: one.point.world_size):
-        if one.point.nodes == 1:
-            best[one.series] = one
+    best = {one.series: one for one in sorted(points, key=lambda one: one.world_size) if one.nodes == 1}
     rows: list[Projection] = []
     assumed: dict[str, None] = {}
     omitted = {} if best else {"not projected: no record is of one node": None}
-    for one in best.values():
-        point = one.point
+    for point in best.values():
         try:
-            node = _one_node(one)
+            node = _one_node(point)
             links, said = links_of(point, network_gbps, collectives, catalog)
         except UsageError as error:
             omitted[f"not projected: {error.what}. {error.remedy}"] = None
@@ -133,28 +128,39 @@ def projections(
         assumed[f"{node.gradient_bytes / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)"] = None
         if not node.nccl_s:
             assumed["no profile saw communication: a range, from all of it hidden to none"] = None
-        rows += [_row(point, node, count, project(node, links, count)) for count in nodes]
+        for count in nodes:
+            least_s, most_s, all_s = project(node, links, count)
+            share, usd = (node.step_s / most_s, node.step_s / least_s), point.usd_per_billion_units
+            rows.append(
+                made_of(
+                    Projection,
+                    point,
+                    nodes=count,
+                    world_size=count * node.gpus,
+                    units_per_s_per_gpu=(point.units_per_s_per_gpu * share[0], point.units_per_s_per_gpu * share[1]),
+                    share_of_one_node=share,
+                    step_s=(least_s, most_s),
+                    ring_s=all_s,
+                    usd_per_billion_units=usd and (usd / share[1], usd / share[0]),
+                    from_run_ids=point.run_ids,
+                )
+            )
     rows.sort(key=lambda row: (row.nodes, row.instance, row.mode, row.recipe or ""))
     return Projections(tuple(rows), tuple(assumed), tuple(omitted))
 
 
-def _one_node(found: Found) -> OneNode:
-    point = found.point
-    if found.measurement is None or point.source != "measured":
+def _one_node(point: Point) -> OneNode:
+    if point.measurement is None or point.source != "measured":
         raise UsageError(f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node")
-    rounds = found.measurement.rounds
+    rounds = point.measurement.rounds
     record = next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
     seen = (record.profile.nccl_s, record.profile.by_category.get("nccl", 0.0)) if record.profile else ()
-    step_s = record.summary.step_time_s if record.summary else 0.0
-    return OneNode(step_s, point.world_size, _gradient_bytes(record), *seen)
-
-
-def _gradient_bytes(record: Record) -> float:
     summary = record.summary
     a_unit = 1 if summary and summary.unit == "tokens" else tokens_of(record.fingerprint.get("sizes") or {})
     if summary is None or not summary.flops_per_step or not a_unit:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
-    return gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
+    gradients = gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
+    return OneNode(summary.step_time_s, point.world_size, gradients, *seen)
 
 
 def links_of(
@@ -186,20 +192,3 @@ def links_of(
         of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
         said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
     return Links(within, between), said
-
-
-def _row(point: Point, node: OneNode, nodes: int, step: tuple[float, float, float]) -> Projection:
-    least_s, most_s, all_s = step
-    share, usd = (node.step_s / most_s, node.step_s / least_s), point.usd_per_billion_units
-    return made_of(
-        Projection,
-        point,
-        nodes=nodes,
-        world_size=nodes * node.gpus,
-        units_per_s_per_gpu=(point.units_per_s_per_gpu * share[0], point.units_per_s_per_gpu * share[1]),
-        share_of_one_node=share,
-        step_s=(least_s, most_s),
-        ring_s=all_s,
-        usd_per_billion_units=usd and (usd / share[1], usd / share[0]),
-        from_run_ids=point.run_ids,
-    )

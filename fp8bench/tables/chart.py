@@ -125,7 +125,6 @@ def inlined(made: Any, title: str, description: str) -> str:
 
 
 def _plain(element: ElementTree.Element) -> None:
-    """Make styles attributes, round lengths to a hundredth, and keep no element that is not of MARKS."""
     element.tag = element.tag.rpartition("}")[2]
     kept = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
     if element.tag == "g":

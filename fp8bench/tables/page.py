@@ -87,7 +87,6 @@ def _hash(text: str) -> str:
 
 
 def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]]:
-    """Return each row's emphasis, and for each of its cells the column, the text and the tone."""
     rows: list[tuple[Emphasis, list[tuple[Cells, str, Tone]]]] = []
     for place in range(table.height):
         cells: list[tuple[Cells, str, Tone]] = [

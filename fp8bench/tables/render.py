@@ -150,9 +150,6 @@ def fitted(table: Table, width: int) -> Fitted:
 
 
 def _folds(table: Table, width: int) -> bool:
-    """Return whether the table, without spare columns, fits into the width without a line break in a number or within a
-    name's words. Columns of a numbered table are rather divided.
-    """
     return not table.numbered and _least([cells for cells in table.columns if not cells.spare], 0, False) <= width
 
 
@@ -175,7 +172,6 @@ def _least(columns: Sequence[Cells], level: int, numbers: bool) -> int:
 
 
 def _narrowest(cells: Cells, level: int, numbers: bool) -> int:
-    """Return the width of the widest piece. numbers: whether numbers are folded too."""
     whole = cells.texts if cells.numeric and not numbers else ()
     folded = [cells.heading, *(() if whole else cells.texts)]
     pieces = (piece.strip() for text in folded for line in text.split("\n") for piece in BREAKS[level].split(line))
@@ -183,7 +179,6 @@ def _narrowest(cells: Cells, level: int, numbers: bool) -> int:
 
 
 def _folded(text: str, width: int, level: int) -> str:
-    """Split the text into lines of at most `width` characters, except for longer pieces."""
     lines: list[str] = []
     for line in text.split("\n"):
         lines.append("")
@@ -213,9 +208,6 @@ def divided(table: Table, width: int) -> list[Table]:
 
 
 def _terminal(document: Document) -> str:
-    """Return the document in colour, as wide as the terminal of standard output. Warnings are not shown, because the
-    command line shows them on standard error.
-    """
     from rich.console import Console
     from rich.text import Text
 

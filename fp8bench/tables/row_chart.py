@@ -117,13 +117,11 @@ class Chart(ABC, Generic[RowT]):
 
 
 def _shortened(text: str, letters: float) -> str:
-    """Return as much of the text as fits; the table has the complete text."""
     text = inert(text)
     return text if len(text) <= letters else f"{text[: max(2, int(letters)) - 1]}\u2026"
 
 
 def _head(axes: "Axes", item: Item, y: float) -> float:
-    """Write the two lines of a row whose top is at y, and return the middle of the bar below them."""
     bold: Any = {"fontsize": TEXT, "weight": "bold", "color": INK}
     faint: Any = {"fontsize": SMALL, "color": FAINT}
     right: Any = {"x": WIDTH - 2, "ha": "right"}
@@ -289,7 +287,6 @@ class Strips(Chart[Strip]):
 
 
 def _strokes(axes: "Axes", places: Sequence[float], y: float, half: float, colour: str, width: float) -> None:
-    """Draw upright strokes as one path: an element for each would make a page of megabytes."""
     x = [value for place in places for value in (place, place, math.nan)]
     _line(axes, x, [y - half, y + half, math.nan] * len(places), colour, width)
 

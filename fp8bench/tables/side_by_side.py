@@ -40,7 +40,6 @@ def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
 
 
 def _moment(record: RecordHead, records: Sequence[RecordHead]) -> str:
-    """Return the record's time with the least precision that distinguishes all records of this instance."""
     beside = [other for other in records if other.instance == record.instance]
     coarse = (write for write in MOMENTS if len(set(map(write, beside))) == len(beside))
     return next(coarse, MOMENTS[-1])(record)
@@ -68,7 +67,6 @@ def _what_moves_numbers(environment: Environment | None) -> dict[str, str | None
 
 
 def _machines(records: Sequence[RecordHead]) -> list[Difference]:
-    """Return the machines if one instance has several; machines of different instances differ anyway."""
     of_instance: dict[str, set[str | None]] = {}
     for record in records:
         of_instance.setdefault(record.instance, set()).add(record.machine.id if record.machine else None)

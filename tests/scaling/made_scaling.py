@@ -91,4 +91,4 @@ def gathered(*records, figures=(), workload=None, catalog=CATALOG, **options):
 
 
 def points_of(found):
-    return [one.point for one in found.found]
+    return list(found.points)

@@ -8,7 +8,6 @@ from builders import measured_on_cpu
 from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series
 
 from fp8bench.scaling.document import document
-from fp8bench.scaling.points import Found
 from fp8bench.scaling.projected import Projections, projections
 from fp8bench.tables.render import FORMATS, PIPE, render
 
@@ -21,7 +20,7 @@ def shown(found, ahead=None, form=PIPE):
 
 
 def ahead_of(found, *nodes):
-    with_flops = [Found(one.point, one.work, one.estimate, _with_flops(one.measurement)) for one in found.found]
+    with_flops = [one.model_copy(update={"measurement": _with_flops(one.measurement)}) for one in found.points]
     return projections(with_flops, nodes, None, [], CATALOG)
 
 

@@ -11,7 +11,7 @@ from fp8bench.scaling.projected import (
     MOST_NODES,
     Links,
     OneNode,
-    _gradient_bytes,
+    _one_node,
     links_of,
     project,
     projections,
@@ -37,7 +37,12 @@ def of_one_node(**changes):
 
 
 def projected(*records, nodes=(2,), catalog=CATALOG, gbps=None, collectives=(), **of):
-    return projections(gathered(*records, catalog=catalog, **of).found, nodes, gbps, collectives, catalog)
+    return projections(gathered(*records, catalog=catalog, **of).points, nodes, gbps, collectives, catalog)
+
+
+def gradient_bytes_of(records):
+    (point,) = points_of(gathered(*records))
+    return _one_node(point).gradient_bytes
 
 
 def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link():
@@ -72,19 +77,19 @@ def test_one_node_is_projected_to_itself():
 
 
 def test_gradients_follow_from_the_models_operations():
-    (record, _) = of_one_node()
-    assert _gradient_bytes(record) == pytest.approx(4 * 632e6 * 196 / 197)
+    records = of_one_node()
+    assert gradient_bytes_of(records) == pytest.approx(4 * 632e6 * 196 / 197)
     of_tokens = builders.summary(0.1, 65_536, unit="tokens", flops_per_step=6 * 10**9 * 65_536)
-    assert _gradient_bytes(record.model_copy(update={"summary": of_tokens})) == pytest.approx(4e9)
+    assert gradient_bytes_of([one.model_copy(update={"summary": of_tokens}) for one in records]) == pytest.approx(4e9)
     with pytest.raises(UsageError, match="does not say how many weights"):
-        _gradient_bytes(nodes_of(1, 0.1, 0.1)[0])
+        gradient_bytes_of(nodes_of(1, 0.1, 0.1))
 
 
 def test_the_datasheets_links_are_said_to_be_that():
     found = projected(*of_one_node())
     (row,) = found.rows
     assert (row.nodes, row.world_size, row.status) == (2, 16, "projected")
-    assert row.ring_s == pytest.approx(2 * 15 / 16 * _gradient_bytes(of_one_node()[0]) / 400e9)
+    assert row.ring_s == pytest.approx(2 * 15 / 16 * gradient_bytes_of(of_one_node()) / 400e9)
     assert any("450 GB/s, NVLink's datasheet: none were measured" in text for text in found.assumed)
     low, high = row.share_of_one_node
     assert low < high == 1.0
@@ -95,13 +100,13 @@ def test_measured_links_go_before_the_datasheet_and_the_largest_messages_before_
     large = collectives_record(instance="p5", ranks=8, timed={("all-reduce", 2**30): 2**30 * 1.75 / 100e9})
     small = collectives_record(instance="p5", timed={("all-reduce", 1024): 2e-5}, minutes=60)
     found = projected(*of_one_node(), collectives=[large, small])
-    assert found.rows[0].ring_s == pytest.approx(2 * 15 / 16 * _gradient_bytes(of_one_node()[0]) / 100e9)
+    assert found.rows[0].ring_s == pytest.approx(2 * 15 / 16 * gradient_bytes_of(of_one_node()) / 100e9)
     assert any("100 GB/s, as measured" in text for text in found.assumed)
 
 
 def test_measured_links_between_nodes_go_before_the_catalogue_and_after_what_was_given():
     record = collectives_record(ranks=16, nodes=2, timed={("all-reduce", 2**30): 2**30 * 1.875 / 20e9})
-    gradients = _gradient_bytes(of_one_node()[0])
+    gradients = gradient_bytes_of(of_one_node())
     found = projected(*of_one_node(), collectives=[record])
     assert found.rows[0].ring_s == pytest.approx(2 * 15 / 16 * gradients / 20e9)
     assert any("20 GB/s a node, as measured" in text for text in found.assumed)

@@ -53,7 +53,6 @@ def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareO
 
 
 def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
-    """Yield a line for each step of a training, step 0 before the first, or one without numbers if it stopped."""
     prices = {row.mode: row.usd_per_hour for row in report.rows}
     for one in report.trainings:
         naming = (report.instance, report.run_id, one.mode, one.seed)
@@ -133,7 +132,6 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
 
 
 def _same_price(rows: Sequence[Row]) -> bool:
-    """Return whether every gap at equal money is also one at equal time."""
     return len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
 
 
@@ -163,7 +161,6 @@ def nats(value: float) -> str:
 
 
 def _how(row: Row) -> str:
-    """Return e.g. `the loss was not finite at step 120 under seed 1`, for every seed under which the mode diverged."""
     return "; ".join(
         f"the loss was not finite at step {one.step} under seed {one.seed}"
         if one.why == "not finite"
@@ -194,7 +191,6 @@ def sentence(row: Row, group: Group) -> str:
 
 
 def _clause(gap: Gap, at: str, spent: str = "") -> str:
-    """Return the clause for one gap. spent: the equal amount in words, if it must be stated; else empty."""
     before = f"{spent}; " if spent else ""
     if gap.low is None or gap.high is None:
         return f"is inconclusive {at} ({before}{nats(gap.value)} nats, and one seed is not a measurement)"

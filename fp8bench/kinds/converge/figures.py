@@ -81,7 +81,6 @@ def _losses(axes: "Axes", every: Sequence[Points], style: dict[str, Any]) -> Non
 
 
 def _gap(axes: "Axes", pairs: Sequence[tuple[Points, Points]], style: dict[str, Any]) -> bool:
-    """Draw the gap, and return whether there was any."""
     known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
 
     def gap(place: float) -> Gap | None:
@@ -100,7 +99,6 @@ def _gap(axes: "Axes", pairs: Sequence[tuple[Points, Points]], style: dict[str, 
 
 
 def _along(every: Sequence[Points], found_at: Callable[[float], Any]) -> list[tuple[float, Any]]:
-    """Return what is found at places up to the least that any of the curves spent, where there is anything."""
     end = min((points[-1][0] for points in every), default=None)
     places = [] if end is None else [end * number / PLACES for number in range(PLACES + 1)]
     return [(place, found) for place in places if (found := found_at(place)) is not None]

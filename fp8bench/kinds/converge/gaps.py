@@ -126,7 +126,6 @@ def spent_to(points: Points, loss: float) -> float | None:
 
 
 def _cubic(points: Points, place: int, spent: float) -> float:
-    """Return Hermite's cubic between the validation `place` and the next one."""
     (left, first), (right, last) = points[place], points[place + 1]
     width = right - left
     part = (spent - left) / width

@@ -73,7 +73,6 @@ class Unfinished:
             path.unlink(missing_ok=True)
 
     def _read(self) -> list[Done]:
-        """Return the trainings in the file, without lines that a crash cut short or that are of another version."""
         found: list[Done] = []
         with suppress(OSError):
             for line in bytes_of(self.path).decode("utf-8", "replace").split("\n"):

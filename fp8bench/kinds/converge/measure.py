@@ -124,7 +124,6 @@ def train_all(
 def _train_missing(
     config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log, require_all: Callable[[], None]
 ) -> tuple[list[Trained], list[str]]:
-    """Return what could not be trained, and the logs of its ranks; finished trainings are stored."""
     from fp8bench.launch.assemble import log_of
     from fp8bench.launch.signals import exit_code as exit_code_after
 

@@ -171,7 +171,6 @@ def _sequence_length(run: RunConfig, sizes: Mapping[str, int]) -> int:
 
 
 def _workload(run: RunConfig, sizes: Mapping[str, int]) -> Any:
-    """Return the workload that reads bytes. Raises UsageError for one that cannot read a text."""
     # The workload's module imports torch; invalid words fail before this.
     workload = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
     return byte_level(workload, sizes)

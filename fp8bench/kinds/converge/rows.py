@@ -170,7 +170,6 @@ def _row(
 
 
 def _against(line: ModeCurves, reference: ModeCurves, diverged: bool) -> dict[str, Any]:
-    """Return the gaps over seeds without divergence. They flatter a mode that diverges, so its verdict says so."""
 
     def judged(values: Sequence[float | None], ratios: bool = False) -> Gap | None:
         gap = gaps.estimate((value for value in values if value is not None), ratios)

@@ -99,7 +99,6 @@ def _heat_map(axes: "Axes", rows: Sequence[GemmRow], products: Sequence[tuple[st
 
 
 def _cell(axes: "Axes", column: int, place: int, row: GemmRow, casts: Casts) -> None:
-    """Draw the GEMM alone in the upper part and the speed-up with casts, if they were timed, in the lower part."""
     speedup = None if row.precision == "bf16" else row.speedup_vs_bf16
     said = row.status if row.tflops is None else rate(row.tflops)
     if row.tflops is not None and row.emulated:

@@ -213,7 +213,6 @@ def _named(flag: str, words: Sequence[str], known: Mapping[str, NameT]) -> tuple
 
 
 def _require_one_way(request: GemmRequest) -> None:
-    """Raise UsageError for options that do not belong together."""
     of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
     flag = next((flag for flag, value in of_shapes.items() if value), None)
     if flag is not None and (request.sweep or not request.shapes):
@@ -231,7 +230,6 @@ def _require_one_way(request: GemmRequest) -> None:
 
 
 def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
-    """Return where and on what device to measure, and warnings for a reader."""
     machine = this_machine(environ)
     place = place_of(request, machine)
     if not machine.has_gpu:
@@ -248,7 +246,6 @@ def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Dev
 
 
 def _torch_sees_cuda() -> bool:
-    """Return whether this torch can use a GPU. A driver may report one that torch was not built for."""
     from fp8bench.numerics.gemm.bench import sees_cuda
 
     return sees_cuda()
@@ -300,7 +297,6 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
 
 
 def _work(config: GemmConfig) -> tuple[tuple[Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
-    """Return every GEMM, the sizes of the workload for the fingerprint, and warnings."""
     if config.workload is None or config.batch_size is None:
         squares = SWEEP[config.device] if config.sweep else ()
         shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
@@ -330,7 +326,6 @@ def of_shape(shape: Shape, config: GemmConfig) -> list[Product]:
 
 
 def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
-    """Return the stored runs of this machine and its software; logs those that are omitted."""
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     here = prepared.here or Here()
     alike = [record for record, _ in kept if not here.unlike(record)]

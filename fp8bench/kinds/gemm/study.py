@@ -93,7 +93,6 @@ def _step(products: Sequence[dict[Precision, GemmRow]], precision: Precision, ca
 
 
 def _time(scale: float) -> Callable[[Line], str]:
-    """Return how a time is written: DIGITS digits, and its interval with the same precision."""
 
     def write(line: Line) -> str:
         before_point = len(str(int((line.time_s or 0.0) * scale)))

@@ -172,7 +172,6 @@ def _heading(layer: str | None) -> str:
 
 
 def _errors(record: NumericsRecord, letters: doc.Letters) -> list[list[doc.Part]]:
-    """Show a table of each layer, with a row for each input and mode, and the modes that did not run."""
     blocks: list[list[doc.Part]] = []
     for layer, given in groupby(error_lines(record), key=lambda line: line.first.layer):
         lines = list(given)
@@ -281,7 +280,6 @@ def agreements(found: Aligned[LayerError], names: Sequence[str]) -> Iterator[str
 
 
 def _alike(ways: Sequence[Answer | None]) -> bool:
-    """Return whether all records tried this way of scaling, and it answered alike."""
     tried = [one for one in ways if one is not None]
     errors = [one.worst_error for one in tried]
     same = len({(one.steps_that_saturate, one.come_back) for one in tried}) == 1

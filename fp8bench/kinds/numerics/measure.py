@@ -138,7 +138,6 @@ def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
 
 
 def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
-    """Return labels with their recipes, each once. Raises UsageError as registry.find_mode does."""
     if requested:
         found = [registry.find_mode(label) for label in requested]
     else:

@@ -146,7 +146,6 @@ class Bench:
         return [operands(product, self.device, generator) for _ in range(sets)]
 
     def _attempt(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
-        """Check and time; what the device cannot do is a finding. Raises RunFailed if it fails, or is out of memory."""
         refused = refusal(product, self.kernel) if precision != "bf16" else None
         try:
             if refused is None:
@@ -161,7 +160,6 @@ class Bench:
         return Timing(precision=precision, casts=casts, status="unsupported", reason=refused)
 
     def _timed(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
-        """Time the GEMM from operands that are already in its format, or with both casts before it, if it is right."""
         fast = is_fast(precision)
         then = epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
         cast: Quantize = _compiled_quantize() if casts == "compiled" else quantize
@@ -239,7 +237,6 @@ def _quantized(pair: Pair, product: Product, precision: Precision, function: Qua
 def _checked(
     made: tuple[Any, Any, Tensor], source: Pair | None, product: Product, precision: Precision, then: Epilogue
 ) -> tuple[float | None, str | None]:
-    """Return the GEMM's error, and why it or a cast is not correct; None if both are. source: what was cast."""
     left, right, output = made
     shape = product.shape
     error = gemm_error(output, left, right, shape, then.bias)

@@ -71,14 +71,12 @@ def bound(
 
 
 def _fastest_s(one: ProductTimings, way: Casts) -> float | None:
-    """Return the seconds per step; None without a correct fp8 time."""
     found = (t for t in one.timings if t.precision != "bf16" and t.casts == way and not t.emulated)
     times = [timing.time_s * (one.product.calls_per_step or 1) for timing in found if timing.time_s is not None]
     return min(times, default=None)
 
 
 def _bf16_s(one: ProductTimings) -> float | None:
-    """Return the seconds per step."""
     timing = one.find("bf16")
     return None if timing is None or timing.time_s is None else timing.time_s * (one.product.calls_per_step or 1)
 

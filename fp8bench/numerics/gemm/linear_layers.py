@@ -45,8 +45,6 @@ class LinearGemms:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of one layer. rows: T. shapes: the shapes of the GEMMs that the call causes in a step."""
-
     name: str
     rows: int
     shapes: dict[Role, Shape]
@@ -113,12 +111,10 @@ def _remedy(found: LinearGemms, product: Product, name: str, padded: int, batch_
 
 
 def _made_by_batch(found: LinearGemms, product: Product, name: str) -> bool:
-    """Return whether the dimension of that name is batch x tokens in every layer that performs the GEMM."""
     return name == ROWS[product.role] and not set(product.layers) & set(found.fixed_rows)
 
 
 def _fitting_batch(found: LinearGemms, batch_size: int) -> int:
-    """Return the next batch size for which every number of rows that depends on it is a multiple of ALIGNMENT."""
     step = 1
     for product in found.products:
         name = ROWS[product.role]
@@ -130,7 +126,6 @@ def _fitting_batch(found: LinearGemms, batch_size: int) -> int:
 
 
 def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
-    """Run one forward pass on the meta device with every linear layer hooked."""
     meta = torch.device("meta")
     sample = next(workload.batches(1, 0, torch.device("cpu")))
     calls: list[_Call] = []
@@ -150,9 +145,6 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
 
 
 def _fixed_rows(workload: Workload, batch_size: int, calls: list[_Call]) -> tuple[str, ...]:
-    """Return the folded names of layers with a call whose number of rows does not double with the batch; all layers if
-    the model accepts no other batch size.
-    """
     try:
         doubled, _ = _watch(workload, 2 * batch_size)
     except UsageError:
@@ -162,7 +154,6 @@ def _fixed_rows(workload: Workload, batch_size: int, calls: list[_Call]) -> tupl
 
 
 def _note(name: str, calls: list[_Call]) -> Callable[[nn.Module, Any], None]:
-    """Return a hook that records each call of the layer of that name."""
 
     def hook(layer: nn.Module, arguments: Any) -> None:
         assert isinstance(layer, nn.Linear)
@@ -184,7 +175,6 @@ def _like(tensor: Tensor, batch_size: int) -> Tensor:
 
 
 def _why_bf16(layer: nn.Linear, name: str) -> str | None:
-    """Return why a layer stays in bf16, by the rule of the fp8 modes; None if it does not."""
     if convertible(layer, name):
         return None
     if is_head(name):
@@ -193,7 +183,6 @@ def _why_bf16(layer: nn.Linear, name: str) -> str | None:
 
 
 def _grouped(calls: list[_Call]) -> tuple[Product, ...]:
-    """Group calls of equal shape and role into one GEMM, with the names of all their layers."""
     names: dict[tuple[Shape, Role, str | None], list[str]] = {}
     for call in calls:
         for role, shape in call.shapes.items():

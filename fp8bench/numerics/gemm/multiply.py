@@ -301,7 +301,6 @@ def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:
 def _relative_error(
     count: int, shape: Shape, exact: Callable[[slice], Tensor], found: Callable[[slice], Tensor]
 ) -> float | None:
-    """Return the error of `count` rows, computed in parts. exact: returns new tensors, which are overwritten."""
     wrong = whole = 0.0
     step = checked_rows(shape)
     for first in range(0, count, step):
@@ -321,7 +320,6 @@ def complaint(error: float | None, allowed: float, what: str) -> str | None:
 
 
 def _parts(matrix: Tensor | Quantized) -> tuple[Tensor, Tensor]:
-    """Return a matrix's values, and the scale by which they are multiplied."""
     if isinstance(matrix, Quantized):
         return matrix.data, matrix.inverse_scale
     return matrix, torch.ones((), device=matrix.device)

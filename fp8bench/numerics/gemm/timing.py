@@ -107,7 +107,6 @@ class CudaTimer:
         return kept
 
     def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[tuple[float, bool]]:
-        """Run repetitions that fill the budget, after a warm-up under the same load."""
         pilot = sorted(seconds for seconds, _ in self._elapsed(call, FEWEST_WARM, flushes))
         each_s = pilot[len(pilot) // 2] + flushes * self._flush_s
         count = repetitions(seconds, each_s)
