@@ -66,7 +66,6 @@ def _end(error: Exception, debug: bool) -> None:
 
 
 def _end_refused(what: str) -> NoReturn:
-    """Exit with what the parser of the command line refuses, in whichever version of click typer has."""
     line = f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`."
     if "RANK" not in os.environ:
         _fail(line, UsageError.exit_code)

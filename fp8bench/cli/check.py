@@ -70,7 +70,6 @@ def check(
 
 
 def _exports(words: Sequence[str]) -> dict[Path, str]:
-    """Return formats by file. Raises UsageError for text that is not FORMAT=FILE, and for a file named twice."""
     found: dict[Path, str] = {}
     for word in words:
         form, equals, name = word.partition("=")
@@ -84,7 +83,6 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
 
 
 def _write(result: Check, exports: dict[Path, str]) -> None:
-    """Write each file atomically, replacing an older one. Raises UsageError if a file cannot be written."""
     for path, form in exports.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

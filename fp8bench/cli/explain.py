@@ -96,7 +96,6 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    """Raise UsageError unless either records are named or modes are to be measured, one or two of them."""
     remedy = "Name one or two records, or measure one or two modes with --mode"
     if bool(names) == bool(modes):
         raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
@@ -143,14 +142,12 @@ def find(
 
 
 def _from_file(path: Path, results_dir: Path) -> StepFacts:
-    """Return the facts of a record or a trace; only a trace has a list of events."""
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
     return _facts(read_record(path), str(path), results_dir)
 
 
 def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
-    """Return the facts of a record, with its own step time. Raises UsageError if it has nothing to explain."""
     _require_profile(record, name)
     row = alone(record, load_catalog(results_dir), date.today())
     return replace(facts_of(record), step_time_s=row.step_time_s)

@@ -41,7 +41,6 @@ def modes(
 
 
 def _recipe_fields(shown: Sequence[ModeEntry], as_json: bool) -> None:
-    """Print each field once, with the recipes that have it."""
     from fp8bench.schema.recipe import FIELDS
 
     rows = []

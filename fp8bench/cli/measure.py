@@ -2,8 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -43,54 +42,45 @@ def command_of(entry: KindEntry) -> Any:
         form: Form = "table",
         **given: Any,
     ) -> None:
-        _answer(kind, record, form, given)
+        plots = {name: given.pop(name) for name in kind.figures}
+        for path in plots.values():
+            if path is not None:
+                require_drawable(path)
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        settings = {name: value for name, value in values.items() if value not in (None, False, ())}
+        request = kind.request(**settings)
+
+        def shown(found: Any) -> None:
+            document = kind.document([found], load_catalog(request.results_dir))
+            show(document, form)
+            for name, (figure, _) in kind.figures.items():
+                draw(document, figure, plots[name])
+
+        if record is not None:
+            _refuse_settings([name for name in settings if name not in OF_THE_MACHINE], settings)
+            shown(find_kept(record, request.results_dir, kind.record, tell_broken))
+            return
+        several = kind.over_nodes is not None
+        with as_torchrun_has_it(os.environ, alone=False) if several else nullcontext((None, None)) as (_, group):
+            made = fit(_measured(kind, request, group))
+            path = results.write(made, request.results_dir)
+            log(f"kept as {path}")
+            shown_by = shlex.join(["fp8bench", kind.name, "--record", str(path)])
+            with shown_after_keeping(f"the record is kept as {path}", shown_by):
+                shown(made)
+            raise typer.Exit(kind.exit_code(made, request))
 
     return command(entry.name, answer, entry.summary, [*own, *figures])
 
 
-def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: dict[str, Any]) -> None:
-    """Run the command. kept: names a record. given: the other options, by parameter."""
-    plots = {name: given.pop(name) for name in kind.figures}
-    for path in plots.values():
-        if path is not None:
-            require_drawable(path)
-    settings = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
-        if value not in (None, False, [])
-    }
-    request = kind.request(**settings)
-    if kept is not None:
-        for name in kind.request.model_fields:
-            if name in settings.keys() - OF_THE_MACHINE:
-                flag = flag_of(name).removesuffix("s") if isinstance(settings[name], tuple) else flag_of(name)
-                raise UsageError(
-                    f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them"
-                )
-        _show(kind, find_kept(kept, request.results_dir, kind.record, tell_broken), request.results_dir, form, plots)
-        return
-    with _nodes(kind) as group:
-        record = fit(_measured(kind, request, group))
-        path = results.write(record, request.results_dir)
-        log(f"kept as {path}")
-        shown_by = shlex.join(["fp8bench", kind.name, "--record", str(path)])
-        with shown_after_keeping(f"the record is kept as {path}", shown_by):
-            _show(kind, record, request.results_dir, form, plots)
-        raise typer.Exit(kind.exit_code(record, request))
-
-
-@contextmanager
-def _nodes(kind: OneRecord[Any, Any, Any]) -> Iterator[Group | None]:
-    """The nodes that torchrun has made, for a kind that is measured on several; None if there is one."""
-    if kind.over_nodes is None:
-        yield None
-        return
-    with as_torchrun_has_it(os.environ, alone=False) as (_, group):
-        yield group
+def _refuse_settings(names: list[str], settings: dict[str, Any]) -> None:
+    for name in names:
+        flag = flag_of(name).removesuffix("s") if isinstance(settings[name], tuple) else flag_of(name)
+        raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")
 
 
 def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | None) -> Any:
-    """The record. On a node that follows another, raises typer.Exit when its part is done."""
+    """On a node that follows another, raises typer.Exit when its part is done."""
     if group is None or kind.over_nodes is None:
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
@@ -103,13 +93,3 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | N
     marks = (*prepared.warnings, *agent.verdict.marks)
     prepared = replace(prepared, warnings=marks, machines=agent.verdict.machines)
     return kind.over_nodes.lead(prepared, agent, log)
-
-
-def _show(
-    kind: OneRecord[Any, Any, Any], record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
-) -> None:
-    """Print the document, and draw the figures that were requested."""
-    document = kind.document([record], load_catalog(results_dir))
-    show(document, form)
-    for name, (figure, _) in kind.figures.items():
-        draw(document, figure, plots[name])

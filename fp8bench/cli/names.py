@@ -28,7 +28,6 @@ def instances() -> list[str]:
 
 
 def _measured() -> list[str]:
-    """Return the instances that have results here."""
     from fp8bench.records.results import known_instances
     from fp8bench.schema.address import local
 

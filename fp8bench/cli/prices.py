@@ -103,7 +103,6 @@ def update(
 
 
 def _last(results_dir: Path, catalog: Catalog, covered: Sequence[Instance]) -> list[Offer]:
-    """Return what the newest snapshot of each of these instances' providers offered."""
     provider_of = {one.key: one.provider for one in covered}
     newest: dict[str | None, list[Offer]] = {}
     for path in snapshots(results_dir):
@@ -159,7 +158,6 @@ def set_price(
 
 
 def _wanted(names: Sequence[str], providers: Sequence[str], catalog: Catalog) -> list[Instance]:
-    """Return the instances. Raises UsageError for an unknown name or provider, and if they have nothing in common."""
     known = sorted({one.provider for one in catalog.instances.values() if one.provider})
     for provider in providers:
         require_known("provider", provider, known, "fp8bench list instances")

@@ -166,7 +166,6 @@ class OfSweep:
         _say_why_it_stopped(in_words(turn.config), record)
 
     def _worth(self, config: "RunConfig", seen: "Seen") -> str:
-        """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
         from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 
         rounds = seconds_a_unit(seen.rounds.get(config, ()))

@@ -68,7 +68,6 @@ def report(
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
-    """Return the path and the format. Raises UsageError if name, plot and format do not fit together."""
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", "Name a file in it")
     ending = output.suffix.lower().removeprefix(".") if output is not None else ""
@@ -89,7 +88,6 @@ def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Pat
 
 
 def _require_free(path: Path, force: bool) -> None:
-    """Raise UsageError if the file cannot be written there. Called before anything is computed."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "Name a file in it")
     if not path.parent.is_dir():
@@ -99,7 +97,6 @@ def _require_free(path: Path, force: bool) -> None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Write atomically. Raises UsageError if a file has appeared there meanwhile, RunFailed if it cannot be written."""
     try:
         write_atomically(path, text, replace=force)
     except FileExistsError as error:
@@ -109,7 +106,6 @@ def _write(path: Path, text: str, force: bool) -> None:
 
 
 def _draw(found: Gathered, plot: str | None, path: Path, units: float | None) -> None:
-    """Draw the plot. Raises UsageError if no row has what the plot shows."""
     chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
     if chart is None:
         raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")

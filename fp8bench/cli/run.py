@@ -16,10 +16,8 @@ from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_kee
 from fp8bench.cli.progress import OfSession, shown
 
 if TYPE_CHECKING:
-    from fp8bench.launch.nodes.leader import Leader
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
-    from fp8bench.remote.mirror import Mirror
 
 
 def run(
@@ -39,11 +37,13 @@ def run(
     strict: Strict = False,
     **settings: Any,
 ) -> None:
-    from fp8bench.cli.remote import synced
+    from fp8bench.cli.remote import send_one, synced
     from fp8bench.launch.examined import examined, require_modes
+    from fp8bench.launch.phases import process_began_s
     from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
+    from fp8bench.launch.session import exit_code_of, measure, session
 
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
         requested = resolved(settings, config)
@@ -64,58 +64,39 @@ def run(
                 log(note)
             require_modes(answer, named)
             register(prepared, price_of_machine, date.today(), log)
-            raise typer.Exit(_measure_and_print(prepared, leader, mirror, named, quiet, as_json, notes, strict))
-
-
-def _measure_and_print(
-    prepared: "Prepared",
-    leader: "Leader | None",
-    mirror: "Mirror | None",
-    named: bool,
-    quiet: bool,
-    as_json: bool,
-    notes: bool,
-    strict: bool,
-) -> int:
-    """Measure and print the results. named: whether the modes were named, so that each of them must run."""
-    from fp8bench.cli.remote import send_one
-    from fp8bench.launch.phases import process_began_s
-    from fp8bench.launch.session import exit_code_of, measure, session
-
-    with session(prepared, log) as rounds, shown(quiet) as on:
-        say = log if not quiet else lambda _line: None
-        records, paths, reached = [], [], mirror is not None
-        listening = OfSession(rounds, on)
-        measured = measure(prepared, rounds, listening, say=say, since_s=process_began_s(), executor=leader)
-        for record, path in measured:
-            records.append(record)
-            paths.append(path)
-            # Sent at once, because a machine may be taken away. After a failure, the remote is not tried again here.
-            if mirror is not None and reached and path is not None:
-                reached = send_one(mirror, path)
-    unread = Unread()
-    if not records:
-        log(f"nothing was left to run: session {rounds.session_id} has its rounds")
-    key, results_dir = prepared.instance.key, prepared.results_dir
-    words = ["fp8bench", "compare", key]
-    words += [] if results_dir == Path("results") else ["--results-dir", str(results_dir)]
-    kept = f"the session's records are kept in {results_dir / key}"
-    kept = f"the record is kept as {paths[0]}" if len(paths) == 1 else kept
-    with shown_after_keeping(kept, shlex.join(words)):
-        if as_json:
-            typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
-        else:
-            _print_session(rounds.session_id, prepared, unread, notes)
-    _say_whether_precise(rounds)
-    code = exit_code_of((record.status for record in records), named)
-    code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
-    if code == 0:
-        unread.end(strict)
-    return code
+            with session(prepared, log) as rounds, shown(quiet) as on:
+                say = log if not quiet else lambda _line: None
+                records, paths, reached = [], [], mirror is not None
+                listening = OfSession(rounds, on)
+                began_s = process_began_s()
+                for record, path in measure(prepared, rounds, listening, say=say, since_s=began_s, executor=leader):
+                    records.append(record)
+                    paths.append(path)
+                    # At once: a machine may be taken away. After a failure, the remote is not tried again here.
+                    if mirror is not None and reached and path is not None:
+                        reached = send_one(mirror, path)
+            unread = Unread()
+            if not records:
+                log(f"nothing was left to run: session {rounds.session_id} has its rounds")
+            key, results_dir = prepared.instance.key, prepared.results_dir
+            words = ["fp8bench", "compare", key]
+            words += [] if results_dir == Path("results") else ["--results-dir", str(results_dir)]
+            kept = f"the session's records are kept in {results_dir / key}"
+            kept = f"the record is kept as {paths[0]}" if len(paths) == 1 else kept
+            with shown_after_keeping(kept, shlex.join(words)):
+                if as_json:
+                    typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
+                else:
+                    _print_session(rounds.session_id, prepared, unread, notes)
+            _say_whether_precise(rounds)
+            code = exit_code_of((record.status for record in records), named)
+            code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
+            if code == 0:
+                unread.end(strict)
+            raise typer.Exit(code)
 
 
 def _say_whether_precise(rounds: "Schedule") -> None:
-    """Report what is still too wide after the last round with --precision."""
     precision = rounds.stop.precision
     if precision is None or rounds.precise():
         return
@@ -139,22 +120,17 @@ def _judge_itself(rounds: "Schedule") -> int:
     for label, ratio in compared:
         ends = f" ({ratio.interval[0]:.4f} to {ratio.interval[1]:.4f})" if ratio.interval else ""
         log(f"{label} compared with itself: {ratio.value:.4f}{ends}, {ratio.verdict}")
-    differing = [label for label, ratio in compared if ratio.verdict != "inconclusive"]
-    what = (
+    passed = check.passed and all(ratio.verdict == "inconclusive" for _, ratio in compared)
+    log(
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
-        f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"
+        f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %): the A/A test "
+        + ("passes" if passed else "fails. No interval measured here can be trusted: see `fp8bench doctor`.")
     )
-    if check.passed and not differing:
-        log(f"{what}: the A/A test passes")
-        return 0
-    log(f"{what}: the A/A test fails. No interval measured here can be trusted: see `fp8bench doctor`.")
-    return 4
+    return 0 if passed else 4
 
 
 def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes: bool) -> None:
-    """Print the table of the complete session, including records from before this call. notes: where its seconds went,
-    too.
-    """
+    """Print the table of the complete session, including records from before this call."""
     from fp8bench.kinds.kind import CompareOptions
     from fp8bench.kinds.run.compare import compare
     from fp8bench.kinds.run.seconds import seconds
@@ -164,23 +140,16 @@ def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes:
     from fp8bench.records.named import parse_reference
     from fp8bench.records.select import Filter, rounds_of
 
-    key = prepared.instance.key
-    found = results.read(prepared.results_dir, [key])
-    of_session = tuple(
-        kept
-        for kept in found
-        if Filter(session=session_id).takes(kept.record)
-        and not (prepared.here and prepared.here.unlike_place(kept.record))
-    )
-    if not of_session:
+    key, here = prepared.instance.key, prepared.here
+    found, wanted = results.read(prepared.results_dir, [key]), Filter(session=session_id)
+    kept = tuple(one for one in found if wanted.takes(one.record) and not (here and here.unlike_place(one.record)))
+    if not kept:
         return
     # A session of variants compares different work on purpose: its rows are marked.
     unlike = bool(prepared.variants)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
-    catalog = load_catalog(prepared.results_dir)
-    here = results.Found(of_session, found.broken, found.copies)
-    records = results.sound(here, unread, rounds_of)
-    made = document(compare(records, catalog, options), view=View(notes=notes))
+    records = results.sound(results.Found(kept, found.broken, found.copies), unread, rounds_of)
+    made = document(compare(records, load_catalog(prepared.results_dir), options), view=View(notes=notes))
     if notes:
-        made = made._replace(blocks=(*made.blocks, tuple(seconds([kept.record for kept in of_session]))))
+        made = made._replace(blocks=(*made.blocks, tuple(seconds([one.record for one in kept]))))
     show(made, "table", repeat=False)

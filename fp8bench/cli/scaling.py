@@ -80,13 +80,11 @@ def scaling(
 
 
 def _all(results_dir: Path) -> list[str]:
-    """Return the instances of the records here, and of the published figures that come with the program."""
     figures = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
     return sorted({*results.known_instances(results_dir), *(one.instance for one in figures)})
 
 
 def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[str]:
-    """Return the instances that are known, and warn of the others. Raises the first one's UsageError if none is."""
     found: list[str] = []
     refused: list[UsageError] = []
     for name in instances:

@@ -116,7 +116,6 @@ class Selection(Scope):
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:
-    """Return USD per hour by instance. Raises UsageError if one is not shown or given twice, or a price is invalid."""
     found: dict[str, float] = {}
     for word in words:
         name, usd = parse_price(word)

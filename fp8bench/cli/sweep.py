@@ -117,7 +117,6 @@ def _planned(
     look_steps: int,
     limits: tuple[str | None, float | None],
 ) -> tuple[search.Sweep, float | None]:
-    """Return the sweep, and the machine's price if the user gave one."""
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
@@ -185,7 +184,6 @@ def _request_and_values(
 
 
 def _require_any(swept: search.Swept) -> None:
-    """Raise an error that explains the failures if no configuration is left."""
     if swept.standings.leaders:
         return
     looks = list(swept.seen.looks.values())

@@ -57,5 +57,4 @@ def recipe_in(path: Path) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a value as a word of a name. YAML reads both `on` and `true` as true; the word is `on`."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

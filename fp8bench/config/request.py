@@ -50,7 +50,6 @@ OF_BATCH_SIZE = {
 
 
 def _share(value: Any) -> Any:
-    """Return 0.01 for `1%`."""
     if not str(value).strip().endswith("%"):
         return value
     try:
@@ -121,7 +120,6 @@ class _CommonOptions(Options):
 
 
 def _as_option(field: FieldInfo, option: Option) -> Any:
-    """Return a configuration's field as a request's, in which null leaves the value to the machine."""
     kind: Any = Annotated[(field.annotation, *field.metadata)]
     if option.default is None or isinstance(option.default, ByDevice):
         return Annotated[kind | None, option], None

@@ -100,7 +100,6 @@ def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> 
 
 
 def _at(text: str, field: str) -> str:
-    """Return ` line 3`, or nothing if there is no text."""
     lines = (line_of(text, (written,)) for written in (field, field.replace("_", "-")))
     return f" line {max(lines)}" if text else ""
 

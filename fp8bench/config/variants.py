@@ -97,7 +97,6 @@ def variants_of(
 
 
 def _settings(one: Any, number: int, within: _File) -> Mapping[str, Any]:
-    """Return the settings of a variant by the request's names."""
     if isinstance(one, str):
         one = {"mode": one}
     if not isinstance(one, dict):

@@ -165,13 +165,11 @@ def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, Jso
 
 
 def _culprit(reports: Sequence[RankReport]) -> RankReport | None:
-    """Return the report that says why the run stopped: a rank's own failure before one caused by another rank's."""
     stopped = [report for report in reports if report.status != "ok"]
     return min(stopped, key=lambda report: report.collateral, default=None)
 
 
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
-    """Return rank 0's evidence with the worst errors and all warnings, and a warning if ranks ran differently."""
     evidence = reports[0].evidence
     if evidence is None:
         return None
@@ -201,7 +199,6 @@ def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
 
 
 def _alike(evidence: Evidence) -> Evidence:
-    """Return the evidence without what differs between ranks that ran the same: batches, times and rank 0's profile."""
     compiled = evidence.compile.model_copy(update={"seconds": None})
     graph = evidence.graph and evidence.graph.model_copy(update={"capture_s": None, "pool_bytes": None})
     same = {"fp8_kernels": None, "warnings": (), "compile": compiled, "graph": graph, "executed": None}

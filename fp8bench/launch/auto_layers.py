@@ -84,7 +84,6 @@ def resolved(
 
 
 def _chosen_for(config: RunConfig) -> tuple[str, int]:
-    """Return what a choice of layers depends on."""
     return config.mode_label, config.batch_size
 
 
@@ -104,7 +103,6 @@ def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, .
 
 
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
-    """Return the newest record of the same GEMMs, in bf16 and scaled as by the recipe, made on this machine."""
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
     machine = place.here.machine if place.here else None
@@ -126,7 +124,6 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
 
 
 def _require_rows(config: RunConfig) -> None:
-    """Raise UsageError if `fp8bench gemm` could time no fp8 GEMM at this batch size."""
     tokens = tokens_of(config.workload)
     if tokens is None or config.batch_size * tokens % ALIGNMENT == 0:
         return

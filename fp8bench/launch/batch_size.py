@@ -102,7 +102,6 @@ def next_size(search: BatchSearch, config: RunConfig) -> int | None:
 
 
 def _between(tries: Iterable[BatchTry]) -> tuple[int, int]:
-    """Return the largest size that fits (0 if none does) and the smallest that does not (too large a one if all do)."""
     high = min((one.batch_size for one in tries if one.fit != "fits"), default=BATCH_SIZE.most + 1)
     # A size that once fitted, but is larger than one that did not, cannot be relied on.
     return max((one.batch_size for one in tries if one.fit == "fits" and one.batch_size < high), default=0), high

@@ -137,7 +137,6 @@ def _require_extra(workload: WorkloadEntry) -> None:
 
 
 def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
-    """Raise UsageError for a setting that the workload does not take. Outside workloads are checked when they run."""
     of_tokens = ", ".join(one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
     timm = registry.FAMILIES["timm"]
     of_timm = "whose sizes are its own", f"a model of timm with --workload, as {timm.prefix}:{timm.example}"

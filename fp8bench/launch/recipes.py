@@ -78,7 +78,6 @@ def _has_layers(entry: ModeEntry, own: str | None) -> bool:
 
 
 def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
-    """Return the recipe with these layers, unless the mode has a choice of layers of its own."""
     recipe = split_recipe(own)
     if "layers" in recipe.values:
         return str(recipe)

@@ -175,7 +175,6 @@ def _turn(
     trace: Path | None,
     timing: Timing,
 ) -> tuple[tuple[Record, Path] | None, KeyboardInterrupt | None]:
-    """Return the turn's record, if it has one, and the signal that interrupted it."""
     interrupted: KeyboardInterrupt | None = None
     kept: tuple[Record, Path] | None = None
     reports: Sequence[RankReport] = ()

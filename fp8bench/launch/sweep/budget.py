@@ -168,7 +168,6 @@ class Forecaster:
         return bool(self._alike(config))
 
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
-        """Return the forecast from records alone."""
         # At any batch size and executed in any way; the latest that differs in the fewest settings is the nearest.
         of_mode = self._alike(config, any_axis=True)
         known_s = [self._took(record).compile_s for record in of_mode]
@@ -190,7 +189,6 @@ class Forecaster:
         return self._took(near).turn_s(config, compile_s, config.batch_size / near.what.batch_size)
 
     def _alike(self, config: RunConfig, any_axis: bool = False) -> list[Record]:
-        """Return the records of the same work, or of the same but for what `sweep` varies within a mode."""
         free = {name: getattr(config, name) for name in AXES} if any_axis else {}
         return [
             record

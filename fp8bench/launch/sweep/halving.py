@@ -150,7 +150,6 @@ def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
 
 
 def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-    """Return who may get rounds, the best look first, and who may not, and why."""
     scores: dict[RunConfig, float] = {}
     dropped: dict[RunConfig, str] = {}
     for config, record in seen.looks.items():
@@ -188,7 +187,6 @@ def best_first(seen: Seen, rule: Rule) -> list[RunConfig]:
 
 
 def _fits(record: Record, rule: Rule) -> bool:
-    """Return whether the configuration took none of the memory that must stay free."""
     one = judged(record, rule.blank) if rule.blank is not None else None
     return one is None or one.fit != "no headroom"
 
@@ -222,7 +220,6 @@ def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: Tru
 def _after_round(
     left: Sequence[RunConfig], dropped: dict[RunConfig, str], seen: Seen, number: int, last: bool
 ) -> list[RunConfig]:
-    """Return those that go on, best first. After the last round none is dropped: the verdicts say it all."""
     found = {config: seconds_a_unit(seen.rounds[config][:number]) for config in left}
     known = {config: value for config, value in found.items() if value is not None}
     ranked = sorted(known, key=lambda config: known[config].value)
@@ -332,7 +329,6 @@ def _by_first_size(candidates: Sequence[Candidate], seen: Seen, rule: Rule) -> l
 
 
 def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return the batch sizes to look at next: the given ones, or with --batch-size auto the next one to try."""
     if rule.blank is None:
         return [one.config for one in left if but_size(one.config) == but_size(config)]
     search = search_of(config, seen, rule.blank)

@@ -179,7 +179,6 @@ def run(
 
 
 def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen) -> Record:
-    """Run one turn, and return its record, which is kept."""
     look, rule, prepared = turn.stage == "look", sweep.rule, sweep.prepared
     config = sweep.as_look(turn.config) if look else turn.config
     if look:
