@@ -14,10 +14,17 @@ from typing import Annotated
 
 import typer
 
+from fp8bench.cli.command import obeyed
 from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, argument, option
 from fp8bench.cli.output import Unread, draw, load_catalog, log, show
 from fp8bench.cli.progress import OfSession, shown
+from fp8bench.config.request import OPTIONS
+from fp8bench.config.sources import resolve
 from fp8bench.kinds.run.explain import PICTURE, Choice, alone, choose, document, explain_steps
+from fp8bench.launch.examined import examined
+from fp8bench.launch.place import register
+from fp8bench.launch.prepare import prepare
+from fp8bench.launch.session import exit_code_of, measure, session
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results
@@ -72,13 +79,6 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
     Exits with the code of `run` if a mode did not run or is invalid; the reason has already been printed then.
     """
-    from fp8bench.cli.command import obeyed
-    from fp8bench.config.request import OPTIONS
-    from fp8bench.config.sources import resolve
-    from fp8bench.launch.examined import examined
-    from fp8bench.launch.place import register
-    from fp8bench.launch.prepare import prepare
-    from fp8bench.launch.session import exit_code_of, measure, session
 
     idle = set(map(variable_of, OPTIONS.keys() - obeyed("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
@@ -96,15 +96,19 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    remedy = "Name one or two records, or measure one or two modes with --mode"
-    if bool(names) == bool(modes):
-        raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
-    if max(len(names), len(modes)) > AT_MOST:
-        raise UsageError(f"{max(len(names), len(modes))} were named, and only one is compared with another", remedy)
-    if trace is not None and not modes:
-        raise UsageError(
-            "--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE with it"
-        )
+    several, remedy = max(len(names), len(modes)), "Name one or two records, or measure one or two modes with --mode"
+    for refused, what, instead in (
+        (names and modes, "both records and --mode were given", remedy),
+        (not several, "nothing to explain was named", remedy),
+        (several > AT_MOST, f"{several} were named, and only one is compared with another", remedy),
+        (
+            trace is not None and not modes,
+            "--trace keeps the trace of a measurement, and nothing is measured",
+            "Give --mode MODE with it",
+        ),
+    ):
+        if refused:
+            raise UsageError(what, instead)
     given = [name for name, value in vars(wanted).items() if value is not None]
     if given and modes:
         variable = variable_of(given[0])
@@ -115,11 +119,7 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
 
 
 def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Filter = ALL) -> list[StepFacts]:
-    """Return the mode to explain, and the reference if one is named, with the same work as the first if there is a
-    choice.
-
-    wanted: a filter for modes; what it leaves open is taken from their first row in `compare`.
-    """
+    """Return the mode to explain, and the reference if one is named, with the same work if there is a choice."""
     found: list[StepFacts] = []
     for name in names:
         found.append(find(name, results_dir, unread, wanted, like=found[0] if found else None))
@@ -129,22 +129,23 @@ def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Fi
 def find(
     name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, like: StepFacts | None = None
 ) -> StepFacts:
-    """Return what a word on the command line names. Raises UsageError if it names nothing, several, or no profile."""
+    """Return what a word on the command line names. wanted: a filter for modes; what it leaves open is taken from their
+    first row in `compare`. like: records of the same work are preferred. Raises UsageError if the word names nothing,
+    several, or no profile.
+    """
     if named.names_a_file(name):
-        return _from_file(Path(name), results_dir)
+        path = Path(name)
+        # Only a trace has a list of events.
+        if looks_like_a_trace(path):
+            return facts_of_trace(read_trace(path), path.name)
+        return _facts(read_record(path), name, results_dir)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     unread(kept.broken)
-    path = named.by_id(name, {one.record.run_id: one.path for one in kept})
-    if path is not None:
-        return _facts(results.read_record(path), name, results_dir)
+    path_of_id = named.by_id(name, {one.record.run_id: one.path for one in kept})
+    if path_of_id is not None:
+        return _facts(read_record(path_of_id), name, results_dir)
     return _of_mode(name, kept, named.parse_mode(name, measured), wanted, like, results_dir, unread)
-
-
-def _from_file(path: Path, results_dir: Path) -> StepFacts:
-    if looks_like_a_trace(path):
-        return facts_of_trace(read_trace(path), path.name)
-    return _facts(read_record(path), str(path), results_dir)
 
 
 def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
@@ -154,15 +155,18 @@ def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
 
 
 def _require_profile(record: Record, name: str) -> None:
-    mode = record.what.mode
-    if record.status != "ok":
-        raise UsageError(f"{name} is a record of status {record.status}: {record.reason}", "Name one that is ok")
-    if record.source != "measured":
-        raise UsageError(f"{name} is a {record.source} figure, which has no profile", "Name a measured record")
-    if record.profile is None:
-        raise UsageError(
-            f"{name} was recorded without a profile", f"Measure it again with `fp8bench explain --mode {mode}`"
-        )
+    again = f"Measure it again with `fp8bench explain --mode {record.what.mode}`"
+    for refused, what, remedy in (
+        (record.status != "ok", f"is a record of status {record.status}: {record.reason}", "Name one that is ok"),
+        (
+            record.source != "measured",
+            f"is a {record.source} figure, which has no profile",
+            "Name a measured record",
+        ),
+        (record.profile is None, "was recorded without a profile", again),
+    ):
+        if refused:
+            raise UsageError(f"{name} {what}", remedy)
 
 
 def _of_mode(

@@ -5,20 +5,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fp8bench.cli.output import log, warn
+from fp8bench.launch.forecast import duration
+from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes.blame import compiles
+from fp8bench.launch.rounds import Entry, Schedule
+from fp8bench.launch.sweep.halving import Seen, Standings, Turn, look_s, seconds_a_unit
+from fp8bench.launch.sweep.search import Sweep
+from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.record import Record, Session
 from fp8bench.tables.written import low_to_high, rate, with_interval, workers
-
-if TYPE_CHECKING:
-    from fp8bench.launch.processes import Watch
-    from fp8bench.launch.rounds import Entry, Schedule
-    from fp8bench.launch.sweep.halving import Seen, Standings, Turn
-    from fp8bench.launch.sweep.search import Sweep
-    from fp8bench.schema.config import RunConfig
-    from fp8bench.schema.record import Record, Session
-    from fp8bench.worker.progress import Progress
+from fp8bench.worker.progress import Progress
 
 LINE_EVERY_S = 15.0
 """Seconds between two plain lines of the same stage. A log file needs signs of life, not every step."""
@@ -27,7 +28,7 @@ LINE_EVERY_S = 15.0
 class Quiet:
     """Shows nothing of what goes well."""
 
-    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> "Watch":
+    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
         """Show that something begins, and return what shows its progress. work: what it consists of. compiles: whether
         its first step may take long. stages: whether it has a line for each of its stages.
         """
@@ -40,12 +41,12 @@ class Quiet:
 class Lines(Quiet):
     """Prints a line for the beginning, each stage and the end, and occasional lines between."""
 
-    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> "Watch":
+    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
         log(f"{what}: {work}")
         began = time.monotonic()
         last: dict[str, Any] = {"stage": "starting", "at": began}
 
-        def watch(progress: "Progress") -> None:
+        def watch(progress: Progress) -> None:
             now = time.monotonic()
             same = progress.stage == last["stage"]
             if same and now - last["at"] < LINE_EVERY_S:
@@ -71,10 +72,10 @@ class Bars(Quiet):
         self.bars = bars
         self._task: Any = None
 
-    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> "Watch":
+    def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
         task = self._task = self.bars.add_task("starting", total=None, what=what, median="")
 
-        def watch(progress: "Progress | None") -> None:
+        def watch(progress: Progress | None) -> None:
             if progress is None:
                 return
             median = f"median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
@@ -114,12 +115,10 @@ def shown(quiet: bool) -> Iterator[Quiet]:
 class OfSession:
     """Listens to a session (`launch.session.Listener`)."""
 
-    def __init__(self, schedule: "Schedule", on: Quiet) -> None:
+    def __init__(self, schedule: Schedule, on: Quiet) -> None:
         self._schedule, self._on = schedule, on
 
-    def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        from fp8bench.launch.processes.blame import compiles
-
+    def begins(self, entry: Entry, place: Session) -> Watch:
         stop, config = self._schedule.stop, entry.config
         of = f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"
         trained_by = workers(config.world_size, config.device).replace("process", "CPU process")
@@ -129,7 +128,7 @@ class OfSession:
         )
         return self._on.begins(f"{entry.label}, round {place.round}{of}", work, compiles(config) is True)
 
-    def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
+    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
         outcome, so_far = status_of(record), self._schedule.estimate(entry)
         if record.summary is not None and so_far is not None:
             executed = f", {record.execution}" if record.execution else ""
@@ -146,17 +145,13 @@ class OfSession:
 class OfSweep:
     """Listens to a sweep (`launch.sweep.search.Listener`): after each turn it says which configuration leads."""
 
-    def __init__(self, sweep: "Sweep", on: Quiet) -> None:
+    def __init__(self, sweep: Sweep, on: Quiet) -> None:
         self._sweep, self._on = sweep, on
 
-    def begins(self, turn: "Turn", expected_s: float) -> "Watch":
-        from fp8bench.launch.forecast import duration
-
+    def begins(self, turn: Turn, expected_s: float) -> Watch:
         return self._on.begins(_called(turn), f"about {duration(expected_s)}", stages=False)
 
-    def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
-        from fp8bench.launch.sweep.space import in_words
-
+    def ended(self, turn: Turn, record: Record, seen: Seen, now: Standings) -> None:
         outcome = status_of(record)
         if record.status == "ok":
             led = f"leads: {in_words(now.leaders[0])}" if now.leaders else "none is left"
@@ -165,14 +160,12 @@ class OfSweep:
         self._on.ended(_called(turn), outcome)
         _say_why_it_stopped(in_words(turn.config), record)
 
-    def _worth(self, config: "RunConfig", seen: "Seen") -> str:
-        from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
-
-        rounds = seconds_a_unit(seen.rounds.get(config, ()))
+    def _worth(self, config: RunConfig, seen: Seen) -> str:
+        """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
+        rounds, price = seconds_a_unit(seen.rounds.get(config, ())), self._sweep.budget.usd_per_hour
         found_s = rounds.value if rounds else look_s(seen.looks[config])
         if found_s is None:
             return "-"
-        price = self._sweep.budget.usd_per_hour
 
         def said(throughput: float) -> str:
             return rate(throughput if price is None else units_per_usd(throughput, price))
@@ -183,17 +176,15 @@ class OfSweep:
         return f"{text} ({low_to_high(1 / rounds.interval[1], 1 / rounds.interval[0], said)})"
 
 
-def _called(turn: "Turn") -> str:
-    from fp8bench.launch.sweep.space import in_words
-
-    return f"{'look' if turn.stage == 'look' else 'round'} {turn.number}: {in_words(turn.config)}"
+def _called(turn: Turn) -> str:
+    return f"{turn.stage} {turn.number}: {in_words(turn.config)}"
 
 
-def status_of(record: "Record") -> str:
+def status_of(record: Record) -> str:
     """Return the status with its cause, e.g. `failed (oom)`."""
     return f"{record.status} ({record.cause})" if record.cause else record.status
 
 
-def _say_why_it_stopped(label: str, record: "Record") -> None:
+def _say_why_it_stopped(label: str, record: Record) -> None:
     if record.reason:
         log(f"{label}: {record.reason}. {record.remedy}.")

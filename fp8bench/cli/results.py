@@ -9,6 +9,9 @@ from fp8bench import registry
 from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
 from fp8bench.cli.output import load_catalog, show, warn
 from fp8bench.config.options import Folder, Options
+from fp8bench.kinds.run.imported import notices
+from fp8bench.launch.imported import ImportedFigure, doubts, to_record
+from fp8bench.pricing.catalog import find, require_read
 from fp8bench.records import audit, results
 from fp8bench.records.document import pushed, verified
 from fp8bench.remote.mirror import Mirror, names_in, send
@@ -69,9 +72,6 @@ class Figure(Options):
 
 def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-    from fp8bench.kinds.run.imported import notices
-    from fp8bench.launch.imported import ImportedFigure, doubts, to_record
-    from fp8bench.pricing.catalog import find, require_read
 
     given = vars(words).copy()
     instance = given.pop("instance")

@@ -5,19 +5,34 @@ import os
 import shlex
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fp8bench.cli.command import resolved
+from fp8bench.cli.dry_run import document as settings_and_forecast
+from fp8bench.cli.dry_run import look_ahead
 from fp8bench.cli.nodes import as_torchrun_has_it
 from fp8bench.cli.options import Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
 from fp8bench.cli.progress import OfSession, shown
-
-if TYPE_CHECKING:
-    from fp8bench.launch.prepare import Prepared
-    from fp8bench.launch.rounds import Schedule
+from fp8bench.cli.remote import send_one, synced
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.seconds import seconds
+from fp8bench.kinds.run.shown import document
+from fp8bench.kinds.view import View
+from fp8bench.launch.examined import examined, require_modes
+from fp8bench.launch.phases import process_began_s
+from fp8bench.launch.place import register
+from fp8bench.launch.plan import hourly_price
+from fp8bench.launch.prepare import Prepared, prepare
+from fp8bench.launch.rounds import Schedule
+from fp8bench.launch.session import exit_code_of, measure, session
+from fp8bench.records import results
+from fp8bench.records.named import parse_reference
+from fp8bench.records.select import Filter, rounds_of
+from fp8bench.stats.ratio import LIMIT
 
 
 def run(
@@ -37,13 +52,6 @@ def run(
     strict: Strict = False,
     **settings: Any,
 ) -> None:
-    from fp8bench.cli.remote import send_one, synced
-    from fp8bench.launch.examined import examined, require_modes
-    from fp8bench.launch.phases import process_began_s
-    from fp8bench.launch.place import register
-    from fp8bench.launch.plan import hourly_price
-    from fp8bench.launch.prepare import prepare
-    from fp8bench.launch.session import exit_code_of, measure, session
 
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
         requested = resolved(settings, config)
@@ -55,10 +63,8 @@ def run(
             price_of_machine = hourly_price(requested.request, prepared.instance)
             answer = examined([entry.config for entry in prepared.entries])
             if dry_run:
-                from fp8bench.cli.dry_run import document, look_ahead
-
                 ahead = look_ahead(prepared, price_of_machine, answer)
-                show(document(requested, prepared, ahead, answer), "json" if as_json else "table")
+                show(settings_and_forecast(requested, prepared, ahead, answer), "json" if as_json else "table")
                 return
             for note in prepared.notes:
                 log(note)
@@ -96,7 +102,7 @@ def run(
             raise typer.Exit(code)
 
 
-def _say_whether_precise(rounds: "Schedule") -> None:
+def _say_whether_precise(rounds: Schedule) -> None:
     precision = rounds.stop.precision
     if precision is None or rounds.precise():
         return
@@ -108,9 +114,8 @@ def _say_whether_precise(rounds: "Schedule") -> None:
     )
 
 
-def _judge_itself(rounds: "Schedule") -> int:
+def _judge_itself(rounds: Schedule) -> int:
     """Compare modes with themselves: a difference is a fault of the machine, or of the method's intervals."""
-    from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
     if check is None:
@@ -129,16 +134,8 @@ def _judge_itself(rounds: "Schedule") -> int:
     return 0 if passed else 4
 
 
-def _print_session(session_id: str, prepared: "Prepared", unread: Unread, notes: bool) -> None:
+def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: bool) -> None:
     """Print the table of the complete session, including records from before this call."""
-    from fp8bench.kinds.kind import CompareOptions
-    from fp8bench.kinds.run.compare import compare
-    from fp8bench.kinds.run.seconds import seconds
-    from fp8bench.kinds.run.shown import document
-    from fp8bench.kinds.view import View
-    from fp8bench.records import results
-    from fp8bench.records.named import parse_reference
-    from fp8bench.records.select import Filter, rounds_of
 
     key, here = prepared.instance.key, prepared.here
     found, wanted = results.read(prepared.results_dir, [key]), Filter(session=session_id)

@@ -254,7 +254,7 @@ def launcher(monkeypatch):
         for entry in prepared.entries:
             yield {"te-fp8": fp8(), "baseline-bf16": bf16()}[entry.config.mode], Path("kept.json")
 
-    monkeypatch.setattr("fp8bench.launch.session.measure", measure)
+    monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
     return asked
 
 
@@ -272,7 +272,7 @@ def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, tmp_pa
         yield made("p5"), Path("kept.json")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fp8bench.launch.session.measure", measure)
+    monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
     words = ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"]
     done = CliRunner().invoke(PROGRAM, words)
 
@@ -287,7 +287,7 @@ def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch)
         yield fp8(), Path("kept.json")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fp8bench.launch.session.measure", measure)
+    monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
     given = {"BATCH_SIZE": "7", "ROUNDS": "5", "PRECISION": "1%", "RESULTS_DIR": "mine"}
     words = ["explain", "--mode", "te-fp8"]
     done = CliRunner().invoke(PROGRAM, words, env={f"FP8BENCH_{name}": text for name, text in given.items()})
