@@ -8,6 +8,7 @@ value keeps its origin.
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import Any, get_origin
@@ -195,15 +196,10 @@ class Command(TyperCommand):
         """Answer, fetching remote results before and sending new ones after. `run` does so itself, because addresses
         may come from its file.
         """
-        given, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
-        models = {"": self.model, **self.models}
-        found = {
-            name: read(model, {one: given.pop(one) for one in model.model_fields}, called)
-            for name, model in models.items()
-        }
-        own = found.pop("")
-        # What is left of the words are settings.
-        values = {**given, **found, **{name: getattr(own, name) for name in self.model.model_fields}}
+        values, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
+        for name, model in {"": self.model, **self.models}.items():
+            made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
+            values |= {name: made} if name else {one: getattr(made, one) for one in model.model_fields}
         folders = values.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
         named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
@@ -215,11 +211,13 @@ class Command(TyperCommand):
         if not addresses or self.name == "run":
             self.answer(**values)
             return
-        from fp8bench.cli.remote import all_synced
+        from fp8bench.cli.remote import synced
 
         # Commands whose records are kept before they are sent; `explain` is one if it measures modes.
         measures = self.name in (*GROUPS["Measure"], "import") or bool(values.get("modes"))
-        with all_synced(addresses, measures and not values.get("record")):
+        with ExitStack() as stack:
+            for folder in addresses:
+                stack.enter_context(synced(folder, measures and not values.get("record")))
             self.answer(**values)
 
 
@@ -247,9 +245,9 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
     if command in LISTS_ONLY:
         return frozenset()
     if _merges_sources_itself(command, words):
-        if command in NOT_IN:
-            return frozenset(OPTIONS.keys() - NOT_IN[command])
-        return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
+        every = command in ("run", *NOT_IN)
+        found = frozenset(name for name, option in OPTIONS.items() if every or option.one_round)
+        return found - NOT_IN.get(command, frozenset())
     if command in KINDS and "--record" not in flags:
         variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
         return variables
@@ -268,11 +266,10 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []
-    name = command.rpartition(" ")[2]
-    settings = obeyed(name, words)
+    name, lines = command.rpartition(" ")[2], []
     known = {variable_of(option): option for option in OPTIONS}
+    settings = obeyed(name, words)
     idle = [one for one in present if one in known and known[one] not in settings]
-    lines = []
     if idle and name not in LISTS_ONLY:
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")

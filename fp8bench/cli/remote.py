@@ -52,15 +52,6 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
         yield mirror
 
 
-@contextmanager
-def all_synced(folders: list[Path], measuring: bool) -> Iterator[None]:
-    """Sync each of several folders."""
-    with ExitStack() as stack:
-        for folder in folders:
-            stack.enter_context(synced(folder, measuring))
-        yield
-
-
 def _send_new(mirror: Mirror, before: list[str]) -> None:
     pending = mirror.pending()
     if not pending:

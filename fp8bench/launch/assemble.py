@@ -12,7 +12,7 @@ from fp8bench.machine.identity import together
 from fp8bench.records.contradictions import contradictions
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
-from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, RankSamples, WorkloadFacts
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, RankReport, RankSamples, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Record, Session
 from fp8bench.stats.straggler import straggler
 from fp8bench.stats.summary import summarize
@@ -69,8 +69,11 @@ def assemble(
     reports: one per rank, ordered by rank. marks: circumstances that a reader must know; they join the summary's flags,
     together with the marks that ranks found. machine: the launcher's, used for all ranks if no report names one.
     """
-    first = reports[0]
-    culprit = _culprit(reports)
+    first, firsts = reports[0], reports[:: config.world_size // config.nodes]
+    # A rank's own failure goes before one caused by another rank's.
+    stopped = [report for report in reports if report.status != "ok"]
+    culprit = min(stopped, key=lambda report: report.collateral, default=None)
+    parities = [report.parity for report in reports if report.parity]
     samples = tuple(report.samples for report in reports if report.samples)
     telemetry = tuple(report.telemetry for report in reports if report.telemetry)
     named = [report.machine for report in reports]
@@ -88,9 +91,11 @@ def assemble(
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
-        environment=_environment(config, reports),
+        environment=environment_of(
+            [one.environment for one in firsts], [one.machine for one in firsts], config.world_size
+        ),
         evidence=_evidence(reports),
-        parity=_worst_parity(reports),
+        parity=min(parities, key=lambda parity: parity.passed, default=None),
         samples=samples,
         summary=summary,
         memory=tuple(report.memory for report in reports if report.memory),
@@ -98,25 +103,16 @@ def assemble(
         profile=first.profile,
     )
     found = contradictions(record) if record.status == "ok" else []
-    return _invalid(record, found[0]) if found else record
-
-
-def _invalid(record: Record, contradiction: str) -> Record:
-    """Return the record of a run whose ranks reported what cannot be, such as a workload that counts units it has not:
-    every reader would leave it out.
-    """
+    if not found:
+        return record
+    # Its ranks reported what cannot be, such as a workload that counts units it has not: readers would leave it out.
     update = {
         "status": "invalid",
-        "reason": f"its record would contradict itself: {contradiction}",
+        "reason": f"its record would contradict itself: {found[0]}",
         "remedy": "Correct what the workload and the mode say of themselves, or report it",
         "summary": None,
     }
     return record.model_copy(update=update)
-
-
-def _environment(config: RunConfig, reports: Sequence[RankReport]) -> Environment | None:
-    firsts = reports[:: config.world_size // config.nodes]
-    return environment_of([one.environment for one in firsts], [one.machine for one in firsts], config.world_size)
 
 
 def environment_of(
@@ -164,11 +160,6 @@ def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, Jso
     }
 
 
-def _culprit(reports: Sequence[RankReport]) -> RankReport | None:
-    stopped = [report for report in reports if report.status != "ok"]
-    return min(stopped, key=lambda report: report.collateral, default=None)
-
-
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     evidence = reports[0].evidence
     if evidence is None:
@@ -203,7 +194,3 @@ def _alike(evidence: Evidence) -> Evidence:
     graph = evidence.graph and evidence.graph.model_copy(update={"capture_s": None, "pool_bytes": None})
     same = {"fp8_kernels": None, "warnings": (), "compile": compiled, "graph": graph, "executed": None}
     return evidence.model_copy(update=same)
-
-
-def _worst_parity(reports: Sequence[RankReport]) -> Parity | None:
-    return min((report.parity for report in reports if report.parity), key=lambda parity: parity.passed, default=None)

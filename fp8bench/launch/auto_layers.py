@@ -64,27 +64,24 @@ def resolved(
     session that is resumed, whose choice of layers stays. Raises UsageError if no record of their GEMMs fits or if one
     of them is in `to_size`, and ModeUnavailable if no layer pays.
     """
-    before = {_chosen_for(one.config): one.config.fp8_layer_names for one in kept if one.config is not None}
+    ran = [one.config for one in kept if one.config is not None]
+    before = {(one.mode_label, one.batch_size): one.fp8_layer_names for one in ran}
     found, notes = [], []
     for config in configs:
         recipe = recipe_of(config)
-        if recipe is not None and recipe.layers == AUTO_LAYERS and before.get(_chosen_for(config)) is not None:
-            config = config.model_copy(update={"fp8_layer_names": before[_chosen_for(config)]})
-        elif recipe is not None and recipe.layers == AUTO_LAYERS:
-            if config in to_size:
+        if recipe is not None and recipe.layers == AUTO_LAYERS:
+            names = before.get((config.mode_label, config.batch_size))
+            if names is None and config in to_size:
                 raise UsageError(
                     f"{config.mode_label}: which layers pay depends on the batch size, which is yet to be found",
                     "Give a --batch-size, or name the layers by a regular expression",
                 )
-            names, note = _decided(config, recipe.base, place)
+            if names is None:
+                names, note = _decided(config, recipe.base, place)
+                notes.append(note)
             config = config.model_copy(update={"fp8_layer_names": names})
-            notes.append(note)
         found.append(config)
     return found, tuple(notes)
-
-
-def _chosen_for(config: RunConfig) -> tuple[str, int]:
-    return config.mode_label, config.batch_size
 
 
 def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, ...], str]:
@@ -93,13 +90,11 @@ def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, .
     judged, casts = judge(record.products, recipe, te=config.mode.startswith("te-"))
     names = paying(judged, config.mode_label, f"the GEMMs of {record.run_id}")
     left = [str(one) for one in judged if not one.pays]
-    counted = {"compiled": "with compiled casts", "none": "casts counted as free"}[casts]
-    how = f"by the GEMMs of {record.run_id}, {counted}"
-    return names, (
-        f"{config.mode_label}: {', '.join(names)} in fp8; {', '.join(left)} left in bf16, {how}"
-        if left
-        else f"{config.mode_label}: all of {', '.join(names)} in fp8, {how}"
+    in_fp8 = (
+        f"{', '.join(names)} in fp8; {', '.join(left)} left in bf16" if left else f"all of {', '.join(names)} in fp8"
     )
+    counted = {"compiled": "with compiled casts", "none": "casts counted as free"}[casts]
+    return names, f"{config.mode_label}: {in_fp8}, by the GEMMs of {record.run_id}, {counted}"
 
 
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
@@ -113,25 +108,21 @@ def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
         and "bf16" in record.config.precisions
         and set(PRECISIONS[recipe]) & set(record.config.precisions)
     ]
-    if not found:
-        _require_rows(config)
-        raise UsageError(
-            f"{config.mode_label}: no record of `fp8bench gemm` of {config.workload} at batch {config.batch_size} on "
-            f"this machine is kept in {place.results_dir}, so layers=auto does not know what pays",
-            f"Run `fp8bench gemm --workload {config.workload} --batch-size {config.batch_size} --compiled-casts` here",
-        )
-    return found[-1]
-
-
-def _require_rows(config: RunConfig) -> None:
+    if found:
+        return found[-1]
     tokens = tokens_of(config.workload)
-    if tokens is None or config.batch_size * tokens % ALIGNMENT == 0:
-        return
+    rows = None if tokens is None else config.batch_size * tokens
+    if tokens is not None and rows is not None and rows % ALIGNMENT:
+        enough = padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))
+        raise UsageError(
+            f"{config.mode_label}: layers=auto goes by the times of fp8 GEMMs, which need a multiple of {ALIGNMENT} "
+            f"rows, and batch {config.batch_size} x {tokens} tokens of {config.workload} are {rows:,}",
+            f"Use --batch-size {enough}, or name the layers by a regular expression",
+        )
     raise UsageError(
-        f"{config.mode_label}: layers=auto goes by the times of fp8 GEMMs, which need a multiple of {ALIGNMENT} rows, "
-        f"and batch {config.batch_size} x {tokens} tokens of {config.workload} are {config.batch_size * tokens:,}",
-        f"Use --batch-size {padded(config.batch_size, ALIGNMENT // gcd(ALIGNMENT, tokens))}, or name the layers by a "
-        "regular expression",
+        f"{config.mode_label}: no record of `fp8bench gemm` of {config.workload} at batch {config.batch_size} on "
+        f"this machine is kept in {place.results_dir}, so layers=auto does not know what pays",
+        f"Run `fp8bench gemm --workload {config.workload} --batch-size {config.batch_size} --compiled-casts` here",
     )
 
 
@@ -148,11 +139,10 @@ class Judged:
         return self.fp8_s is not None and self.bf16_s is not None and self.fp8_s < self.bf16_s
 
     def __str__(self) -> str:
-        if self.bf16_s is None:
-            return f"{' with '.join(self.layers)} (no time in bf16)"
-        if self.fp8_s is None:
-            return f"{' with '.join(self.layers)} (no time in fp8)"
-        return f"{' with '.join(self.layers)} ({self.fp8_s / self.bf16_s - 1:+.0%} time)"
+        time = f"no time in {'bf16' if self.bf16_s is None else 'fp8'}"
+        if self.bf16_s is not None and self.fp8_s is not None:
+            time = f"{self.fp8_s / self.bf16_s - 1:+.0%} time"
+        return f"{' with '.join(self.layers)} ({time})"
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:

@@ -118,35 +118,26 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
 
     Raises ModeUnavailable if the machine has no GPU at all, UsageError if it has another GPU or more GPUs.
     """
-    if instance.gpu_count == 0:
-        if machine.has_gpu:
-            raise UsageError(
-                f"instance {instance.key!r} has no GPU, and this machine has {machine.gpus[0]}",
-                "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU",
-            )
-        return
-    if not machine.has_gpu:
-        raise ModeUnavailable(
-            f"instance {instance.key!r} has {instance.gpu_count} x {instance.gpu}, and this machine shows no GPU",
-            "Run it there, check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --instance auto to measure this CPU",
-        )
-    if machine.is_sliced:
-        raise UsageError(
-            f"instance {instance.key!r} has {instance.gpu}, and this machine shows slices of it (MIG)",
-            "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`",
-        )
-    found = catalog.gpu_by_product(machine.gpus[0])
-    if found is not None and instance.gpu is not None and found.name != instance.gpu:
-        raise UsageError(
-            f"instance {instance.key!r} has {instance.gpu}, and this machine has {found.name}",
-            "Give this machine's instance, or use --instance auto",
-        )
-    if len(machine.gpus) > instance.gpu_count:
-        gpus = f"{instance.gpu_count} {'GPU' if instance.gpu_count == 1 else 'GPUs'}"
-        raise UsageError(
-            f"instance {instance.key!r} has {gpus}, and this machine shows {len(machine.gpus)}",
-            "Give this machine's instance, or show fewer with CUDA_VISIBLE_DEVICES",
-        )
+    there, named = len(machine.gpus), instance.gpu_count
+    known = catalog.gpu_by_product(machine.gpus[0]) if there else None
+    has = f"{instance.gpu}, and this machine"
+    error, what, remedy = None, "", "Give this machine's instance, or use --instance auto"
+    if not named and there:
+        error, what = UsageError, f"no GPU, and this machine has {machine.gpus[0]}"
+        remedy = "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU"
+    elif named and not there:
+        error, what = ModeUnavailable, f"{named} x {has} shows no GPU"
+        remedy = "Run it there, check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --instance auto to measure this CPU"
+    elif machine.is_sliced and named:
+        error, what = UsageError, f"{has} shows slices of it (MIG)"
+        remedy = "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`"
+    elif known is not None and instance.gpu is not None and known.name != instance.gpu:
+        error, what = UsageError, f"{has} has {known.name}"
+    elif there > named:
+        error, what = UsageError, f"{named} {'GPU' if named == 1 else 'GPUs'}, and this machine shows {there}"
+        remedy = "Give this machine's instance, or show fewer with CUDA_VISIBLE_DEVICES"
+    if error is not None:
+        raise error(f"instance {instance.key!r} has {what}", remedy)
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:
@@ -154,30 +145,22 @@ def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bo
     a price, so that an unknown name becomes this machine's. Raises as catalogs.find, require_read and claim do.
     """
     catalogs.require_read(catalog, [name])
-    if name == AUTO:
-        instance = identify(machine, catalog)
-        catalogs.require_read(catalog, [instance.key])
-        return instance
     try:
-        instance = catalogs.find(catalog, name, more=[AUTO])
+        instance = identify(machine, catalog) if name == AUTO else catalogs.find(catalog, name, more=[AUTO])
     except UsageError as error:
-        if has_price:
-            return named(name, machine, catalog)
-        remedy = "give its --price to `fp8bench run`, which makes an instance of this machine"
-        raise UsageError(error.what, f"{error.remedy}, or {remedy}") from error
+        if not has_price:
+            remedy = "give its --price to `fp8bench run`, which makes an instance of this machine"
+            raise UsageError(error.what, f"{error.remedy}, or {remedy}") from error
+        found = identify(machine, catalog.model_copy(update={"instances": {}}))
+        try:
+            # Without the product's name, which other machines have too.
+            return Instance.model_validate({**found.model_dump(), "key": name, "instance_type": None})
+        except ValidationError as invalid:
+            raise UsageError(
+                f"--instance {name!r} cannot be the name of an instance",
+                "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit",
+            ) from invalid
     catalogs.require_read(catalog, [instance.key])
-    claim(instance, machine, catalog)
+    if name != AUTO:
+        claim(instance, machine, catalog)
     return instance
-
-
-def named(name: str, machine: Machine, catalog: Catalog) -> Instance:
-    """Return this machine as an instance of the user's own. Raises UsageError if the name cannot be a folder's."""
-    found = identify(machine, catalog.model_copy(update={"instances": {}}))
-    try:
-        # Without the product's name, which other machines have too.
-        return Instance.model_validate({**found.model_dump(), "key": name, "instance_type": None})
-    except ValidationError as error:
-        raise UsageError(
-            f"--instance {name!r} cannot be the name of an instance",
-            "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit",
-        ) from error

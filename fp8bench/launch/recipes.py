@@ -40,37 +40,29 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
     """
     found = [registry.find_mode(label) for label in labels]
     if recipe is not None:
-        found = _with_recipe(labels, found, recipe)
+        base = split_recipe(recipe).base
+        takes = [":" not in label and base in one.recipe_fields for label, (one, _) in zip(labels, found, strict=True)]
+        if not any(takes):
+            entry = next(one for one in registry.BUILTIN_MODES if base in one.recipe_fields)
+            raise UsageError(
+                f"--recipe is of {entry.name}, and of the modes here none is that without a recipe of its own",
+                f"Add --mode {entry.name}, or omit --recipe",
+            )
+        found = [
+            (entry, str(read_recipe(entry.name, recipe, entry.recipe_fields)) if given else own)
+            for given, (entry, own) in zip(takes, found, strict=True)
+        ]
     if layers is not None:
-        found = _with_layers(found, layers)
+        having = [entry for entry, own in found if _has_layers(entry, own)]
+        if not having:
+            raise UsageError(
+                f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
+                "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
+            )
+        torchao = all(entry.name.startswith(LIBRARY_LAYERS) for entry in having)
+        checked = checked_layers(layers, "--fp8-layers", torchao)
+        found = [(one, _of_layers(one, own, checked) if _has_layers(one, own) else own) for one, own in found]
     return list({(entry.name, own): (entry, own) for entry, own in found}.values())
-
-
-def _with_recipe(labels: Sequence[str], found: list[Chosen], recipe: str) -> list[Chosen]:
-    base = split_recipe(recipe).base
-    takes = [":" not in label and base in one.recipe_fields for label, (one, _) in zip(labels, found, strict=True)]
-    if not any(takes):
-        entry = next(one for one in registry.BUILTIN_MODES if base in one.recipe_fields)
-        raise UsageError(
-            f"--recipe is of {entry.name}, and of the modes here none is that without a recipe of its own",
-            f"Add --mode {entry.name}, or omit --recipe",
-        )
-    return [
-        (entry, str(read_recipe(entry.name, recipe, entry.recipe_fields)) if given else own)
-        for given, (entry, own) in zip(takes, found, strict=True)
-    ]
-
-
-def _with_layers(found: list[Chosen], layers: str) -> list[Chosen]:
-    takes = [(entry, own) for entry, own in found if _has_layers(entry, own)]
-    if not takes:
-        raise UsageError(
-            f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
-            "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
-        )
-    torchao = all(entry.name.startswith(LIBRARY_LAYERS) for entry, _ in takes)
-    layers = checked_layers(layers, "--fp8-layers", torchao)
-    return [(entry, _of_layers(entry, own, layers) if _has_layers(entry, own) else own) for entry, own in found]
 
 
 def _has_layers(entry: ModeEntry, own: str | None) -> bool:

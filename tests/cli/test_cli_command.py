@@ -111,6 +111,7 @@ def test_a_command_that_measures_goes_on_where_an_address_cannot_be_reached(name
         yield
 
     monkeypatch.setattr("fp8bench.cli.remote.synced", synced)
+    monkeypatch.setattr("fp8bench.cli.run.synced", synced)
     words = {"compare": ["p5"], "results import": IMPORT.split()}.get(name, [])
     for more in ([], ["--record", "x"]) if name in ("gemm", "numerics", "converge", "collectives") else ([],):
         with pytest.raises(UsageError, match="this test ends here"):
