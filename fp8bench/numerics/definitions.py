@@ -1,21 +1,18 @@
-"""Number formats: their limits, what a value becomes in one, bit by bit, and blocks of values that share a scale. This
-module does not use torch.
+"""Number formats: their limits, what a value becomes in one, bit by bit, and blocks of values that share a scale.
+Without torch.
 
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
-A format with inf and nan reserves the complete highest exponent for them, as in IEEE 754. One with nan alone (e4m3fn,
-e8m0fnu) has it where all bits but the sign are 1. e8m0fnu is the scale of a block: an exponent alone, without zero.
-
-In a block format, each block of consecutive values along the dimension that a GEMM sums over shares a scale. amax is a
-block's largest magnitude, `max` that of the elements' format:
+A format with inf and nan reserves its highest exponent for them (IEEE 754); one with nan alone (e4m3fn, e8m0fnu) has it
+where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero. In a block format, consecutive values
+along the dimension that a GEMM sums over share a scale; `max` is the elements' format's:
 
     e8m0    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
     e4m3    amax / max / g, rounded to e4m3, where g = tensor's amax / max / 448 is the whole tensor's float32
 
-Sources: the OCP 8-bit Floating Point Specification (OFP8); the OCP Microscaling Formats (MX) Specification 1.0; and
-Transformer Engine's documentation of MXFP8 and NVFP4. Stochastic rounding and Hadamard transforms, which the NVFP4
-recipe adds, are left out.
+Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentation of MXFP8 and NVFP4. Stochastic
+rounding and Hadamard transforms of the NVFP4 recipe are left out.
 """
 
 import math

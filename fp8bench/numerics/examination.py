@@ -1,34 +1,18 @@
-"""What `fp8bench numerics` examines: each layer under each mode, with every result compared with float64, and the jump
-under delayed scaling.
+"""What `fp8bench numerics` examines: each layer under each mode, compared with float64, and the jump under delayed
+scaling. The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient:
+whatever the mode rounds counts as its error. It runs as in training, in its context and bf16 autocast, without a
+loss.
 
-The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient. Whatever the
-mode rounds, including its operands to bfloat16, counts as its error. The mode runs forward as in training, in its
-context and bf16 autocast, and backward from a given output gradient, without a loss.
+A block's weight gradient is that of its four linear layers. Its output includes the residual stream, which no mode
+casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. -exact inputs
+apply to the linear layer only. Delayed scaling first sees as many other draws as the mode needs (`settle_passes`), for
+an -exact input the same draw. saturated and flushed come from this package's own casts of the operands (`scaling`).
 
-  weight_gradient   for a block: the gradients of its four linear layers, concatenated.
-  a block's output  includes the residual stream, which no mode casts, so its error is smaller. Transformer Engine's
-                    layer keeps that stream in bfloat16, whose rounding alone is 1.7e-3, and its GELU is the tanh form:
-                    te-bf16 shows how much these add.
-  -exact inputs     apply to the linear layer only, because the operands inside a block are computed there.
-
-Delayed scaling starts with a scale of 1, and first sees as many other draws of the input as the mode needs
-(`settle_passes`). For an -exact input it sees the same draw, because only its own amax gives the power of two that
-keeps it exact.
-
-saturated and flushed come from this package's own casts of the same float32 operands (`scaling`), under the scale that
-the recipe would use, because a library's casts cannot be observed value by value.
-
-Errors of a tensor are computed in float64 over all elements at once:
-
-relative_error  |found - reference| / |reference|, |.| the Euclidean norm. e4m3 rounds a value by up to 1/16 of it, and
-                normal values by 0.026 in this norm (e5m2: 0.053); a product of two of them is off by the root of the
-                sum of the squares, 0.037, and so is a sum of many products of either sign.
-sqnr_db         -20 log10(relative_error), the signal-to-quantisation-noise ratio in decibels: infinite for no error.
-                A bit of mantissa is worth 6.
-cosine          found . reference / (|found| |reference|): insensitive to a wrong size, as an optimizer like Adam is.
-max_abs_error   the largest |found - reference|.
-rounding_error  the relative error of the reference itself when rounded to the narrowest of bfloat16 and float32 that
-                holds every found value. bfloat16's is about 1.7e-3: no result in bfloat16 can be nearer than that.
+relative_error  |found - reference| / |reference|, Euclidean, in float64. e4m3 rounds normal values by 0.026, e5m2 by
+                0.053, so a product of two is off by 0.037, and so is a sum of many products of either sign.
+sqnr_db         -20 log10(relative_error): infinite for no error. A bit of mantissa is worth 6.
+cosine          found . reference / (|found| |reference|): insensitive to a wrong size, as Adam is.
+rounding_error  of the reference rounded to the narrowest of bfloat16 and float32 that holds every found value.
 """
 
 import math

@@ -1,23 +1,17 @@
-"""The layers that are examined, a linear layer and a timm ViT block, converted by a mode; and their inputs.
+"""The layers that are examined, converted by a mode, and their inputs.
 
-  linear  width -> 4 * width without bias, like the first layer of a block's MLP.
-  block   timm's Block with biases of zero, as after initialisation, and the usual heads.
+  linear  width -> 4 * width without bias, like the first layer of a block's MLP (for te modes a te.Linear).
+  block   timm's Block with biases of zero, and the usual heads.
 
-Weights are normal with standard deviation in^-1/2, drawn in float32 once for all modes. A mode converts timm's blocks
-by itself. torchao's mode also converts the linear layer; for Transformer Engine's modes it is replaced by a te.Linear
-with the weight copied. Each layer gets an input, and a gradient at its output:
+Weights are normal with standard deviation in^-1/2. Each layer gets an input, and a gradient at its output:
 
-  normal        typical after initialisation and layer norms: nearly all values within a factor of 8 of each other.
+  normal        nearly all values within a factor of 8 of each other, as after initialisation and layer norms.
   heavy-tailed  Student's t with 3 degrees of freedom: a few values far out set the scale for all the others.
-  outlier       normal, with a few channels 100 times as large, as in large transformers (Dettmers et al. 2022,
-                LLM.int8(), arXiv:2208.07339).
+  outlier       normal, a few channels 100 times as large (Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339).
 
-With `-exact` after the name, each operand, including the weight, is moved to values that fp8 can represent (see
-scaling.representable), so that casts add no error. One set serves every recipe: the output gradient uses values that
-both e4m3 and e5m2 have, and its largest, 448 times a power of two, is 57344 times another power of two.
-
-Everything is drawn on the CPU from a separate seed, made of the run's seed and the name of what is drawn: the numbers
-are the same for every machine and every mode.
+With `-exact`, operands and weight are moved to values that fp8 can represent (scaling.representable), the output
+gradient to those that both e4m3 and e5m2 have, so that casts add no error. Everything is drawn on the CPU from the
+run's seed and the name of what is drawn: the same for every machine and mode.
 """
 
 import math

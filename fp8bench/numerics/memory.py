@@ -1,11 +1,7 @@
-"""Free memory, the memory that examining layers or a GEMM needs, and the refusal of what does not fit.
-
-A failed allocation reports its own size, not the total need; on a host an allocation does not even fail, but the
-process is killed. So the need is computed first, and compared with the free memory.
-
-A layer needs most of its memory for its weights, many times over: in float32 as drawn, in float64 with gradients for
-the reference, in a mode's copy with gradients and casts, and for the comparison. Measured as the process's peak on a
-CPU, minus that without layers: 44 to 46 bytes per weight, at widths of 2048 and 4096.
+"""The memory that examining layers or a GEMM needs, and the refusal of what does not fit: a failed allocation reports
+its own size, and on a host the process is killed. Layers need most for their weights: in float32, in float64 with
+gradients, in a mode's copy, and for the comparison: 44 to 46 bytes per weight, measured on a CPU at widths of 2048
+and 4096.
 """
 
 from collections.abc import Iterable

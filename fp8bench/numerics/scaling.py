@@ -1,43 +1,26 @@
 """Scaled casts to fp8: by definition, by recipe, and over time. A reference independent of the libraries it checks.
 
-A format with m bits of mantissa has 2^m evenly spaced values from each power of two to the next. Below its smallest
-normal power the spacing stays the same, down to zero. So a value v is rounded by
-
     exponent = max(floor(log2 |v|), 1 - bias)              read from the bits of the float32
-    step     = 2^(exponent - m)
-    rounded  = step * round(v / step)                      to nearest, ties to even
+    step     = 2^(exponent - mantissa bits)
+    rounded  = step * round(v / step)                      to nearest, ties to even; exact in float32
 
-each of which is exact in float32. Values beyond max saturate, as in Transformer Engine and torchao. fp8 has too few
-exponents for an unscaled tensor, so it is multiplied by scale = max / amax first and divided by it afterwards, where
-amax is the largest magnitude of what shares the scale (a tensor, a row, a block).
-
-A linear layer has three GEMMs, each of two operands:
-
-    output           input            x  weight
-    input_gradient   output gradient  x  weight
-    weight_gradient  output gradient  x  input
+Values beyond max saturate, as in Transformer Engine and torchao. A tensor is multiplied by scale = max / amax first and
+divided by it afterwards, where amax is the largest magnitude of what shares the scale (a tensor or a row).
 
   tensorwise, current  one scale per tensor, from the tensor itself; output gradients in e5m2, the others in e4m3.
   delayed              the same formats; the scale comes from the tensors of earlier passes.
   rowwise              e4m3 throughout; a scale for each row or column that is summed over, a power of two.
-  rowwise_with_gw_hp   the same, but the weight gradient is computed in bfloat16, and the weight has one scale in the
-                       GEMM that computes the input gradient.
+  rowwise_with_gw_hp   the same, but the weight gradient is in bfloat16, and the weight has one scale in the GEMM of the
+                       input gradient.
 
-Sources: torchao 0.18, float8/float8_linear.py and config.py; Transformer Engine 2.20, common/recipe. Blocks of 128 and
-of 32 values (te-fp8:block and te-fp8:mxfp8) are not simulated here, and their shares are unknown.
+Sources: torchao 0.18, float8/float8_linear.py and config.py; Transformer Engine 2.20, common/recipe. te-fp8:block and
+te-fp8:mxfp8 are not simulated. Delayed scaling casts with a scale from earlier steps and records the amax; then
 
-Delayed scaling casts with a scale from earlier steps, and records the amax during the cast. After the step:
-
-    window = the amaxes of the last `history_len` steps, this one among them
-    amax   = max(window), or this step's alone (algo `most_recent`)
+    amax   = max of the last `history_len` steps' amaxes, or this step's alone (algo `most_recent`)
     scale  = max / amax, in float32                        for the next step; the first step's is 1
 
-A step whose amax is 0 leaves window and scale unchanged. This is what Transformer Engine does: the casts of a step
-write their amaxes into row 0 of `amax_history`; leaving the outermost autocast (for gradients, the end of the first
-module's backward pass) sets the scale from the complete table, rolls it by one row and zeroes row 0
-(reduce_and_update_fp8_tensors in pytorch/quantization.py of 2.20, which calls kernel_bulk in
-common/recipe/delayed_scaling.cu). So the one step at which values jump up saturates, and after a fall the scale remains
-too small until the large amax has left the window.
+A step whose amax is 0 changes nothing (reduce_and_update_fp8_tensors, common/recipe/delayed_scaling.cu). So the step at
+which values jump up saturates, and after a fall the scale stays too small until the large amax has left the window.
 """
 
 import hashlib

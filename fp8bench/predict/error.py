@@ -1,10 +1,8 @@
-"""How far the model is off, as shipped: found by benchmarks/prediction_errors.py, which predicts every measured machine
-from another one's record, and kept in configs/prediction-errors.json.
-
-The largest error of such predictions, in either direction, is the error for a change of the same kind. This is not a
-95 % interval: few machines are known. What limits kernels was fitted to two types of GPU. Between these two, the error
-is that of a mode whose own records are left out. Any other type has no records, and gets the error with the records of
-a whole GPU type left out. A workload without cases has no error: it is untested.
+"""How far the model is off, as shipped in configs/prediction-errors.json: found by benchmarks/prediction_errors.py,
+which predicts every measured machine from another one's record. The largest error, in either direction, is the error
+for a change of the same kind; no 95 % interval, since few machines are known. Between the two GPU types that the
+limits were fitted to it is that of a mode whose own records are left out, elsewhere that with a whole GPU type left
+out. A workload without cases has no error: it is untested.
 """
 
 import math

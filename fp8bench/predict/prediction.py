@@ -1,9 +1,6 @@
-"""Predictions: each of a measurement, for one target, with a range and all that it assumes. Numbers only; `document`
-shows them.
-
-A prediction is not a record: it is not kept, and no comparison takes it. Its range is the interval of the measurement
-widened by the model's error (`error`) on the logarithmic scale. If no communication was measured, the lower end also
-assumes that all communication may be hidden.
+"""Predictions: each of a measurement, for one target, with a range and all that it assumes. Numbers only. Not a record:
+not kept, and in no comparison. Its range is the measured interval widened by the model's error (`error`) on the
+logarithmic scale; if no communication was measured, the lower end assumes that all of it is hidden.
 """
 
 import math

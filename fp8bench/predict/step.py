@@ -1,18 +1,15 @@
 """A step on another machine, predicted from where the time of a measured step goes. Pure numbers.
 
-Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, Communications of
-the ACM 2009), with the figures that datasheets give for both GPUs:
+Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, CACM 2009):
 
 - GEMMs scale with the dense peak of their type: they keep the share of the peak that was measured.
-- Other kernels need time for DRAM and time for the SMs (their L2, launches, arithmetic), which add up:
-  gigabytes / bandwidth + SM cycles / (SMs x clock). How much of each a kind needs was fitted to an H100 and an H200,
-  which differ only in memory (`Limits`). Attention also has tensor-core operations, which scale with the dense peak.
-- Communication scales with the links. A ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each link
-  (Patarasuk & Yuan, 2009). What was hidden behind other kernels stays hidden, as far as there is work to hide it. Those
-  kernels take longer for each second that they hide.
+- Other kernels: gigabytes / bandwidth + SM cycles / (SMs x clock), fitted to an H100 and an H200 (`Limits`). Attention
+  also has tensor-core operations, which scale with the dense peak.
+- Communication scales with the links: a ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each
+  (Patarasuk & Yuan, 2009). What was hidden stays hidden, as far as there is work, and lengthens kernels.
 - What no rule covers is carried over: idle time, and other kernels.
 
-What clocks do under a power limit, which kernels a library chooses and what caches hold is the model's error (`error`).
+Clocks under a power limit, the choice of kernels and caches are the model's error (`error`).
 """
 
 from collections.abc import Mapping

@@ -109,8 +109,8 @@ def _projected(found: Projections) -> list[list[doc.Part]]:
     )
     cells = tuple(column.cells(found.rows) for column in columns)
     heading = doc.Heading("Projected, and not measured: nothing below ran on so many nodes")
-    faint: tuple[doc.Emphasis, ...] = ("faint",) * len(found.rows)
-    table = doc.Table(cells, naming=2, emphasis=faint)
+    faint: list[doc.Emphasis] = ["faint"] * len(found.rows)
+    table = doc.Table(cells, naming=2, emphasis=tuple(faint))
     return [[heading, table], [*map(doc.Note, found.assumed)]]
 
 

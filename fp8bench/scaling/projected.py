@@ -1,15 +1,11 @@
-"""More nodes than were measured, projected from one node's step and the links. A projection is not a record, and no
-table of measurements contains it.
+"""More nodes than were measured, projected from one node's step and the links. No record, and in no table of
+measurements.
 
-The work of a GPU stays the same; what grows is the data that it sends. Gradients are all-reduced over a ring of all
-GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest. FSDP
-with 16-bit weights, gathered twice, and float32 gradients, scattered once, sends the same amount. How much of it a step
-waits for is measured on one node, if its profile saw any: the same share stays hidden, as far as there is work to hide
-it. Else it is a range, from all hidden to none.
-
-No straggler, congestion or jitter is modelled. So it ends at 8 nodes: up to there a published cluster was within 4
-points of one node's rate of such a range, at 16 it was 7 to 10 off, and at 32 12 to 15, by what its steps are assumed
-to hold (docs/scaling.md).
+The work of a GPU stays the same; gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of
+their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest; FSDP sends as much. The share that one node's
+profile saw hidden stays hidden, as far as there is work; without a profile it is a range, from all hidden to none. No
+straggler, congestion or jitter: so it ends at 8 nodes, up to where a published cluster was within 4 points
+(docs/scaling.md).
 """
 
 from collections.abc import Iterable, Sequence

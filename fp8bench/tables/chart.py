@@ -41,17 +41,11 @@ FAINT = "#59636e"
 GRID = "#d8dee4"
 
 
-def require_drawable(path: Path) -> None:
+def require_drawable(path: Path | None = None) -> None:
     """Fail before anything is measured. Raises UsageError for a suffix not in SUFFIXES, or without matplotlib."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"cannot draw {path}: its name ends in no known format",
-            f"End it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
-        )
-    _require_matplotlib()
-
-
-def _require_matplotlib() -> None:
+    if path is not None and path.suffix.lower() not in SUFFIXES:
+        remedy = f"End it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise UsageError(f"cannot draw {path}: its name ends in no known format", remedy)
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -80,7 +74,7 @@ def sheet(height_in: float, width_in: float, salt: str = "fp8bench") -> Iterator
     """Yield an empty figure. salt: of the names in an SVG, which must differ within a page. Raises UsageError without
     matplotlib.
     """
-    _require_matplotlib()
+    require_drawable()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -156,6 +150,8 @@ class Line:
 
 
 DASHES = (0, (4, 2))
+SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
+"""How the title of one panel of several looks."""
 
 
 def lines(
@@ -245,9 +241,16 @@ def plain(axes: Any, x: str = "", y: str = "") -> None:
     """Name the axes and draw their grid, both quieter than the plot."""
     axes.set_xlabel(x, fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
-    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
-    axes.grid(True, color=GRID, linewidth=0.6)
+    panel(axes, "both", FAINT)
     frame(axes, "left", "bottom")
+
+
+def panel(axes: Any, grid: str, y_colour: str = INK) -> None:
+    """Draw a panel's grid, quieter than the plot. grid: `x`, `y` or `both`. y_colour: of the names beside it."""
+    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
+    axes.tick_params(axis="y", labelcolor=y_colour)
+    axes.grid(True, axis=grid, color=GRID, linewidth=0.6)
+    frame(axes, "bottom")
 
 
 def frame(axes: Any, *sides: str) -> None:

@@ -31,6 +31,12 @@ LINE_FIELDS = (
     *("instance", "run_id", "mode", "seed", "step", "train_loss", "validation_loss", "elapsed_s", "usd"),
     "status",
 )
+METHOD = (
+    "Losses are of the text that is held out, in nats a byte; gaps are against {}: below 0 is better. Each is a "
+    "mean over the last quarter of the steps, the time or the money. +-: half of a 95 % interval over seeds, each seed "
+    "a pair; ?: it contains 0. Time is that of training steps alone; money is that time at the price of an hour. It is "
+    "what so many steps show: a longer training may come to something else."
+)
 
 
 def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Document:
@@ -43,36 +49,37 @@ def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareO
     """Return the document. It has a figure if all records are of the same work."""
     groups = [compare(group, catalog, options) for group in same_work(records)]
     drawn = len(groups) == 1 and any(row.seeds for row in groups[0].rows)
-    reports = {report.run_id: report for group in groups for report in group.reports}
+    of_id = {report.run_id: report for group in groups for report in group.reports}
+    reports = [of_id[record.run_id] for record in records]
     return doc.Document(
         tuple(block for group in groups for block in _blocks(group)),
-        data=[reports[record.run_id] for record in records],
-        lines=doc.CsvLines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
+        data=reports,
+        lines=doc.CsvLines(LINE_FIELDS, tuple(line for report in reports for line in _lines(report))),
         figures=(doc.Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
     )
 
 
 def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
+    # A line for each step, step 0 before the first, or one without numbers for a training that stopped.
     prices = {row.mode: row.usd_per_hour for row in report.rows}
     for one in report.trainings:
-        naming = (report.instance, report.run_id, one.mode, one.seed)
-        if one.curve is None:
+        naming, curve, usd_per_hour = (report.instance, report.run_id, one.mode, one.seed), one.curve, prices[one.mode]
+        if curve is None:
             yield (*naming, None, None, None, None, None, one.status)
             continue
-        held_out = {point.step: point.loss for point in one.curve.validation}
-        usd_per_hour = prices[one.mode]
-        for step, elapsed in enumerate((0.0, *accumulate(one.curve.step_s))):
-            train = one.curve.train_loss[step - 1] if step else None
+        held_out = {point.step: point.loss for point in curve.validation}
+        for step, elapsed in enumerate((0.0, *accumulate(curve.step_s))):
+            train = curve.train_loss[step - 1] if step else None
             usd = elapsed * usd_per_hour / HOUR_S if usd_per_hour else None
             yield (*naming, step, train, held_out.get(step), elapsed, usd, one.status)
 
 
 def _blocks(group: Group) -> tuple[tuple[doc.Part, ...], ...]:
-    letters = doc.Letters()
-    config, rows = group.records[0].config, group.rows
+    letters, rows = doc.Letters(), group.rows
+    config, named = group.records[0].config, list(zip(group.names, group.records, group.reports, strict=True))
     where = ", ".join(
         f"{f'{one.config.nodes} nodes of ' if one.config.nodes > 1 else ''}{name} ({device(one)})"
-        for name, one in zip(group.names, group.records, strict=True)
+        for name, one, _ in named
     )
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
     title = (
@@ -80,20 +87,36 @@ def _blocks(group: Group) -> tuple[tuple[doc.Part, ...], ...]:
         f"{config.sequence_length} bytes of {config.text.name}, on {where}"
     )
     table = _table(group, letters)
-    warned = [
-        f"{name}: {text}" if len(group.names) > 1 else text
-        for name, report in zip(group.names, group.reports, strict=True)
-        for text in report.warnings
-    ]
+    warned = [f"{f'{name}: ' if len(named) > 1 else ''}{text}" for name, _, report in named for text in report.warnings]
     if rows[0].diverged:
         warned.insert(0, f"the reference, {group.name(rows[0])}, diverged: {_how(rows[0])}")
+    one_price = len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
     return doc.blocks(
         [doc.Heading(title)],
         [table, *map(doc.Note, letters.lines())],
         [doc.Sentence(sentence(row, group)) for row in rows if not row.is_reference and row.seeds],
-        _notes(group),
+        [
+            *map(doc.Note, differences_line(differences(group.records), group.names)),
+            doc.Note(METHOD.format(group.name(rows[0]))),
+            *doc.notes(
+                (one_price, "On one instance what is equal in time is equal in money."),
+                (
+                    any(row.emulated for row in rows),
+                    "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are "
+                    "compared.",
+                ),
+            ),
+            *(doc.Note(f"{name}: {_price(report)}.") for name, _, report in named if report.rows[0].usd_per_hour),
+            *(doc.Note(f"{name}: {report.no_price}.") for name, _, report in named if report.no_price),
+        ],
         [*map(doc.Warned, warned)],
     )
+
+
+def _price(report: ConvergeReport) -> str:
+    dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
+    share = f" for {report.share}" if report.share else ""
+    return f"{report.rows[0].usd_per_hour:,.2f} USD an hour{share}, by a price {dated}"
 
 
 def _table(group: Group, letters: doc.Letters) -> doc.Table:
@@ -106,53 +129,44 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
         stopped = "stopped" if row.status == "ok" else row.status
         return ", ".join([*said, *([letters.refer(stopped, row.reason)] if row.reason is not None else [])])
 
-    naming: tuple[Column[Row], ...] = (
-        *([word("instance", lambda row: names[row.run_id], once=True)] if len(names) > 1 else []),
-        word("mode", mode),
-    )
-    if any(row.money_to_same_loss for row in rows):
-        same_loss = _same_loss(lambda row: row.money_to_same_loss, "% money")
-    else:
-        same_loss = _same_loss(lambda row: row.time_to_same_loss, "% time")
-    columns: tuple[Column[Row], ...] = (
-        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
-        _gaps("equal steps", lambda row: row.equal_steps),
-        _gaps("equal time", lambda row: row.equal_time, spare=any(row.equal_money for row in rows)),
-        _gaps("equal money", lambda row: row.equal_money),
-        same_loss,
-    )
+    def gaps(heading: str, get: Callable[[Row], Gap | None], spare: bool = False) -> Column[Row]:
+        return Column(heading, get, _half_width, "interval", "nats", tone=tone(get), spare=spare)
+
+    def tone(get: Callable[[Row], Gap | None]) -> Callable[[Row], doc.Tone]:
+        return lambda row: TONES[gap.verdict] if (gap := get(row)) else ""
+
+    naming: list[Column[Row]] = [word("mode", mode)]
+    if len(names) > 1:
+        naming.insert(0, word("instance", lambda row: names[row.run_id], once=True))
+    by_money = any(row.money_to_same_loss for row in rows)
+
+    def same_loss(row: Row) -> Gap | None:
+        return row.money_to_same_loss if by_money else row.time_to_same_loss
+
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
-    always = (
+    always: list[Column[Row]] = [
         *naming,
         Column("seeds", lambda row: row.seeds, "d", spare=True),
         Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
-    )
-    shown = (*(column.cells(rows) for column in always), *doc.telling(*(column.cells(rows) for column in columns)))
+    ]
+    others: list[Column[Row]] = [
+        Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
+        gaps("equal steps", lambda row: row.equal_steps),
+        gaps("equal time", lambda row: row.equal_time, spare=any(row.equal_money for row in rows)),
+        gaps("equal money", lambda row: row.equal_money),
+        Column("same loss", same_loss, _percent, unit="% money" if by_money else "% time", tone=tone(same_loss)),
+    ]
+    shown = (*(column.cells(rows) for column in always), *doc.telling(*(column.cells(rows) for column in others)))
     return doc.Table(shown, len(naming))
 
 
-def _same_price(rows: Sequence[Row]) -> bool:
-    return len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
+def _half_width(gap: Gap) -> str:
+    reach = "" if gap.low is None or gap.high is None else f" +-{(gap.high - gap.low) / 2:.4f}"
+    return f"{nats(gap.value)}{reach}"
 
 
-def _gaps(heading: str, get: Callable[[Row], Gap | None], spare: bool = False) -> Column[Row]:
-    def with_half_width(gap: Gap) -> str:
-        if gap.low is None or gap.high is None:
-            return nats(gap.value)
-        return f"{nats(gap.value)} +-{(gap.high - gap.low) / 2:.4f}"
-
-    return Column(heading, get, with_half_width, "interval", "nats", "less", tone=_tone(get), spare=spare)
-
-
-def _same_loss(get: Callable[[Row], Gap | None], unit: str) -> Column[Row]:
-    def percent(gap: Gap) -> str:
-        return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
-
-    return Column("same loss", get, percent, unit=unit, better="less", tone=_tone(get))
-
-
-def _tone(get: Callable[[Row], Gap | None]) -> Callable[[Row], doc.Tone]:
-    return lambda row: TONES[gap.verdict] if (gap := get(row)) else ""
+def _percent(gap: Gap) -> str:
+    return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
 
 
 def nats(value: float) -> str:
@@ -191,40 +205,12 @@ def sentence(row: Row, group: Group) -> str:
 
 
 def _clause(gap: Gap, at: str, spent: str = "") -> str:
-    before = f"{spent}; " if spent else ""
+    before, where = (f"{spent}; ", f"{at} ({spent})") if spent else ("", at)
     if gap.low is None or gap.high is None:
         return f"is inconclusive {at} ({before}{nats(gap.value)} nats, and one seed is not a measurement)"
     least, most = sorted((abs(gap.low), abs(gap.high)))
-    where = f"{at} ({spent})" if spent else at
     if most < UNSEEN:
         return f"shows no difference {where}"
     if gap.verdict in ("costs", "gains"):
         return f"{gap.verdict} {abs(gap.value):.4f} nats ({least:.4f} to {most:.4f}) {where}"
     return f"is inconclusive {at} ({before}{nats(gap.low)} to {nats(gap.high)} nats)"
-
-
-def _notes(group: Group) -> list[doc.Note]:
-    rows = group.rows
-    said: list[tuple[object, str]] = [
-        *((True, line) for line in differences_line(differences(group.records), group.names)),
-        (
-            True,
-            f"Losses are of the text that is held out, in nats a byte; gaps are against {group.name(rows[0])}, so that "
-            "below 0 is better. Each is a mean over the last quarter of the steps, the time or the money. +-: half of "
-            "a 95 % interval over seeds, each seed a pair; ?: it contains 0. Time is that of training steps alone; "
-            "money is that time at the price of an hour. It is what so many steps show: a longer training may come to "
-            "something else.",
-        ),
-        (_same_price(rows), "On one instance what is equal in time is equal in money."),
-        (
-            any(row.emulated for row in rows),
-            "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared.",
-        ),
-    ]
-    for report, name in zip(group.reports, group.names, strict=True):
-        usd = report.rows[0].usd_per_hour
-        dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
-        share = f" for {report.share}" if report.share else ""
-        said.append((report.no_price, f"{name}: {report.no_price}."))
-        said.append((not report.no_price and usd, f"{name}: {usd or 0:,.2f} USD an hour{share}, by a price {dated}."))
-    return doc.notes(*said)

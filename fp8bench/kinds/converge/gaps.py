@@ -1,19 +1,12 @@
-"""How one mode's loss compares with another's, in numbers: at equal steps, at equal time or money, and what it takes to
-reach the same loss. Pure.
+"""How one mode's loss compares with another's: at equal steps, at equal time or money, and what it takes to reach the
+same loss. Pure.
 
-Two trainings of one seed begin with the same weights and see the same batches, so they are a pair, and the seed's
-effect on both cancels. A gap is our validation loss minus the reference's, in nats: below 0, ours is better. Its
-interval is Student's over the seeds: mean -+ t(n - 1) s / sqrt(n), where s is the standard deviation of the seeds'
-gaps. Each (mode, seed) is a process of its own, so the interval includes how processes differ in speed.
-
-A loss between two validations is read off a monotone cubic through all of them (Fritsch & Butland, A method for
-constructing local monotone piecewise cubic interpolants, SIAM J. Sci. Stat. Comput. 1984). A straight line would lie
-above a curve that falls more and more slowly, and so favour the mode that finishes first, by more than fp8 costs.
-
-"At equal time" means at the total time of the training of a pair that finished first; "money" is time times the price
-of an hour. "To the same loss" means to the higher of a pair's two losses, which both reached: the ratio of what they
-had spent when they first did, with its interval from the logarithm. From one step to the next a loss changes by more
-than modes differ, so each of these is a mean over the last quarter of what is spent, not a single moment of it.
+Two trainings of one seed begin with the same weights and see the same batches: a pair, in which the seed's effect
+cancels. A gap is our validation loss minus the reference's, in nats, with Student's interval over seeds. A loss between
+two validations is read off a monotone cubic (Fritsch & Butland, SIAM J. Sci. Stat. Comput. 1984): a straight line would
+favour the mode that finishes first. "At equal time" is at the time of the training that finished first; "to the same
+loss" is to the higher of a pair's two losses, as the ratio of what was spent, its interval from the logarithm. Each is
+a mean over the last quarter of what is spent, because a loss changes from step to step by more than modes differ.
 """
 
 import math
@@ -80,9 +73,9 @@ def divergence(curve: Curve, seed: int) -> Diverged | None:
     """Return whether a training diverged: a loss is not finite, or the validation loss is higher at the end than before
     the first step.
     """
-    lost = next((step for step, loss in enumerate(curve.train_loss, start=1) if loss is None), None)
     first, last = curve.validation[0], curve.validation[-1]
-    if lost is None and (first.loss is None or last.loss is None):
+    lost = next((step for step, loss in enumerate(curve.train_loss, start=1) if loss is None), None)
+    if lost is None and None in (first.loss, last.loss):
         lost = next(one.step for one in curve.validation if one.loss is None)
     if lost is not None:
         return Diverged(seed=seed, step=lost, why="not finite")

@@ -31,17 +31,22 @@ class Done(Frozen):
 
 
 class Unfinished:
-    """The finished trainings of a call. done: by mode and seed."""
+    """The finished trainings of a call. done: by mode and seed. machine: of all nodes together."""
 
     def __init__(
         self, folder: Path, config: ConvergeConfig, machine: MachineIdentity | None, here: Here | None
     ) -> None:
-        """machine: of all nodes together."""
         identity, software = machine.id if machine else None, dict(here.software) if here else {}
         alone = {"nodes"} if config.nodes == 1 else set()
         text = json.dumps([config.model_dump(mode="json", exclude=alone), identity, software], sort_keys=True)
         self.path = folder / f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
-        self.done = {(one.trained.mode, one.trained.seed): one for one in self._read()}
+        self.done: dict[tuple[str, int], Done] = {}
+        with suppress(OSError):
+            for line in bytes_of(self.path).decode("utf-8", "replace").split("\n"):
+                # A line that a crash cut short, or that is of another version, is no training.
+                with suppress(ValidationError):
+                    one = Done.model_validate_json(line)
+                    self.done[one.trained.mode, one.trained.seed] = one
 
     def keep(self, one: Done) -> None:
         """Add a training, and make sure that it is on the disk. Raises RunFailed if it cannot be written."""
@@ -54,9 +59,8 @@ class Unfinished:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RunFailed(
-                f"cannot write {self.path}: {error.strerror}", "Make room, or choose another --results-dir"
-            ) from error
+            remedy = "Make room, or choose another --results-dir"
+            raise RunFailed(f"cannot write {self.path}: {error.strerror}", remedy) from error
 
     def keep_log(self, text: str) -> Path | None:
         """Keep what ranks left behind, if the call ends without a record; None if it cannot be written."""
@@ -71,11 +75,3 @@ class Unfinished:
         """Delete the files; the record has all of it."""
         for path in (self.path, self.path.with_suffix(".log")):
             path.unlink(missing_ok=True)
-
-    def _read(self) -> list[Done]:
-        found: list[Done] = []
-        with suppress(OSError):
-            for line in bytes_of(self.path).decode("utf-8", "replace").split("\n"):
-                with suppress(ValidationError):
-                    found.append(Done.model_validate_json(line))
-        return found

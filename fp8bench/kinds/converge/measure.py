@@ -159,9 +159,8 @@ def _train_missing(
             if trained.curve is not None:
                 last, times = trained.curve.validation[-1], trained.curve.step_s
                 loss = "not finite" if last.loss is None else f"{last.loss:.4f} nats"
-                step_ms = sum(times) / len(times) * 1e3
-                after = f"after {len(times)} steps of {step_ms:.4g} ms"
-                log(f"{mode}, seed {seed}: loss {loss} on what is held out, {after}")
+                each = f"{len(times)} steps of {sum(times) / len(times) * 1e3:.4g} ms"
+                log(f"{mode}, seed {seed}: loss {loss} on what is held out, after {each}")
                 unfinished.keep(_done(trained, config.nodes, reports))
                 continue
             stopped[mode] = trained

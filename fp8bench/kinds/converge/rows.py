@@ -14,7 +14,7 @@ from fp8bench.kinds.converge import gaps
 from fp8bench.kinds.converge.gaps import Diverged, Gap, Points
 from fp8bench.kinds.converge.measure import ConvergeRecord
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.priced import Priced, Used, priced
+from fp8bench.kinds.priced import Used, priced
 from fp8bench.schema.converge import Curve, Trained
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen
@@ -107,12 +107,11 @@ class Group(NamedTuple):
 
 def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Group:
     """Compare records. records: of one fingerprint, at least one."""
-    day = options.as_of or options.today
-    prices: dict[str, Priced] = {}
     lines: dict[tuple[str, str], ModeCurves] = {}
+    reports = []
     for record in records:
         used = Used(record.config.world_size, record.config.nodes, record.config.device == "cuda")
-        price = prices[record.run_id] = priced(record, used, catalog, options, day)
+        price = priced(record, used, catalog, options, options.as_of or options.today)
         for mode in record.config.modes:
             trained = [one for one in record.trainings if one.mode == mode]
             lines[record.run_id, mode] = ModeCurves(
@@ -120,21 +119,20 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
                 price.usd_per_hour / HOUR_S if price.usd_per_hour else None,
                 any(one.evidence is not None and one.evidence.emulated for one in trained),
             )
-    reports = tuple(
-        ConvergeReport(
-            run_id=record.run_id,
-            instance=record.instance,
-            device_name=record.environment.device_name if record.environment else None,
-            price_as_of=price.price.as_of if price.price else None,
-            share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
-            no_price=price.why_none or None,
-            rows=tuple(_row(record, mode, lines, price.usd_per_hour) for mode in record.config.modes),
-            trainings=record.trainings,
-            warnings=record.warnings,
+        reports.append(
+            ConvergeReport(
+                run_id=record.run_id,
+                instance=record.instance,
+                device_name=record.environment.device_name if record.environment else None,
+                price_as_of=price.price.as_of if price.price else None,
+                share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
+                no_price=price.why_none or None,
+                rows=tuple(_row(record, mode, lines, price.usd_per_hour) for mode in record.config.modes),
+                trainings=record.trainings,
+                warnings=record.warnings,
+            )
         )
-        for record, price in zip(records, prices.values(), strict=True)
-    )
-    return Group(tuple(records), labels(records), reports, lines)
+    return Group(tuple(records), labels(records), tuple(reports), lines)
 
 
 def _row(
@@ -159,7 +157,7 @@ def _row(
         emulated=line.emulated,
         seeds=len(curves),
         diverged=diverged,
-        final_loss=gaps.estimate(gaps.by_steps(one)[-1][1] for one in whole),
+        final_loss=gaps.estimate(line.over("steps", seed)[-1][1] for seed in line.curves),
         step_time_s=step_s,
         tokens_per_s=tokens / step_s if tokens and step_s else None,
         seconds=seconds,
@@ -170,7 +168,7 @@ def _row(
 
 
 def _against(line: ModeCurves, reference: ModeCurves, diverged: bool) -> dict[str, Any]:
-
+    # Over seeds without divergence, which flatters a mode that diverges: its verdict says so.
     def judged(values: Sequence[float | None], ratios: bool = False) -> Gap | None:
         gap = gaps.estimate((value for value in values if value is not None), ratios)
         return gap.model_copy(update={"verdict": "diverged"}) if gap and diverged else gap

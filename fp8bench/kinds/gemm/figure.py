@@ -1,12 +1,7 @@
-"""GEMMs drawn.
-
-A workload's GEMMs, and single shapes, are a heat map with a row for each GEMM and a column for each precision. The
-upper part of a cell shows the TFLOP/s and the speed-up over bf16 with the casts free. The lower part shows the speed-up
-with casts: compiled casts if they were timed, else eager ones. Each part has the colour of its speed-up: blue if fp8 is
-faster, orange if it is slower, white if they are equal.
-
-A sweep is a plot of TFLOP/s over the size, with one colour for each precision: a full line with the casts free, a
-broken one with casts. fp8 begins to pay where its line leaves bf16's.
+"""GEMMs drawn: a sweep as TFLOP/s over the size, with broken lines for the times with casts; all else as a heat map
+with a row for each GEMM and a column for each precision. The upper part of a cell has TFLOP/s and the speed-up over
+bf16 with the casts free, the lower part that with casts, each in the colour of its speed-up: blue if fp8 is faster,
+orange if slower.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,8 @@
 """Errors of precision modes as a document: one record, or records of the same work side by side.
 
-The first table of a record has a row for each layer, input and mode: the relative error of the output, of the input
-gradient and of the weight gradient, and the worst share of an operand's values that the casts saturated or flushed to
-zero. A mode that did not run has a row that says so, with its reason below the table. The
-second table is about the jump: at how many steps more than one value in 100 saturated, how far off the worst cast was,
-and how many steps after the fall the scale was back at current scaling's.
-
-Side by side, each record's error has its ratio to the first record's: above 1, it is less exact. Equal errors have a
-ratio of 1, even if both are 0. The data has each record by itself, unrounded.
+A record has a row for each layer, input and mode; a second table shows the jump: steps that saturated, the worst cast,
+and how many steps after the fall the scale was back. Side by side, each error has its ratio to the first record's:
+above 1, it is less exact; equal errors have 1, even if both are 0. The data has each record by itself, unrounded.
 """
 
 import math

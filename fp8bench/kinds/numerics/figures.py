@@ -1,17 +1,10 @@
-"""Two pictures of one record.
+"""Errors, and the jump under delayed scaling, as pictures.
 
-`error_dots`: relative errors on a logarithmic axis, with a panel for each layer and tensor and a row for each mode.
-Each input has a colour and a shape; a hollow mark is the same input moved to values that fp8 has, so that its error
-does not come from the casts. fp8's errors lie within two decades, and float32's four decades below. Errors below LEAST
-are drawn in a strip at the left, where positions mean nothing, so that recipes can be distinguished.
-
-`jump_lines`: the jump over the steps. The upper panel shows the largest magnitude in the tensor, and what each scaling
-could hold: largest / scale. Where the black line is above a coloured one, values saturate; far below it, the format's
-precision is wasted. The lower panels show the share that saturated, and the error of the cast. Lines become thinner in
-the order of the legend, so that those that coincide are all seen. Dots are what Transformer Engine did, if it ran: they
-should lie on the lines, which are simulated.
-
-No two things differ by colour alone.
+`error_dots`: a panel for each layer and tensor with a row for each mode. Errors below LEAST are drawn in a strip at the
+left, where positions mean nothing. `jump_lines`: the largest magnitude in the tensor and what each scaling could hold
+(largest / scale); below it the share that saturated, and the error of the cast. Lines become thinner in the order of
+the legend, so that those that coincide are seen. Dots are what Transformer Engine did. No two things differ by colour
+alone.
 """
 
 from collections.abc import Sequence
@@ -50,7 +43,6 @@ STYLES: tuple[dict[str, Any], ...] = (
 )
 TENSOR: dict[str, Any] = {"color": INK, "linewidth": 1.0, "label": "the tensor"}
 DOTS: dict[str, Any] = {"linestyle": "none", "marker": ".", "markeredgecolor": INK}
-SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 
 
 def scaling_name(trace: ScalingTrace) -> str:
@@ -73,7 +65,7 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
         for line, layer in zip(panels, layers, strict=True):
             for axes, tensor in zip(line, TENSORS, strict=True):
                 _dots(axes, [row for row in rows if (row.layer, row.tensor) == (layer, tensor)], modes)
-                axes.set_title(f"{layer}: {tensor.replace('_', ' ')}", **SMALL_TITLE)
+                axes.set_title(f"{layer}: {tensor.replace('_', ' ')}", **chart.SMALL_TITLE)
         panels[-1, 0].set_xlim(STRIP[0], right)
         names = ["less", *(f"{value:g}" for value in decades)]
         panels[-1, 0].set_xticks([(STRIP[0] * STRIP[1]) ** 0.5, *decades], names)
@@ -114,7 +106,8 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
     axes.set_yticks(range(len(modes)), names, fontsize=9)
     axes.set_ylim(len(modes) - 0.5, -0.5)
     axes.axvspan(*STRIP, color=GRID, alpha=0.55, linewidth=0, zorder=1)
-    _plain(axes, "x")
+    chart.panel(axes, "x")
+    axes.minorticks_off()
     axes.tick_params(axis="y", length=0)
 
 
@@ -141,28 +134,22 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
         chart.title(figure, f"Scaling of a tensor whose values are {factor} for some steps")
-        above.set_title(
-            "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold", **SMALL_TITLE
+        titles = (
+            "the largest magnitude in the tensor, and the largest that each scale lets e4m3 hold",
+            "values that saturate, %",
+            "relative error of the cast",
         )
-        middle.set_title("values that saturate, %", **SMALL_TITLE)
-        below.set_title("relative error of the cast", **SMALL_TITLE)
         middle.set_ylim(-4, 104)
         at = ((history.up_at + history.down_at - 1) / 2, 0.5)
         looks = {"transform": above.get_xaxis_transform(), "ha": "center", "fontsize": 9.5, "color": FAINT}
         above.text(*at, f"values {factor}", **looks)
         below.set_xlabel("step", fontsize=9.5, color=FAINT)
-        for axes in (above, middle, below):
-            _plain(axes, "both")
+        for axes, text in zip((above, middle, below), titles, strict=True):
+            axes.set_title(text, **chart.SMALL_TITLE)
+            chart.panel(axes, "both")
+            axes.minorticks_off()
             axes.set_xlim(-1, history.steps)
             axes.axvspan(history.up_at - 0.5, history.down_at - 0.5, color=BAND, linewidth=0, zorder=0)
         entries = [TENSOR, *({"label": name, **style} for name, style in styles.items())]
         entries += [{"label": "dots: Transformer Engine", "color": FAINT, **DOTS}] if measured else []
         chart.legend(figure, entries, 3, handlelength=2.4)
-
-
-def _plain(axes: "Axes", grid: Any) -> None:
-    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
-    axes.tick_params(axis="y", labelcolor=INK)
-    axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
-    axes.minorticks_off()
-    chart.frame(axes, "bottom")

@@ -3,16 +3,11 @@
     bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
     timings = bench.measure(product, precisions)
 
-A GEMM is first compared with exact sums (`multiply`), then timed from a cold cache and under sustained load (`timing`).
-One that fails the check is not timed. bf16 operands are ready, in the layout of training; the cost of autocast, which
-makes them from float32, is not counted. fp8 is timed twice: from operands that are already cast, which is what a kernel
-could reach if casts cost nothing, and with both casts before it, in eager torch operations, each of which processes the
-entire matrix. The cost of a mode is between these, and nearer to the first the better the mode fuses its casts.
-
-GEMMs alone run at the GPU's power limit, where its clock varies, and repetitions within a tenth of a second share the
-same clock: on two H200s ViT-Huge's fc1 reached 1139 to 1198 TFLOP/s from one time to the next, each time within 0.1 %.
-So each precision is timed in several rounds, with all precisions in turn, in alternating order. `stats.estimate` treats
-a round like a process; nevertheless the interval is of one process, and does not cover another. One round has none.
+A GEMM is first compared with exact sums (`multiply`), then timed (`timing`); one that fails the check is not timed.
+bf16 operands are ready; fp8 is timed from operands that are already cast, and with both casts before it, in eager torch
+operations: the cost of a mode is between these. GEMMs alone run at the power limit, where the clock varies from one
+tenth of a second to the next, so each precision is timed in rounds, in alternating order. The interval is of one
+process, and does not cover another. One round has none.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,17 +1,11 @@
 """The most that fp8 can gain on a complete step: Amdahl's law, over GEMMs.
 
-fp8 makes the linear layers' GEMMs shorter and nothing else, so
-
     bound = T / (T - GEMMs in bf16 + GEMMs in fp8)
 
-with T the baseline's step time as measured by `fp8bench run`, and the GEMMs of the converted layers as timed here, each
-multiplied by its calls per step. For each GEMM the fastest correct fp8 precision is used; a GEMM without one stays in
-bf16. Without casts this is the most that any recipe can reach; with eager casts it is what plain torch operations
-achieve.
-
-The bound assumes that GEMMs take the same time in the step as alone (compare `profiled_products_s`, from the baseline's
-profile), and that the rest of the step is unchanged. A mode that replaces more than the GEMMs, as Transformer Engine's
-block does with fused norms and bf16 activations, may gain more; the excess is then not due to fp8.
+with T the baseline's measured step time, and the GEMMs of the converted layers as timed here times their calls per
+step, each in the fastest correct fp8 precision, or bf16 without one. It assumes that GEMMs take the same time in the
+step as alone (compare `profiled_products_s`) and that the rest is unchanged: a mode that replaces more, as Transformer
+Engine's block does, may gain more, and the excess is not due to fp8.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,12 +1,9 @@
-"""Which GEMMs a workload's linear layers perform in a training step, found by observing one forward pass.
+"""Which GEMMs a workload's linear layers perform in a training step, found by hooking every `nn.Linear` in one forward
+pass on the meta device.
 
-The model is built on the meta device, where tensors have shapes and no memory, and every `nn.Linear` is hooked. A
-layer with an input of T rows (all leading dimensions together) and I features, and O output features, performs up to
-three GEMMs (see `schema.gemm`): the forward GEMM; the input gradient, unless its input needs no gradient, as for the
-first layer; and the weight gradient, unless its weight is frozen.
-
-What is not an `nn.Linear` is not counted: a convolution that creates patches, or the GEMMs inside attention. No fp8
-mode converts those either.
+A layer with an input of T rows and I features, and O output features, performs up to three GEMMs (`schema.gemm`): the
+forward GEMM; the input gradient, unless its input needs none; the weight gradient, unless its weight is frozen. What is
+no `nn.Linear` (convolutions, attention) is not counted: no fp8 mode converts it.
 """
 
 import re

@@ -1,48 +1,27 @@
 """fp8 GEMMs: their operands, the casts of operands, the function that multiplies them, and the check of the output.
 
-Both operands are written with the inner dimension last: left [M, K], right [N, K], and the output is left right^T.
-In training, X [T, I], W [O, I] and dY [T, O] are stored row by row, so that
+Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T. In training, X [T,
+I], W [O, I] and dY [T, O] are stored row by row:
 
   role              left, right          of these, transposed in memory
   forward           X,    W              none
   input gradient    dY,   W^T            right
   weight gradient   dY^T, X^T            both
 
-bf16 GEMMs take all of these layouts at full speed. fp8 GEMMs, up to compute capability 9 and in torch's kernels also
-later, need the inner dimension contiguous in both operands, so a cast also copies a transposed operand. That is part of
-the cost of casting.
+bf16 takes all of these at full speed; fp8 needs K contiguous in both operands, so a cast also copies a transposed one.
+A cast is dynamic scaling in torchao's operations: scale = largest fp8 value / amax, in float32; q = clamp(x * scale);
+the output is multiplied by the inverse scales. Every GEMM casts both of its operands.
 
-A cast is dynamic scaling: scale = largest fp8 value / amax, in float32; q = clamp(x * scale) in fp8; and the output is
-multiplied by the inverse scales. It is written in the operations of torchao's Float8Linear (amax, scale, multiply,
-clamp, convert), each of which reads and writes the entire matrix if it is not compiled. A kernel that fuses them
-costs less; `delayed` scaling needs no pass for the amax. Here every GEMM casts both of its operands, as in torchao;
-Transformer Engine casts a tensor once for the two GEMMs that use it.
+`torch.nn.functional.scaled_mm` (torch 2.10), else `torch._scaled_mm`: a row-major left and a column-major right matrix,
+float32 inverse scales (one element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
+cuBLASLt has no GEMM of two e5m2 matrices, so that pair is refused on a CPU too. A bias is bf16, added before the sums
+are rounded. For an e4m3 output the left operand is drawn smaller, by a power of two, so that the sums have e4m3's size.
 
-torch 2.10 made `torch.nn.functional.scaled_mm` public, with its `ScalingType`. Before that, and on devices that it does
-not support, there is `torch._scaled_mm`, which infers the scaling from the scales' shapes. Both take a row-major left
-and a column-major right matrix, and float32 inverse scales: one element each for tensorwise scaling, [M, 1] and [1, N]
-for rowwise scaling. The output is bf16, or float32 or e4m3 if that is to be measured (`Epilogue`). torch uses no fp8
-units of a CPU: its kernel widens the operands first; if there is no kernel, they are widened here. This is marked as
-emulated, and its time says nothing about fp8.
-
-The hardware determines which formats the operands may have: e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3. cuBLASLt has no
-GEMM of two e5m2 matrices, and torch reports that. A CPU's kernel would accept them, and they are refused there too,
-because no GPU computes them. A bias is bf16, and is added before the sums are rounded; torch accepts no bias with a
-float32 output. An e4m3 output needs a scale, which a training step has from earlier steps. Here the left operand is
-drawn so much smaller that the sums have e4m3's size: smaller by a power of two, which changes no bit of a mantissa, and
-no kernel (see `output_size`).
-
-A GEMM is checked before it is timed. The error of the cast itself, 2 to 3 % (e4m3) or 5 % (e5m2) of a normal matrix, is
-examined by `worker.parity` and `fp8bench numerics`. The GEMM must add almost nothing to it, so it is compared with the
-exact sums over the same fp8 operands. Those are computed in float32 and scaled afterwards: fp8 and bf16 values and
-their products are exact there, and also in tf32, whatever torch's setting; on a CPU they are computed in float64.
-Errors are relative, in the Frobenius norm: |output - exact| / |exact|. Rounding the output to bf16 adds 0.002.
-
-Fast accumulation keeps about 14 bits of a running sum on compute capability 9 (DeepSeek-V3 technical report, 2024,
-section 3.3.2, which saw largest errors near 2 % at K = 4096), and its error grows with the inner dimension. So its
-limit is the same up to K = FAST_EXACT_UP_TO and proportionally larger beyond: at 12608, 3 %. A wrong scale, a
-transposed operand or a missing tile causes far larger errors. Rounding the output to e4m3 adds 0.026, so the limit is
-larger by E4M3_ROUNDING there. A bias is as large as the sums: without it the error is 0.7.
+A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
+are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002, to e4m3 0.026.
+Fast accumulation keeps about 14 bits of a sum on compute capability 9 (DeepSeek-V3 technical report, 2024, section
+3.3.2), so its limit grows with K beyond FAST_EXACT_UP_TO. A wrong scale, a transposed operand or a missing tile errs
+far more.
 """
 
 import math

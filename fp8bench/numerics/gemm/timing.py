@@ -1,26 +1,14 @@
-"""Times repeated calls on the device, each from a cold cache.
+"""Times repeated calls on the device, each from a cold cache, as training finds it: before each repetition a buffer
+several times the size of the L2 cache is written, and operands rotate among several sets.
 
-A loop that multiplies the same two matrices finds its operands in the L2 cache. Training does not, because the complete
-model runs between two uses of a weight. So before each repetition a buffer several times the size of the L2 cache is
-written, and operands rotate among several sets.
+On a GPU a repetition is between two CUDA events, and all are queued before any is read. The buffer is written often
+enough to take LEAD times as long as a launch; a repetition whose first event has passed when it is queued is late and
+not counted, and if more than MOST_LATE of them are, all are repeated with twice the lead.
 
-On a GPU a repetition is between two CUDA events, and all repetitions are queued before any event is read. If a launch
-took the host longer than the GPU needs for the queued work, the wait for the host would be counted too. So the buffer
-is written often enough to take 1.5 times as long as the launch, and as soon as a repetition is queued, its first event
-is queried. If the GPU has already passed it, the repetition is late and not counted. If more than one in ten is late,
-all are repeated with twice the lead.
-
-Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose and load
-kernels, and the clock of an idle GPU needs some milliseconds to rise. A GEMM that draws more than the GPU's power limit
-runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 226 us in bf16 for 70
-ms, then 230 to 244. A training step runs in that later state. So a timing that is compared with training starts after
-SETTLE_S of its own load, and only a GPU's ceiling is timed without that.
-
-That state is not steady. The flushes between repetitions draw less power than a GEMM. Back to back, without flushes,
-fc1 falls from 737 TFLOP/s to 640 in a quarter of a second, and to 600 in three. With flushes its clock varies between
-1800 and 1950 MHz, near that of ViT-Huge's steps (1680 to 1905). See evidence/README.md.
-
-A CPU is timed by the host's clock with warm caches. Its figures only show that the command works.
+Repetitions fill a budget of time after a warm-up. A GEMM above the power limit runs at full clock for a while (70 ms of
+ViT-Huge's fc1 on an H200), and slower from then on, which is the state of a training step: so a timing starts after
+SETTLE_S of its own load, and only a ceiling without that (evidence/README.md). A CPU is timed with warm caches, which
+only shows that the command works.
 """
 
 import math
