@@ -69,9 +69,13 @@ class Scope(Options):
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog = load_catalog(results_dir)
-        measured = results.known_instances(results_dir)
+        measured: set[str] = set()
 
         def key_of(name: str) -> str:
+            if name in catalog.instances:
+                return name
+            # Only for a name that is not in the catalogue: this looks into every record.
+            measured.update(results.known_instances(results_dir))
             if name in measured:
                 return name
             catalogs.require_read(catalog, [name])

@@ -100,7 +100,7 @@ def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
     """Return the fault of a record in the folder of another instance. there: the instances that records in its folder
     name. A folder that none of them has the name of is no instance's.
     """
-    folder = path.absolute().parent.name
+    folder = path.parent.name or path.absolute().parent.name
     if folder == instance or folder not in there:
         return None
     reason = f"contradicts its folder: its instance is {instance}, and the folder is that of {folder}"

@@ -10,6 +10,7 @@ not undo a failure at this size, or with a graph.
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from fp8bench.config.variants import OF_ALL
@@ -147,6 +148,8 @@ NO_ROW_OF_ITS_OWN = frozenset(
 REQUESTED = tuple(name for name in RunConfig.model_fields if name not in NO_ROW_OF_ITS_OWN | OF_ALL)
 """Settings that make two rows. A new option is one of them, unless it is named above or in OF_ALL."""
 
+_requested: Callable[[RunConfig], Key] = attrgetter(*REQUESTED)
+
 
 def variant(record: Record) -> Key:
     """Return what makes two records two rows and not two tries of one: all that is compared, and all that is marked."""
@@ -159,7 +162,7 @@ def variant(record: Record) -> Key:
 
 def requested(config: RunConfig | None) -> Key:
     """Return the values of REQUESTED; nothing for a figure from elsewhere."""
-    return tuple(getattr(config, name) for name in REQUESTED) if config is not None else ()
+    return _requested(config) if config is not None else ()
 
 
 def mode(record: Record) -> Key:

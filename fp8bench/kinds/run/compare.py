@@ -7,7 +7,7 @@ and software may prevent a verdict (`likeness`). All rows are priced on one day,
 that no gain compares prices of different years.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 
 from fp8bench.kinds.kind import CompareOptions
@@ -31,7 +31,7 @@ from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Instance
-from fp8bench.schema.machine import differing, in_words
+from fp8bench.schema.machine import Software, differing, in_words
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import RowVerdict, holds_noise, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
@@ -231,22 +231,26 @@ def distinguished(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, marked with their machine if one instance has several, and with each part of the software that
     differs.
     """
-    of_instance: dict[str, list[Row]] = {}
+    machines: dict[str, set[str | None]] = {}
+    softwares: dict[str, dict[object, Software]] = {}
     for row in rows:
         if row.source == "measured":
-            of_instance.setdefault(row.instance, []).append(row)
-    return [
-        row.model_copy(update={"marks": (*map(Mark, _names(row, of_instance.get(row.instance, ()))), *row.marks)})
-        for row in rows
-    ]
+            machines.setdefault(row.instance, set()).add(row.machine)
+            if row.software is not None:
+                softwares.setdefault(row.instance, {}).setdefault(tuple(row.software.items()), row.software)
+    named: list[Row] = []
+    for row in rows:
+        several = len(machines.get(row.instance, ())) > 1
+        names = map(Mark, _names(row, several, softwares.get(row.instance, {}).values()))
+        named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
+    return named
 
 
-def _names(row: Row, beside: Sequence[Row]) -> Iterator[str]:
-    if len({other.machine for other in beside}) > 1:
+def _names(row: Row, several_machines: bool, softwares: Iterable[Software]) -> Iterator[str]:
+    if several_machines:
         label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
         yield f"machine {label or 'unknown'}"
     if row.software is not None:
-        softwares = [other.software for other in beside if other.software is not None]
         unlike = dict.fromkeys(name for other in softwares for name in differing(row.software, other))
         yield from (f"{name} {in_words(row.software, name)}" for name in unlike)
 
