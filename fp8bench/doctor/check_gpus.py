@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
-from fp8bench.doctor.check import Check, Verdict, a_gpu
+from fp8bench.doctor.check import Check, Status, Verdict, a_gpu
 from fp8bench.doctor.facts import MachineFacts
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import GpuFacts
@@ -16,6 +16,8 @@ from fp8bench.schema.machine import gib
 from fp8bench.schema.rank import SLOWDOWNS
 
 Gpus = Sequence[GpuFacts]
+Says = Callable[[GpuFacts], object]
+"""What is wrong with a GPU in words; false if nothing."""
 
 NOT_REPORTED = "the driver does not report it"
 
@@ -36,11 +38,8 @@ def driver(facts: MachineFacts) -> Verdict:
     found = facts.driver
     if found.error is not None:
         bus = f" ({found.on_the_bus} NVIDIA GPU(s) on the PCI bus)" if found.on_the_bus else ""
-        return Verdict(
-            "problem",
-            f"it does not answer: {found.error}{bus}",
-            "Install or reload NVIDIA's driver until `nvidia-smi` works, and give this user (or container) the GPUs",
-        )
+        remedy = "Install or reload NVIDIA's driver until `nvidia-smi` works, and give this user or container the GPUs"
+        return Verdict("problem", f"it does not answer: {found.error}{bus}", remedy)
     if found.why_no_gpu:
         return Verdict("unknown", found.why_no_gpu)
     cuda = "an unknown CUDA" if found.cuda is None else f"CUDA {'.'.join(map(str, found.cuda))}"
@@ -62,16 +61,11 @@ def torch_sees(facts: MachineFacts) -> Verdict:
         return Verdict("problem", text, "Install a torch that was built for CUDA")
     built = f"torch was built for CUDA {torch.cuda}"
     if torch.cuda_error is not None:
-        too_old = driver.cuda is not None and driver.cuda[0] < int(torch.cuda.partition(".")[0])
-        return Verdict(
-            "problem",
-            f"{built}, and CUDA does not start: {torch.cuda_error}",
-            "Update the driver, or install a torch that was built for an older CUDA"
-            if too_old
-            else "Check `nvidia-smi`, and restart the machine if the driver was updated",
-        )
-    sliced = any(gpu.mig for gpu in driver.gpus)
-    if torch.gpus != len(driver.gpus) and not sliced:
+        remedy = "Check `nvidia-smi`, and restart the machine if the driver was updated"
+        if driver.cuda is not None and driver.cuda[0] < int(torch.cuda.partition(".")[0]):
+            remedy = "Update the driver, or install a torch that was built for an older CUDA"
+        return Verdict("problem", f"{built}, and CUDA does not start: {torch.cuda_error}", remedy)
+    if torch.gpus != len(driver.gpus) and not any(gpu.mig for gpu in driver.gpus):
         text = f"torch sees {torch.gpus} GPU(s), the driver {len(driver.gpus)}"
         return Verdict("problem", text, "Check CUDA_VISIBLE_DEVICES, and the GPUs given to this container")
     return Verdict("ok", f"{torch.gpus}; {built}")
@@ -79,12 +73,12 @@ def torch_sees(facts: MachineFacts) -> Verdict:
 
 def busy(gpus: Gpus) -> Verdict:
     """A GPU that others compute on gives wrong times; one with allocated memory only may."""
+    remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
     working = [gpu for gpu in gpus if (gpu.utilization_percent or 0) >= BUSY_PERCENT]
-    held = [gpu for gpu in gpus if is_held(gpu.processes, gpu.memory_used_bytes)]
-    if working or held:
-        remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
-        return Verdict("problem" if working else "warning", named(working or held, use), remedy)
-    return Verdict("ok", f"no other process, at most {gib(max(gpu.memory_used_bytes or 0 for gpu in gpus))} in use")
+    fine = f"no other process, at most {gib(max(gpu.memory_used_bytes or 0 for gpu in gpus))} in use"
+    if working:
+        return judged(working, use, remedy, fine, "problem")
+    return judged(gpus, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes) and use(gpu), remedy, fine)
 
 
 def use(gpu: GpuFacts) -> str:
@@ -100,19 +94,15 @@ def use(gpu: GpuFacts) -> str:
 
 def mig(gpus: Gpus) -> Verdict:
     """A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
-    sliced = [gpu for gpu in gpus if gpu.mig]
-    if sliced:
-        text = named(sliced, lambda gpu: "on; a run sees a slice and would be priced as the whole")
-        return Verdict("warning", text, "Turn it off: `sudo nvidia-smi -mig 0`")
-    return Verdict("ok", "off")
+    text = "on; a run sees a slice and would be priced as the whole"
+    return judged(gpus, lambda gpu: gpu.mig and text, "Turn it off: `sudo nvidia-smi -mig 0`", "off")
 
 
 def compute_mode(gpus: Gpus) -> Verdict:
     """A run starts one process per GPU, which an exclusive mode allows."""
-    closed = [gpu for gpu in gpus if gpu.compute_mode == PROHIBITED_MODE]
-    if closed:
-        return Verdict("problem", named(closed, lambda gpu: "prohibited"), "Allow it: `sudo nvidia-smi -c DEFAULT`")
-    return Verdict("ok", "one process a GPU" if one_process_a_gpu(gpus) else "default")
+    fine = "one process a GPU" if one_process_a_gpu(gpus) else "default"
+    remedy = "Allow it: `sudo nvidia-smi -c DEFAULT`"
+    return judged(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE and "prohibited", remedy, fine, "problem")
 
 
 def one_process_a_gpu(gpus: Gpus) -> bool:
@@ -125,71 +115,67 @@ def nvlink(gpus: Gpus) -> Verdict:
     counts = {gpu.nvlinks or 0 for gpu in gpus}
     if len(gpus) == 1:
         return Verdict("ok", "one GPU, so it is not used")
-    if len(counts) > 1:
-        remedy = "Check `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine"
-        return Verdict("warning", named(gpus, lambda gpu: f"{gpu.nvlinks or 0} active links"), remedy)
-    return Verdict("ok", f"{counts.pop()} active links a GPU" if any(counts) else "none: gradients go over PCIe")
+    fine = f"{max(counts)} active links a GPU" if any(counts) else "none: gradients go over PCIe"
+    remedy = "Check `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine"
+    return judged(gpus, lambda gpu: len(counts) > 1 and f"{gpu.nvlinks or 0} active links", remedy, fine)
 
 
 def power(gpus: Gpus) -> Verdict:
     """The limit is compared with the default; if that is unknown, with the highest that may be set."""
     normal = {gpu.index: gpu.power_max_w if gpu.power_default_w is None else gpu.power_default_w for gpu in gpus}
     gpus = [gpu for gpu in gpus if normal[gpu.index] is not None]
-    low = [gpu for gpu in gpus if (gpu.power_limit_w or 0) < (normal[gpu.index] or 0) - TOLERANCE_W]
     if not gpus:
         return Verdict("unknown", NOT_REPORTED)
-    if low:
-        text = named(low, lambda gpu: f"{gpu.power_limit_w:.0f} of {normal[gpu.index]:.0f} W")
-        return Verdict("warning", text, f"Set it back: `sudo nvidia-smi -pl {normal[low[0].index]:.0f}`")
+    fine = once(f"{gpu.power_limit_w:.0f} W, as by default" for gpu in gpus)
     most = [gpu.power_max_w for gpu in gpus if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1]
-    text = once(f"{gpu.power_limit_w:.0f} W, as by default" for gpu in gpus)
-    return Verdict("ok", f"{text} (up to {max(most):.0f} W may be set)" if most else text)
+    fine += f" (up to {max(most):.0f} W may be set)" if most else ""
+
+    def low(gpu: GpuFacts) -> object:
+        limit_w, normal_w = gpu.power_limit_w or 0, normal[gpu.index] or 0
+        return limit_w < normal_w - TOLERANCE_W and f"{limit_w:.0f} of {normal_w:.0f} W"
+
+    return judged(gpus, low, "Set it back: `sudo nvidia-smi -pl` with the larger number", fine)
 
 
 def clocks(gpus: Gpus) -> Verdict:
     """Below the GPU's default, someone lowered them. A default below the maximum is no fault."""
-    default = {gpu.index: gpu.default_application_clock_mhz for gpu in gpus}
-    normal = {gpu.index: gpu.max_clock_mhz if default[gpu.index] is None else default[gpu.index] for gpu in gpus}
-    low = [gpu for gpu in gpus if (gpu.application_clock_mhz or 0) < (normal[gpu.index] or 0)]
-    if low:
-        text = named(low, lambda gpu: f"{gpu.application_clock_mhz} of {normal[gpu.index]} MHz")
-        return Verdict("warning", text, "Reset them: `sudo nvidia-smi -rac`")
-    return Verdict(
-        "ok", once(f"{gpu.application_clock_mhz} MHz, of at most {gpu.max_clock_mhz or '?'}" for gpu in gpus)
-    )
+
+    def low(gpu: GpuFacts) -> object:
+        default, clock = gpu.default_application_clock_mhz, gpu.application_clock_mhz or 0
+        normal = gpu.max_clock_mhz if default is None else default
+        return clock < (normal or 0) and f"{clock} of {normal} MHz"
+
+    fine = once(f"{gpu.application_clock_mhz} MHz, of at most {gpu.max_clock_mhz or '?'}" for gpu in gpus)
+    return judged(gpus, low, "Reset them: `sudo nvidia-smi -rac`", fine)
 
 
 def throttling(gpus: Gpus) -> Verdict:
     """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
-    slow = [gpu for gpu in gpus if slowdowns(gpu)]
-    if slow:
-        remedy = "Fix the cooling or the power supply, or measure on another machine"
-        return Verdict("warning", named(slow, slowdowns), remedy)
-    return Verdict("ok", "none")
 
+    def slowed(gpu: GpuFacts) -> str:
+        reasons = gpu.throttle_reasons or 0
+        return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
 
-def slowdowns(gpu: GpuFacts) -> str:
-    return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if (gpu.throttle_reasons or 0) & bit)
+    return judged(gpus, slowed, "Fix the cooling or the power supply, or measure on another machine", "none")
 
 
 def temperature(gpus: Gpus) -> Verdict:
     """At rest, compared with the GPU's own threshold."""
     limits = {gpu.index: gpu.slowdown_temperature_c for gpu in gpus if gpu.slowdown_temperature_c is not None}
-    hot = [gpu for gpu in gpus if (gpu.temperature_c or 0) >= limits.get(gpu.index, inf) - NEAR_SLOWDOWN_C]
-    if hot:
-        text = named(hot, lambda gpu: f"{gpu.temperature_c} C, slows down at {limits[gpu.index]} C")
-        return Verdict("warning", text, "Let it cool down, and check the cooling")
+
+    def hot(gpu: GpuFacts) -> object:
+        near = (gpu.temperature_c or 0) >= limits.get(gpu.index, inf) - NEAR_SLOWDOWN_C
+        return near and f"{gpu.temperature_c} C, slows down at {limits[gpu.index]} C"
+
     slows = f", slows down at {min(limits.values())} C" if limits else ""
-    return Verdict("ok", f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}")
+    fine = f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}"
+    return judged(gpus, hot, "Let it cool down, and check the cooling", fine)
 
 
 def persistence(gpus: Gpus) -> Verdict:
     """Without it, the driver releases the GPU after each process and restarts it."""
-    off = [gpu for gpu in gpus if not gpu.persistence]
-    if off:
-        text = named(off, lambda gpu: "off, and the driver starts the GPU again for every process")
-        return Verdict("warning", text, "Turn it on: `sudo nvidia-smi -pm 1`")
-    return Verdict("ok", "on")
+    text = "off, and the driver starts the GPU again for every process"
+    return judged(gpus, lambda gpu: not gpu.persistence and text, "Turn it on: `sudo nvidia-smi -pm 1`", "on")
 
 
 def ecc(gpus: Gpus) -> Verdict:
@@ -199,18 +185,24 @@ def ecc(gpus: Gpus) -> Verdict:
         text = named(broken, lambda gpu: f"{gpu.uncorrected_errors or 0} uncorrected errors")
         text += ", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""
         return Verdict("problem", text, "Restart the machine, and replace the GPU if they come back")
-    pending = [gpu for gpu in gpus if gpu.remap_pending or gpu.ecc != gpu.ecc_pending]
-    if pending:
-        text = named(pending, lambda gpu: "a change of ECC or a replacement of rows waits for a reset")
-        return Verdict("warning", text, "Restart the machine")
-    return Verdict("ok", once("ECC on" if gpu.ecc else "ECC off" for gpu in gpus) + ", no uncorrected errors")
+    text = "a change of ECC or a replacement of rows waits for a reset"
+    fine = once("ECC on" if gpu.ecc else "ECC off" for gpu in gpus) + ", no uncorrected errors"
+    return judged(
+        gpus, lambda gpu: (gpu.remap_pending or gpu.ecc != gpu.ecc_pending) and text, "Restart the machine", fine
+    )
 
 
-def named(gpus: Gpus, text: Callable[[GpuFacts], str]) -> str:
+def judged(gpus: Gpus, says: Says, remedy: str, fine: str, status: Status = "warning") -> Verdict:
+    text = named(gpus, says)
+    return Verdict(status, text, remedy) if text else Verdict("ok", fine)
+
+
+def named(gpus: Gpus, says: Says) -> str:
     """Name the GPUs with what is said of them, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`."""
-    indices: dict[str, list[str]] = {}
+    indices: dict[object, list[str]] = {}
     for gpu in gpus:
-        indices.setdefault(text(gpu), []).append(str(gpu.index))
+        if text := says(gpu):
+            indices.setdefault(text, []).append(str(gpu.index))
     return "; ".join(f"GPU{'s' if len(of) > 1 else ''} {', '.join(of)}: {said}" for said, of in indices.items())
 
 
@@ -218,27 +210,27 @@ def once(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def reporting(judge: Callable[[Gpus], Verdict], *fields: str) -> Callable[[MachineFacts], Verdict]:
-    """Make a check's judge from one of the GPUs that report at least one of the fields."""
+def check(name: str, title: str, judge: Callable[[Gpus], Verdict], *fields: str) -> Check:
+    """Make a check of the GPUs that report at least one of the fields."""
 
     def of_facts(facts: MachineFacts) -> Verdict:
         gpus = [gpu for gpu in facts.driver.gpus if any(getattr(gpu, field) is not None for field in fields)]
         return judge(gpus) if gpus else Verdict("unknown", NOT_REPORTED)
 
-    return of_facts
+    return Check(name, "gpu", title, of_facts, a_gpu)
 
 
 CHECKS = (
     Check("driver", "gpu", "NVIDIA driver", driver),
     Check("torch-sees-gpus", "gpu", "GPUs torch sees", torch_sees),
-    Check("busy", "gpu", "other users", reporting(busy, "processes", "memory_used_bytes"), a_gpu),
-    Check("mig", "gpu", "MIG", reporting(mig, "mig"), a_gpu),
-    Check("compute-mode", "gpu", "compute mode", reporting(compute_mode, "compute_mode"), a_gpu),
-    Check("nvlink", "gpu", "NVLink", reporting(nvlink, "index"), a_gpu),
-    Check("power-limit", "gpu", "power limit", reporting(power, "power_limit_w"), a_gpu),
-    Check("clocks", "gpu", "application clocks", reporting(clocks, "application_clock_mhz"), a_gpu),
-    Check("throttling", "gpu", "throttling now", reporting(throttling, "throttle_reasons"), a_gpu),
-    Check("temperature", "gpu", "temperature", reporting(temperature, "temperature_c"), a_gpu),
-    Check("persistence", "gpu", "persistence mode", reporting(persistence, "persistence"), a_gpu),
-    Check("ecc", "gpu", "memory errors", reporting(ecc, "ecc"), a_gpu),
+    check("busy", "other users", busy, "processes", "memory_used_bytes"),
+    check("mig", "MIG", mig, "mig"),
+    check("compute-mode", "compute mode", compute_mode, "compute_mode"),
+    check("nvlink", "NVLink", nvlink, "index"),
+    check("power-limit", "power limit", power, "power_limit_w"),
+    check("clocks", "application clocks", clocks, "application_clock_mhz"),
+    check("throttling", "throttling now", throttling, "throttle_reasons"),
+    check("temperature", "temperature", temperature, "temperature_c"),
+    check("persistence", "persistence mode", persistence, "persistence"),
+    check("ecc", "memory errors", ecc, "ecc"),
 )

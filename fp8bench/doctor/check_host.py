@@ -5,9 +5,8 @@ The value of a variable is shown only if it is a plain number or switch; any oth
 """
 
 import re
-from collections.abc import Iterable
 
-from fp8bench.doctor.check import Check, Verdict, a_gpu
+from fp8bench.doctor.check import Check, Status, Verdict, a_gpu
 from fp8bench.doctor.facts import MachineFacts
 from fp8bench.machine.host import LOOP_TURNS
 from fp8bench.schema.machine import GIB, gib
@@ -79,10 +78,9 @@ def environment(facts: MachineFacts) -> Verdict:
         **{name: effect for name, (value, effect) in SPOILS_AT.items() if environ.get(name, "").upper() == value},
         **{name: effect for name, effect in SPOILS_WHEN_SET.items() if environ.get(name)},
     }
-    if not found:
-        return Verdict("ok", "none that spoils a number")
     text = "; ".join(f"{shown(name, environ[name])} ({effect})" for name, effect in found.items())
-    return Verdict("warning", text, _unset(found))
+    unset = f"Unset them: `unset {' '.join(found)}`"
+    return Verdict("warning", text, unset) if found else Verdict("ok", "none that spoils a number")
 
 
 def nccl(facts: MachineFacts) -> Verdict:
@@ -90,32 +88,24 @@ def nccl(facts: MachineFacts) -> Verdict:
     torch = facts.torch_on_gpu
     if isinstance(torch, str):
         return Verdict("unknown", torch)
-    if torch.nccl is None:
-        several = len(facts.driver.gpus) > 1
-        return Verdict(
-            "problem" if several else "warning", "torch has none", "Install a torch that was built with NCCL"
-        )
-    return Verdict("ok", torch.nccl)
+    if torch.nccl is not None:
+        return Verdict("ok", torch.nccl)
+    status: Status = "problem" if len(facts.driver.gpus) > 1 else "warning"
+    return Verdict(status, "torch has none", "Install a torch that was built with NCCL")
 
 
 def nccl_settings(facts: MachineFacts) -> Verdict:
     """They only matter between GPUs."""
     found = [name for name in NCCL_SPEED if facts.environ.get(name)]
-    if not found:
-        return Verdict("ok", "none in the environment")
     text = ", ".join(shown(name, facts.environ[name]) for name in found)
-    if len(facts.driver.gpus) == 1:
-        return Verdict("ok", f"{text}: without effect on one GPU")
-    return Verdict("warning", text, _unset(found))
+    if found and len(facts.driver.gpus) > 1:
+        return Verdict("warning", text, f"Unset them: `unset {' '.join(found)}`")
+    return Verdict("ok", f"{text}: without effect on one GPU" if found else "none in the environment")
 
 
 def shown(name: str, value: str) -> str:
     """Return `NAME=1`, or `NAME is set` if the value may be private."""
     return f"{name}={value}" if _SHOWN.fullmatch(value) else f"{name} is set"
-
-
-def _unset(names: Iterable[str]) -> str:
-    return f"Unset them: `unset {' '.join(names)}`"
 
 
 def slow(text: str, remedy: str, facts: MachineFacts) -> Verdict:
@@ -140,9 +130,8 @@ def load(facts: MachineFacts) -> Verdict:
     if host.load is None:
         return Verdict("unknown", "the system does not report its load")
     text = f"load {host.load:.1f} on {host.cores:g} cores"
-    if host.load > BUSY_LOAD * host.cores:
-        return slow(text, "Wait for the other work to end", facts)
-    return Verdict("ok", text)
+    busy = host.load > BUSY_LOAD * host.cores
+    return slow(text, "Wait for the other work to end", facts) if busy else Verdict("ok", text)
 
 
 def cores(facts: MachineFacts) -> Verdict:
@@ -150,8 +139,8 @@ def cores(facts: MachineFacts) -> Verdict:
     gpus = len(facts.driver.gpus)
     text = f"{facts.host.cores:g}" + (f" for {gpus} GPU(s)" if gpus else "")
     if facts.host.cores < gpus * CORES_A_GPU:
-        remedy = "Give the container more cores, or show fewer GPUs"
-        return slow(f"{text}, fewer than {CORES_A_GPU} each", remedy, facts)
+        text += f", fewer than {CORES_A_GPU} each"
+        return slow(text, "Give the container more cores, or show fewer GPUs", facts)
     return Verdict("ok", text)
 
 
@@ -171,10 +160,11 @@ def memory(facts: MachineFacts) -> Verdict:
     if free is None:
         return Verdict("unknown", "the system does not report its free memory")
     needed = max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
+    text = f"{free / GIB:.0f} GiB"
     if free < needed:
-        text = f"{free / GIB:.0f} GiB; a run needs {needed // GIB} GiB"
+        text += f"; a run needs {needed // GIB} GiB"
         return Verdict("warning", text, "Free memory, or raise the container's limit")
-    return Verdict("ok", f"{free / GIB:.0f} GiB")
+    return Verdict("ok", text)
 
 
 def shared_memory(facts: MachineFacts) -> Verdict:
@@ -182,27 +172,20 @@ def shared_memory(facts: MachineFacts) -> Verdict:
     free, size, gpus = facts.host.shm_free_bytes, facts.host.shm_bytes, len(facts.driver.gpus)
     if free is None or size is None:
         return Verdict("unknown", "there is none here")
-    text = f"{_size(free)} free of {_size(size)}"
+    free_text, size_text = (gib(count) if count >= GIB else f"{count >> 20} MiB" for count in (free, size))
+    text = f"{free_text} free of {size_text}" + (f" for {gpus} GPUs" if gpus > 1 else "")
+    if free >= max(gpus, 1) * SHM_LEAST_BYTES:
+        return Verdict("ok", text)
     remedy = "Enlarge it: `docker run --shm-size=16g`, or `sudo mount -o remount,size=16g /dev/shm`"
-    if free < SHM_LEAST_BYTES:
-        return Verdict("problem" if gpus else "warning", text, remedy)
-    if free < gpus * SHM_LEAST_BYTES:
-        return Verdict("warning", f"{text} for {gpus} GPUs", remedy)
-    return Verdict("ok", text)
+    return Verdict("problem" if gpus and free < SHM_LEAST_BYTES else "warning", text, remedy)
 
 
 def open_files(facts: MachineFacts) -> Verdict:
     """The soft limit, which is the effective one."""
     limit = facts.host.open_files
-    if limit is None:
-        return Verdict("ok", "no limit")
-    if limit < OPEN_FILES:
-        return Verdict("warning", f"up to {limit} a process", f"Raise it: `ulimit -n {OPEN_FILES * 4}`")
-    return Verdict("ok", f"up to {limit} a process")
-
-
-def _size(count: int) -> str:
-    return gib(count) if count >= GIB else f"{count >> 20} MiB"
+    text = "no limit" if limit is None else f"up to {limit} a process"
+    few = limit is not None and limit < OPEN_FILES
+    return Verdict("warning", text, f"Raise it: `ulimit -n {OPEN_FILES * 4}`") if few else Verdict("ok", text)
 
 
 CHECKS = (

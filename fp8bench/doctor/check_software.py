@@ -39,9 +39,9 @@ def gemm(name: str, units: Version, call: str, fault: Verdict) -> Callable[[Mach
             capability = result.capability
         if capability is None:
             return Verdict("unknown", "the GPU's compute capability is unknown")
-        text = f"compute capability {_dotted(capability)}"
+        text = "compute capability {}.{}".format(*capability)
         if capability < units:
-            return fault._replace(found=f"{text}, and {name} units need {_dotted(units)}")
+            return fault._replace(found="{}, and {} units need {}.{}".format(text, name, *units))
         if result is None:
             return Verdict("unknown", f"{text} has it; whether a GEMM runs was {SKIPPED}")
         if isinstance(result, Failure):
@@ -64,17 +64,14 @@ def recipes(facts: MachineFacts) -> Verdict:
     if not result.recipes:
         return Verdict("unknown", "Transformer Engine saw no GPU")
     if result.linear_error is not None:
-        remedy = (
-            "Install the Transformer Engine that was built for this torch and CUDA, and check that one cuBLAS is loaded"
-        )
+        remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
         return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
     available = ", ".join(recipe.name for recipe in result.recipes if recipe.available)
-    missing: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {available: []} if available else {}
     for recipe in result.recipes:
         if not recipe.available:
             missing.setdefault(recipe.reason.rstrip(". "), []).append(recipe.name)
-    why_not = (f"not {', '.join(names)}: {reason}" for reason, names in missing.items())
-    text = "; ".join([*filter(None, [available]), *why_not])
+    text = "; ".join(f"not {', '.join(names)}: {reason}" if names else reason for reason, names in missing.items())
     return Verdict("ok", text) if available else Verdict("warning", text, ELSEWHERE)
 
 
@@ -127,9 +124,7 @@ def cudnn(facts: MachineFacts) -> Verdict:
         return failed(used, ONE_CUDNN, "the first use of cuDNN: {}")
     if used is not None and used.use_error:
         return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {used.use_error}", ONE_CUDNN)
-    return (
-        Verdict("ok", text) if found else Verdict("unknown", "no file of cuDNN is mapped; it may be linked into torch")
-    )
+    return Verdict("ok", text) if text else Verdict("unknown", "no file of cuDNN is mapped; torch may contain it")
 
 
 def cublas_and_nccl(facts: MachineFacts) -> Verdict:
@@ -143,9 +138,8 @@ def cublas_and_nccl(facts: MachineFacts) -> Verdict:
 
 def attention(facts: MachineFacts) -> Verdict:
     """Unfused, a step of ViT-Huge on an H200 was 34 % slower in te-bf16 and 48 % in te-fp8."""
-    off = [name for name in ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN") if facts.environ.get(name) == "0"]
     remedy = "Run one step with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and fix the reason that it logs"
-    if off:
+    if off := [name for name in ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN") if facts.environ.get(name) == "0"]:
         remedy = f"Unset {' and '.join(off)}"
     elif len(mapped(facts, "cudnn")) > 1:
         remedy = ONE_CUDNN
@@ -164,14 +158,10 @@ def attention(facts: MachineFacts) -> Verdict:
 
 def torch_compile(facts: MachineFacts) -> Verdict:
     """Without it, torchao's float8 is slow."""
-    off = [
-        name
-        for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
-        if facts.environ.get(name) not in (None, "", "0")
-    ]
     remedy = "Install a C compiler (`apt install build-essential`) and the Triton that torch brings"
-    if off:
-        remedy = f"Unset {' and '.join(off)}"
+    off = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+    if on := [name for name in off if facts.environ.get(name) not in (None, "", "0")]:
+        remedy = f"Unset {' and '.join(on)}"
     result = facts.probed.compile
     if result is None:
         return Verdict("unknown", "not tried")
@@ -180,20 +170,14 @@ def torch_compile(facts: MachineFacts) -> Verdict:
     if result.graphs == 0:
         return Verdict("problem", f"it compiles nothing: {UNCOMPILED}", remedy)
     if not result.right:
-        text = "a small function compiled on the GPU gives wrong numbers"
-        return Verdict("problem", text, "Reinstall torch and its Triton")
+        return Verdict("problem", "what it compiles gives wrong numbers", "Reinstall torch and its Triton")
     return Verdict("ok", f"compiles on the GPU; {UNCOMPILED}")
 
 
 def delayed_scaling(facts: MachineFacts) -> Verdict | None:
     if not isinstance(facts.probed.transformer_engine, TransformerEngineResult):
         return None
-    text = "under torch.compile it recompiles without end: fp8bench refuses the pair, and te modes run uncompiled"
-    return Verdict("ok", text)
-
-
-def _dotted(version: Version) -> str:
-    return ".".join(map(str, version))
+    return Verdict("ok", "under torch.compile it recompiles without end: fp8bench refuses the pair")
 
 
 # A GPU without fp8 units can be measured in bf16.

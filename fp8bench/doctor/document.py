@@ -8,12 +8,11 @@ counts.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fp8bench.doctor.finding import Examination, Finding, Status, Subject
+from fp8bench.doctor.check import WORST_FIRST, Examination, Finding, Subject
 from fp8bench.tables.document import CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
 from fp8bench.tables.study import Column, word
 
 SUBJECTS: dict[Subject, str] = {"gpu": "GPU", "software": "Software", "host": "Host"}
-WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
 TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
 EMPHASIS: dict[str, Emphasis] = {"problem": "strong", "unknown": "faint"}
 REMEDY = "-> "

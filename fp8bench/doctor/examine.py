@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from fp8bench.doctor import check_gpus, check_host, check_software
-from fp8bench.doctor.check import findings
+from fp8bench.doctor.check import Examination, Finding, GpuCount, MachineSummary, findings
 from fp8bench.doctor.facts import RESULTS, MachineFacts, Probed
-from fp8bench.doctor.finding import Examination, Finding, GpuCount, MachineSummary
-from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
+from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.run_probes import Probe, run_probes
 from fp8bench.machine import driver as driver_facts
 from fp8bench.machine import host as host_facts
@@ -26,18 +25,11 @@ MOST_AT_ONCE = 8
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     """Examine this machine. quick: whether to skip probes, i.e. whatever imports torch or Transformer Engine."""
-    facts = look(environ, quick)
-    return scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(environ))
-
-
-def look(environ: Mapping[str, str], quick: bool) -> MachineFacts:
     driver, around = driver_facts.look(environ), host_facts.look()
     speed = host_facts.measure_speed()
     installed = {name: installed_version(name) for name in check_software.SUPPORTED}
     probed = Probed() if quick else probe(environ, driver, around.cores, installed)
-    return MachineFacts(
-        driver=driver, host=around, speed=speed, environ=environ, installed=installed, quick=quick, probed=probed
-    )
+    return shown(MachineFacts(driver, around, speed, environ, installed, quick, probed))
 
 
 def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...]:
@@ -77,11 +69,11 @@ def judge(facts: MachineFacts) -> tuple[Finding, ...]:
     return findings((*check_gpus.CHECKS, *check_software.CHECKS, *check_host.CHECKS), facts)
 
 
-def machine(facts: MachineFacts) -> MachineSummary:
-    """Return the machine in a few words."""
+def shown(facts: MachineFacts) -> Examination:
+    """Return what may leave the machine. Remedies are fixed text and need no scrubbing."""
+    names = names_of_this_machine(facts.environ)
+    found = [finding.model_copy(update={"found": scrub(finding.found, names)}) for finding in judge(facts)]
     products = Counter(gpu.name for gpu in facts.driver.gpus)
-    return MachineSummary(
-        gpus=tuple(GpuCount(name=name, count=count) for name, count in products.items()),
-        cpu=facts.host.cpu,
-        cores=max(1, int(facts.host.cores)),
-    )
+    gpus = tuple(GpuCount(name=name, count=count) for name, count in products.items())
+    machine = MachineSummary(gpus=gpus, cpu=facts.host.cpu, cores=max(1, int(facts.host.cores)))
+    return Examination(machine=machine, findings=tuple(found))

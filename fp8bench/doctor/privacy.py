@@ -11,7 +11,6 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fp8bench.doctor.finding import Examination
 from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.private import UUID, secrets_of, without
 
@@ -67,10 +66,3 @@ def scrub(text: str, names: Iterable[str] = ()) -> str:
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", HIDDEN, text)
     return _ADDRESS.sub(HIDDEN, text)
-
-
-def scrubbed(examination: Examination, names: Iterable[str]) -> Examination:
-    """Return what may be shown. Remedies are fixed text and need no scrubbing."""
-    known = frozenset(names)
-    findings = tuple(f.model_copy(update={"found": scrub(f.found, known)}) for f in examination.findings)
-    return examination.model_copy(update={"findings": findings})

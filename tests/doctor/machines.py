@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from fp8bench.doctor.check import Finding
 from fp8bench.doctor.facts import (
     AttentionResult,
     CompileResult,
@@ -15,7 +16,6 @@ from fp8bench.doctor.facts import (
     TorchResult,
     TransformerEngineResult,
 )
-from fp8bench.doctor.finding import Finding
 from fp8bench.doctor.mapped import Copy
 from fp8bench.machine.driver import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts

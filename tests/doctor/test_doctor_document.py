@@ -6,19 +6,14 @@ import json
 import pytest
 from doctor.machines import a100_host, cudnn_mix, without_gpu
 
+from fp8bench.doctor import examine
 from fp8bench.doctor.document import document
-from fp8bench.doctor.examine import judge, machine
 from fp8bench.doctor.facts import MachineFacts
-from fp8bench.doctor.finding import Examination
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
 
 
-def examined(facts: MachineFacts) -> Examination:
-    return Examination(machine=machine(facts), findings=judge(facts))
-
-
 def shown(facts: MachineFacts, form: str = PIPE) -> str:
-    return render(document(examined(facts)), form)
+    return render(document(examine.shown(facts)), form)
 
 
 @pytest.fixture
@@ -71,7 +66,7 @@ def test_words_are_coloured_unless_that_is_unwanted(on_a_terminal):
 def test_every_format_has_every_finding_and_remedy(form, on_a_terminal):
     text = on_a_terminal(cudnn_mix(), 1000) if form == TERMINAL else shown(cudnn_mix(), form)
 
-    for finding in examined(cudnn_mix()).findings:
+    for finding in examine.shown(cudnn_mix()).findings:
         assert finding.title in text
         assert finding.remedy is None or finding.remedy in text
 
@@ -92,5 +87,5 @@ def test_json_has_the_machine_and_the_findings():
 def test_csv_has_a_line_a_finding():
     rows = list(csv.DictReader(shown(cudnn_mix(), "csv").splitlines()))
 
-    assert [row["name"] for row in rows] == [finding.name for finding in judge(cudnn_mix())]
+    assert [row["name"] for row in rows] == [finding.name for finding in examine.judge(cudnn_mix())]
     assert list(rows[0]) == ["name", "subject", "title", "status", "found", "remedy"]

@@ -19,11 +19,9 @@ from doctor.machines import (
 )
 
 from fp8bench.doctor.document import document
-from fp8bench.doctor.examine import judge, machine, variables, wanted
+from fp8bench.doctor.examine import judge, shown, variables, wanted
 from fp8bench.doctor.facts import RESULTS, AttentionResult, Failure, LibrariesResult, Probed
-from fp8bench.doctor.finding import Examination
 from fp8bench.doctor.mapped import Copy
-from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.tables.render import PIPE, render
 
 
@@ -107,10 +105,10 @@ def test_a_probe_runs_under_what_a_run_would():
 
 
 def test_the_machine_is_counted_by_product():
-    found = machine(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4")))
+    found = shown(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4"))).machine
 
     assert [(part.name, part.count) for part in found.gpus] == [("NVIDIA H200", 2), ("NVIDIA L4", 1)]
-    assert machine(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).cores == 1
+    assert shown(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).machine.cores == 1
 
 
 def test_nothing_that_is_shown_names_the_machine():
@@ -133,9 +131,7 @@ def test_nothing_that_is_shown_names_the_machine():
         compile=Failure(kind="error", message=leak),
     )
 
-    shown = scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(secrets))
-
-    for text in (render(document(shown), form) for form in ("json", PIPE)):
+    for text in (render(document(shown(facts)), form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text

@@ -3,8 +3,7 @@
 import pytest
 from doctor.machines import h200_host
 
-from fp8bench.doctor.check import Check, Verdict, findings
-from fp8bench.doctor.finding import Examination, MachineSummary
+from fp8bench.doctor.check import Check, Examination, MachineSummary, Verdict, findings
 
 
 def found(status, text="x"):
