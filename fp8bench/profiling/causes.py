@@ -1,24 +1,17 @@
 """Explains two steps, in one sentence with figures: on one machine why a mode is not faster than another, on two
 machines what differs.
 
-A step consists of the time that its kernels need and the time that the GPU is idle. The cause is the part that grew
-most, or the gain that failed to come where that costs more, each in seconds per step (`_measured` lists them). If the
-GPU waits for the host, the wait comes before all others, because shorter kernels would then only lengthen it. A host
-that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. At most that
-saves the GPU's wait for the host; a wait for a batch remains.
+A step consists of the time that its kernels need and the time that the GPU is idle: the timed step minus the profile's
+busy time, because profiling slows the host and not the kernels. The cause is the part that grew most, or the gain that
+failed to come where that costs more, each in seconds per step. If the GPU waits for the host (`schema.rank` defines
+from which idle share on), the wait comes before all others, because shorter kernels would only lengthen it; exposed
+communication then counts as idle time too, because NCCL's kernels spin while no work comes. A step replayed as one CUDA
+graph needs no launches, which saves at most that wait; a wait for a batch remains.
 
-Idle time is the timed step minus the profile's busy time, because profiling slows the host and not the kernels.
-`schema.rank` defines the share of a step from which idle time means that the GPU waits for its host; the mark in tables
-uses the same share. Then exposed communication counts as idle time too: NCCL's kernels spin while no work comes, and
-without them the step would be no shorter. Below that share the host is not the cause, and idle time is gaps between
-kernels.
+The same mode on two machines makes the same casts and the same GEMMs on both, so what differs is how long each part
+takes. Two modes on two machines differ in both, and their times do not show which causes a difference.
 
-The same mode on two machines makes the same casts and the same GEMMs on both, so no mode uses up a gain: what differs
-is how long each part of the step takes. Two modes on two machines differ in both, and their times do not show which of
-the two causes a part's difference.
-
-This is an account of times, not of deeper causes: two obstacles may hide each other, and removing the named one then
-reveals the next.
+This is an account of times, not of deeper causes: removing the named obstacle may reveal another.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,30 +50,24 @@ Cause = Literal[
 
 WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 
+# Our choices, as shares. Of a step, below which no cause is named, because processes of a mode differ by 1 to 2 %:
 NOTICEABLE = 0.03
-"""Our choice: the share of a step below which a cause is not named, because processes of a mode differ by 1 to 2 %."""
+# Of the busy time, from which attention may dominate:
+ATTENTION_SHARE = 0.4
+# Of the reference's clock; above it, the difference is usual for runs at a power limit:
+SLOWER_CLOCK = 0.97
+# Of the difference of two machines' steps, from which a part is named:
+WORTH_NAMING = 0.05
 
 FAIR_FP8_SPEED_UP = 1.3
-"""Our choice: the speed-up of GEMMs that fp8 should reach at least. Its peak is twice that of bf16, and ViT-Huge at
-batch 64 on an H200 reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
+"""Our choice: what GEMMs should gain by fp8 at least. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an
+H200 reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
 
 PEAK_FP8_SPEED_UP = 2.0
 """The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
 
-ATTENTION_SHARE = 0.4
-"""Our choice: the share of the busy time from which attention may dominate."""
-
-SLOWER_CLOCK = 0.97
-"""Our choice: clock over the reference's. Above it, the difference is usual for runs at a power limit."""
-
-WORTH_NAMING = 0.05
-"""Our choice: the share of the difference of two machines' steps from which a part is named."""
-
 SMALLEST_S = 0.5e-4
 """Half of the last digit that is shown."""
-
-AROUND: tuple[Category, ...] = ("cast", "elementwise", "copy")
-"""Casts and the work that modes fuse them with in different ways (see `kernels`)."""
 
 GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "copies": ("copies", ("copy",)),
@@ -90,7 +77,7 @@ GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "GEMMs": ("GEMMs", GEMMS),
     "other kernels": ("other kernels", ("other",)),
 }
-"""Parts of a step that are a cause if they take longer than the reference's. Casts are one in an fp8 mode alone."""
+"""Parts of a step that are a cause if they take longer than the reference's."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +97,18 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
         # If one of them was not timed, the kernels' times are compared.
         facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
     least_s, waits = max(NOTICEABLE * facts.length_s, 1e-12), host_waits(facts) is True
-    measured = [*_measured(facts, reference), *(_against(facts, reference) if reference else ())]
     noticed = sorted(
-        ((cause, seconds, words) for cause, applies, seconds, words in measured if applies and seconds >= least_s),
+        (
+            (cause, seconds, words)
+            for cause, applies, seconds, words in _measured(facts, reference)
+            if applies and seconds >= least_s
+        ),
         # If the GPU waits for the host, shorter kernels only lengthen the wait.
         key=lambda found: (waits and found[0] not in WAITS, -found[1]),
     )
     explained = {cause: seconds for cause, seconds, _ in noticed}
     cause, sentence = _explanation(facts, reference, noticed)
-    return Explanation(cause, sentence + (replay_would_save(facts) if "host-bound" in explained else ""), explained)
+    return Explanation(cause, sentence + (_replay_saves(facts) if "host-bound" in explained else ""), explained)
 
 
 def _explanation(
@@ -152,12 +142,8 @@ def _explanation(
     )
 
 
-Measured = tuple[Cause, bool, float, str]
-"""A cause, whether it applies, the seconds per step that it accounts for, and its clause of a sentence."""
-
-
-def _measured(facts: StepFacts, reference: StepFacts | None) -> list[Measured]:
-    """Return the causes that are seen without a reference. A CPU waits for no host, because it is the host."""
+def _measured(facts: StepFacts, reference: StepFacts | None) -> Iterator[tuple[Cause, bool, float, str]]:
+    """Yield each cause, whether it applies, the seconds per step that it accounts for, and its clause of a sentence."""
     idle, for_data, spinning = facts.idle_s or 0.0, _waiting_for_data(facts), facts.exposed_nccl_s
     length, device, waits = ms(facts.length_s), "GPU" if facts.device == "cuda" else "CPU", bool(host_waits(facts))
     some_for_data = f", {ms(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
@@ -169,50 +155,48 @@ def _measured(facts: StepFacts, reference: StepFacts | None) -> list[Measured]:
     attention, casts = facts.seconds("attention"), facts.seconds("cast")
     # At its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time.
     at_most = facts.seconds("gemm_fp8") * (PEAK_FP8_SPEED_UP - 1)
-    return [
-        (
-            "loader-bound",
-            True,
-            for_data,
-            f"it is loader-bound: the {device} is idle for {ms(for_data)} of {length} ms a step, while the host waits "
-            "for the next batch",
-        ),
-        (
-            "host-bound",
-            waits,
-            idle - for_data + spinning,
-            f"it is host-bound: the GPU is idle for {ms(idle)} of {length} ms a step{some_for_data} (its kernels need "
-            f"{ms(facts.busy_s)} ms{needed}){communicating}, {launching}",
-        ),
-        (
-            "communication-bound",
-            not waits,
-            spinning - usual,
-            f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
-            f"({ms(facts.nccl_s)} ms in all){beside}",
-        ),
-        (
-            "attention dominates",
-            facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s,
-            attention - facts.gemms_s,
-            f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
-            f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
-        ),
-        (
+    yield (
+        "loader-bound",
+        True,
+        for_data,
+        f"it is loader-bound: the {device} is idle for {ms(for_data)} of {length} ms a step, while the host waits "
+        "for the next batch",
+    )
+    yield (
+        "host-bound",
+        waits,
+        idle - for_data + spinning,
+        f"it is host-bound: the GPU is idle for {ms(idle)} of {length} ms a step{some_for_data} (its kernels need "
+        f"{ms(facts.busy_s)} ms{needed}){communicating}, {launching}",
+    )
+    yield (
+        "communication-bound",
+        not waits,
+        spinning - usual,
+        f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
+        f"({ms(facts.nccl_s)} ms in all){beside}",
+    )
+    yield (
+        "attention dominates",
+        facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s,
+        attention - facts.gemms_s,
+        f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
+        f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
+    )
+    if reference is None:
+        yield (
             "casts eat the gain",
-            facts.fp8 and reference is None and casts >= at_most > 0,
+            facts.fp8 and casts >= at_most > 0,
             casts,
             f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in "
             "its GEMMs",
-        ),
-    ]
-
-
-def _against(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
-    casts, usual = facts.seconds("cast"), reference.seconds("cast")
+        )
+        return
+    usual = reference.seconds("cast")
     gemms, their_gemms = facts.gemms_s, reference.gemms_s
     # A cast that replaces a sum costs nothing more: casts cost what they and the work fused with them cost together.
-    around = facts.seconds(*AROUND) - reference.seconds(*AROUND)
+    fused: tuple[Category, ...] = ("cast", "elementwise", "copy")
+    around = facts.seconds(*fused) - reference.seconds(*fused)
     less = f"take {ms(their_gemms - gemms)} ms a step less ({ms(gemms)}"
     yield (
         "casts eat the gain",
@@ -255,7 +239,7 @@ def host_waits(facts: StepFacts) -> bool | None:
 
 
 def _waiting_for_data(facts: StepFacts) -> float:
-    """Return the idle seconds per step in which the host waited for a batch. A wait while the GPU is busy is free."""
+    # A wait while the GPU is busy is free.
     if facts.idle_s is None or host_waits(facts) is False:
         return 0.0
     return min(facts.idle_s, facts.data_wait_s or 0.0)
@@ -276,8 +260,7 @@ def replay_saves_at_most_s(facts: StepFacts) -> float | None:
     return max(0.0, facts.idle_s - _waiting_for_data(facts)) + facts.exposed_nccl_s
 
 
-def replay_would_save(facts: StepFacts) -> str:
-    """Return a sentence to append for a step that is launched too late; empty if replaying saves nothing."""
+def _replay_saves(facts: StepFacts) -> str:
     at_most = replay_saves_at_most_s(facts)
     if at_most is None:
         return ""
@@ -295,7 +278,6 @@ def _length(facts: StepFacts) -> str:
 
 
 def _limit(facts: StepFacts) -> str:
-    """Return what takes most of a step among the parts that fp8 does not shorten."""
     device = "GPU" if facts.device == "cuda" else "CPU"
     gaps = "gaps between kernels" if host_waits(facts) is False else "the host, while the GPU is idle"
     parts = {
@@ -330,9 +312,7 @@ def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
 
 
 def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Explanation | None:
-    """Explain two steps on two machines. None if both ran on one machine, or in two modes on two machines of the same
-    GPUs. labels: of the two steps, which differ.
-    """
+    """Explain two steps on two machines; None for one machine, or two modes on the same GPUs. labels: of the steps."""
     if facts.emulated or reference.emulated:
         return None
     elsewhere = facts.instance != reference.instance and None not in (facts.instance, reference.instance)
@@ -347,17 +327,17 @@ def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Exp
         there = f"{reference.instance}:{facts.label}{suffix(facts.execution)}"
         remedy = f"Compare them on one machine: `fp8bench explain {there} {labels[1]}`."
     what = "execution" if facts.label == reference.label else "mode"
+    where = "; ".join(
+        f"{f'{one.world_size} x ' if one.world_size is not None else ''}"
+        f"{one.device_name or ('GPU' if one.device == 'cuda' else 'process')}"
+        for one in (facts, reference)
+    )
     return Explanation(
         "mode and machine",
         f"{labels[0]} takes {_length(facts)} and {labels[1]} {_length(reference)}, but both the {what} and the machine "
-        f"differ ({_where(facts)}; {_where(reference)}), and these times do not tell which of the two makes the "
+        f"differ ({where}), and these times do not tell which of the two makes the "
         f"difference. {remedy}",
     )
-
-
-def _where(facts: StepFacts) -> str:
-    workers = "" if facts.world_size is None else f"{facts.world_size} x "
-    return f"{workers}{facts.device_name or ('GPU' if facts.device == 'cuda' else 'process')}"
 
 
 def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> str:
@@ -386,6 +366,4 @@ def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -
     mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
     unlike = _slower_clock(facts, reference) or _slower_clock(reference, facts)
     clocks = f" Its GPU ran at {mine:.0f} MHz and the reference's at {theirs:.0f}." if unlike else ""
-    return (
-        f"{said}{f': {listed}' if listed else ''}{'' if 'GEMMs' in named else gemms}.{clocks}{replay_would_save(facts)}"
-    )
+    return f"{said}{f': {listed}' if listed else ''}{'' if 'GEMMs' in named else gemms}.{clocks}{_replay_saves(facts)}"

@@ -1,6 +1,4 @@
-"""What is known about one mode's step when it is explained, from a record or from a kept trace, and which switches of
-Transformer Engine's attention would only have gained and were left off.
-"""
+"""What is known about one mode's step when it is explained, from a record or from a kept trace."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +27,7 @@ PARTS: dict[Category, str] = {
 """Names of categories for readers, in the order of tables and plots."""
 
 PACKED_SINCE = (2, 19)
-"""The release of Transformer Engine from which attention is passed one packed tensor (see `modes.te_switches`)."""
+"""From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`)."""
 
 ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "
@@ -42,10 +40,9 @@ ADVICE = {
 class StepFacts:
     """Seconds per step, on rank 0's device. A None is unknown. source: the run's id, or the trace's name.
 
-    step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
-    worker.clock. flags: those of the record, e.g. for throttling. fp8: whether it is an fp8 mode. replayed: whether
-    each step was one CUDA graph. not_replayed: why not, if the run decided. executed: proof of execution. unused: the
-    switches that would only have gained (`unused_switches`).
+    step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. fp8: whether it is an fp8
+    mode. replayed: whether each step was one CUDA graph; not_replayed: why not. executed: proof of execution. unused:
+    switches that would only have gained.
     """
 
     label: str
@@ -75,7 +72,6 @@ class StepFacts:
 
     @property
     def busy_s(self) -> float:
-        """Time in which anything ran."""
         return self.profile.busy_s
 
     @property
@@ -90,7 +86,7 @@ class StepFacts:
 
     @property
     def idle_share(self) -> float | None:
-        """The idle share of a GPU's step; None on a CPU, and if the step was not timed."""
+        """None on a CPU, and if the step was not timed."""
         return None if self.step_time_s is None else self.profile.idle_share(self.step_time_s)
 
     @property
@@ -157,12 +153,11 @@ def facts_of_trace(trace: Trace, source: str) -> StepFacts:
 
 
 def milliseconds(seconds: float) -> str:
-    """Format milliseconds for sentences and tables, e.g. `38.1`."""
     return f"{seconds * 1e3:.1f}"
 
 
 def unused_switches(record: Record) -> tuple[str, ...]:
-    """Return those of ONLY_GAIN that the run could have had on; none of a compiled run, in which they do nothing."""
+    """Return those of ONLY_GAIN that the run could have had on; in a compiled run they do nothing."""
     config, evidence, environment = record.config, record.evidence, record.environment
     if config is None or evidence is None or environment is None or not (evidence.attention or "").startswith("te:"):
         return ()

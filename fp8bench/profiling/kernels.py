@@ -1,29 +1,24 @@
 """What a device's time was for: the purpose of each kernel by its name, and a trace's seconds per step by purpose.
 
-The name is all that a trace says about a kernel. Libraries name kernels by schemes, and the table below reads the
-schemes of cuBLAS, cuDNN, CUTLASS, Transformer Engine, torch, its compiler's triton kernels and NCCL. The first matching
-pattern decides, so special patterns come before general ones. A name without a match is `other`; if `other` is large,
-the table must be extended.
+The name is all that a trace says about a kernel. The table below reads the schemes of cuBLAS, cuDNN, CUTLASS,
+Transformer Engine, torch, its compiler's triton kernels and NCCL; the first matching pattern decides. A name without a
+match is `other`; if `other` is large, the table must be extended.
 
-There are two rules for kernels that do more than one thing. A kernel that casts to fp8 and also finds the largest
-value, transposes or quantizes is a `cast` with all its time, even if it includes a gelu or a sum. A norm or an
-activation that merely writes fp8 instead of bf16 is `elementwise`, because bf16 pays for it too. So work moves between
-the two when kernels are fused differently, and they are best compared together (see `causes`).
+A kernel that casts to fp8 and also finds the largest value, transposes or quantizes is a `cast` with all its time, even
+if it includes a gelu or a sum. A norm or an activation that merely writes fp8 instead of bf16 is `elementwise`, because
+bf16 pays for it too. So the two are best compared together (see `causes`).
 
 Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
 bf16, computed in float32; tst: bf16 throughout; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
 torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators that they were fused from.
 
-A CPU has only operators that call one another, whose own time replaces kernels. Their names say what is computed and
-not in which type: a GEMM is `gemm_bf16`, in which every mode except the float32 ones multiplies, unless the operator is
-fp8's (`aten::_scaled_mm`). Nothing about fp8 is concluded from a CPU's times, because fp8 is only emulated there.
-Operators without arithmetic (views, allocation, autograd's bookkeeping) are `other`: their time is the dispatcher's.
+A CPU has only operators that call one another, whose own time replaces kernels. A GEMM is `gemm_bf16`, unless the
+operator is fp8's (`aten::_scaled_mm`). Operators without arithmetic are `other`: their time is the dispatcher's.
 
-Every moment is counted once, even if several kernels ran in it. Communication yields to every other kernel: what
-overlaps with one is hidden, costs nothing, and is omitted, so `nccl` is what communication really adds to a step, both
-waiting for other ranks and sending. Among other kernels, the one that started first gets the moment. So the categories
-add up to the time in which anything ran, and the rest of a step is idle. The optimizer's kernels are identified by its
-annotation, whatever their names (a plain multiply is one of them).
+Every moment is counted once. Communication yields to every other kernel: what overlaps with one is hidden and omitted,
+so `nccl` is what communication really adds to a step. Among other kernels, the one that started first gets the moment.
+So the categories add up to the time in which anything ran, and the rest of a step is idle. The optimizer's kernels are
+identified by its annotation, whatever their names (a plain multiply is one of them).
 """
 
 import re
@@ -36,7 +31,7 @@ from fp8bench.profiling.trace import Span, Trace
 from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
 
 LONGEST = 40
-"""The number of kernels that a profile names. For ViT-Huge, each of the others is below a thousandth of a step."""
+"""How many kernels a profile names. For ViT-Huge, each of the others is below a thousandth of a step."""
 
 NANOSECONDS = 9
 

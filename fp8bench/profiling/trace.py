@@ -1,14 +1,11 @@
 """Reading and keeping a Chrome trace of torch.profiler, and its timeline: the pieces of a device's time.
 
-A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds one key, `fp8bench`,
-with what the events do not say: the mode, the number of traced steps, the device, and how long a step took without
-tracing. A trace without that key is refused, because its steps cannot be told apart. Profiling slows the host and not
-the kernels, so kernels' times come from the trace, and the step's time does not.
+A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds the key `fp8bench`,
+with what the events do not say; a trace without it is refused, because its steps cannot be told apart.
 
-On a GPU the pieces are kernels, copies and fills. Each was launched by a call on the host, and both have the same
-correlation id. That is how the optimizer's kernels are identified: their launch is inside torch's own annotation of
-`Optimizer.step`; the kernel's own time is unsuitable, because the GPU runs behind the host. All kernels of a replayed
-CUDA graph have the correlation id of the single call that launched it, so only names show which are the optimizer's.
+On a GPU the pieces are kernels, copies and fills. The host's call that launched one has the same correlation id. So the
+optimizer's kernels are those whose launch is inside torch's annotation of `Optimizer.step`: the GPU runs behind the
+host. All kernels of a replayed CUDA graph have the id of the single call that launched it, so only names tell.
 
 On a CPU, operators replace kernels. They call one another, so an operator's own time is its time without the operators
 inside it, in as many pieces as there are gaps between them. gloo's annotations, of work on its own threads, are added.
@@ -20,7 +17,7 @@ import json
 import zlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -113,10 +110,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def looks_like_a_trace(path: Path) -> bool:
-    """Return whether the file is meant as a trace, complete or not: zipped, or with the key of its events.
-
-    This is cheap for a record, which is the other file that ends in .json. An unreadable file is not a trace.
-    """
+    """Return whether the file is meant as a trace, complete or not. An unreadable file is not a trace."""
     try:
         data = bytes_of(path)
     except OSError:
@@ -151,7 +145,7 @@ def _unzipped(data: bytes, path: Path) -> bytes:
 
 
 def strip(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the trace without the keys that name its machine. Labels of processes and threads stay."""
+    """Return the trace without the keys that name its machine."""
     return {key: value for key, value in document.items() if key not in PRIVATE_KEYS}
 
 
@@ -172,13 +166,12 @@ def keep_trace(source: Path, target: Path) -> None:
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return kernels, copies and fills, in order of start.
-
-    Raises KeyError, TypeError or ValueError for an event that lacks a field.
+    """Return kernels, copies and fills, in order of start. An event that lacks a field raises KeyError, TypeError or
+    ValueError, here and below.
     """
-    optimizer = _Intervals(events[ANNOTATION])
-    of_optimizer = {event["args"]["correlation"] for event in _launches(events) if event["ts"] in optimizer}
-    work = sorted((event for kind in GPU_WORK for event in events[kind]), key=_start)
+    inside = _in_optimizer(events)
+    of_optimizer = {event["args"]["correlation"] for event in _launches(events) if inside(event["ts"])}
+    work = sorted((event for kind in GPU_WORK for event in events[kind]), key=lambda event: float(event["ts"]))
     first = work[0]["ts"] if work else 0.0
     return tuple(
         Span(
@@ -192,21 +185,15 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 
 def replayed(events: ByKind) -> bool:
-    """Return whether most of the GPU's pieces of work were launched as parts of CUDA graphs.
-
-    Raises KeyError or TypeError for an event that lacks a field.
-    """
+    """Return whether most of the GPU's pieces of work were launched as parts of CUDA graphs."""
     graphs = {event["args"]["correlation"] for event in _launches(events) if event["name"].startswith(GRAPH_LAUNCH)}
     work = [event["args"]["correlation"] for kind in GPU_WORK for event in events[kind]]
     return sum(correlation in graphs for correlation in work) * 2 > len(work)
 
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Return the operators' own time, in order of start.
-
-    Raises KeyError, TypeError or ValueError for an event that lacks a field.
-    """
-    optimizer = _Intervals(events[ANNOTATION])
+    """Return the operators' own time, in order of start."""
+    inside = _in_optimizer(events)
     threads: dict[int, list[Event]] = defaultdict(list)
     for event in events[OPERATOR]:
         threads[event["tid"]].append(event)
@@ -223,24 +210,23 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
             name=piece.event["name"],
             start_s=(piece.start - first) * MICROSECOND,
             duration_s=(piece.end - piece.start) * MICROSECOND,
-            in_optimizer=piece.start in optimizer,
+            in_optimizer=inside(piece.start),
             continued=piece.continued,
         )
         for piece in pieces
     )
 
 
-class _Intervals:
-    """The host's time inside annotations of the optimizer. They follow one another and are never nested."""
+def _in_optimizer(events: ByKind) -> Callable[[float], bool]:
+    # Its annotations follow one another and are never nested.
+    found = sorted((e["ts"], e["ts"] + e["dur"]) for e in events[ANNOTATION] if e["name"].startswith(OPTIMIZER))
+    starts = [start for start, _ in found]
 
-    def __init__(self, annotations: Iterable[Event]) -> None:
-        found = sorted((e["ts"], e["ts"] + e["dur"]) for e in annotations if e["name"].startswith(OPTIMIZER))
-        self._starts = [start for start, _ in found]
-        self._ends = [end for _, end in found]
+    def inside(at: float) -> bool:
+        place = bisect_right(starts, at) - 1
+        return place >= 0 and at <= found[place][1]
 
-    def __contains__(self, at: float) -> bool:
-        place = bisect_right(self._starts, at) - 1
-        return place >= 0 and at <= self._ends[place]
+    return inside
 
 
 @dataclass(slots=True)
@@ -281,7 +267,3 @@ def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
 
 def _launches(events: ByKind) -> Iterator[Event]:
     return (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
-
-
-def _start(event: Event) -> float:
-    return float(event["ts"])
