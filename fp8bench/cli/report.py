@@ -8,8 +8,8 @@ from fp8bench.cli.options import ResultsDir, Strict, argument, option, switch
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.run import Gathered, gather
-from fp8bench.kinds.run.page import page, shown_rows
-from fp8bench.kinds.run.plots import MILLION, PLOTS, charts
+from fp8bench.kinds.run.page import page
+from fp8bench.kinds.run.plots import MILLION, PLOTS, charts, shown_rows
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed, UsageError, require_known

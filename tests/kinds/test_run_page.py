@@ -19,8 +19,8 @@ from builders import (
 )
 from report.comparing import NEW, catalog, compared, instance, price
 
-from fp8bench.kinds.run.page import page, shown_rows
-from fp8bench.kinds.run.plots import PLOTS, charts, count_said, time_said
+from fp8bench.kinds.run.page import page
+from fp8bench.kinds.run.plots import PLOTS, charts, count_said, shown_rows, time_said
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Table
 from fp8bench.tables.page import render
@@ -56,18 +56,6 @@ def test_the_answer_is_that_of_the_table_with_price_and_day():
     assert [shown.answer, *shown.grounds][: len(list(sentences(comparison)))] == list(sentences(comparison))
     assert "te-fp8:delayed: 25.0 % more images per USD" in shown.answer
     assert f"50.00 USD an hour on demand, as of {NEW}; measured on 2026-05-01" in " ".join(shown.grounds)
-
-
-def test_a_quicker_row_that_costs_more_is_offered_with_both_prices():
-    shown, comparison = made(*BASELINE, *P4D, reference="p4d:baseline-bf16", job=90e6)
-    quicker = next(text for text in shown.grounds if text.startswith("Quicker"))
-    by_instance = {row.instance: row for row in comparison.rows}
-
-    for row in by_instance.values():
-        assert f"{90e6 / row.units_per_usd:,.2f} USD" in quicker
-        assert time_said(90e6 / row.throughput_per_s / 3600) in quicker
-    assert quicker.startswith("Quicker, for more money: p5 baseline-bf16")
-    assert quicker.endswith("for 90 million images.")
 
 
 def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():

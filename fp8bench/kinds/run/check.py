@@ -1,11 +1,8 @@
-"""`check`: every variant of a reference compared with what was measured now.
+"""`check`: every variant of a reference compared with what was measured now. `check_shown` shows it.
 
-A variant is what `compare` shows as a row: instance, mode, recipe, execution, workload, batch, GPUs, optimizer and
-source of data. The attention is not part of it: if a library uses another attention overnight, the variant changed and
-is not a new one. If both sides measured several attentions, each is compared with the same one.
-
-What `compare` does not compare (other work, another machine or other software) is not checked either, unless the user
-requests it. `check_shown` shows a check, and writes it for other programs.
+A variant is what `compare` shows as a row. The attention is not part of it: if a library uses another attention
+overnight, the variant changed and is not a new one. If both sides measured several attentions, each is compared with
+the same one. What `compare` does not compare is not checked either, unless the user requests it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,36 +37,22 @@ from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
 from fp8bench.tables.written import Interval
 
-SHOWN = 3
-"""The number of sessions that an error names."""
-
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
-"""Outcomes in the order in which they are shown.
-
-regression: the complete interval lies beyond what is allowed
-missing, failed: the reference has it, and now it was not measured, or did not run
-not comparable: measured now on another machine, with other software, or of other work
-inconclusive: the interval includes what is allowed, or there is one process on a side
-ok: the complete interval lies within what is allowed
-new: the reference does not have it
-failed before: it did not run in the reference either
+"""Outcomes in the order in which they are shown. regression, ok: the complete interval lies beyond, or within, what is
+allowed. missing, failed: now it was not measured, or did not run. new: the reference does not have it. failed before:
+it did not run in the reference either.
 """
 
 ORDER: tuple[Outcome, ...] = get_args(Outcome)
 BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
 
-REGRESSION_FOUND = 1
-"""The exit code if a variant is bad."""
-
-UNDECIDED = 6
-"""The exit code if nothing is bad, and a variant could not be decided."""
+REGRESSION_FOUND, UNDECIDED = 1, 6
+"""Exit codes: a variant is bad; nothing is bad, and a variant could not be decided."""
 
 
 class CheckedRow(Labelled, Frozen):
     """One variant, in the reference and now. SI units; a pair is a 95 % interval. change: our step time over the
-    reference's, minus 1. smallest_found: the smallest change that would have been a regression. rounds_to_find: on
-    either side, so that the interval reaches no further than the limit; both null if unknown. The names are the keys
-    of `check --format json` and the columns of csv.
+    reference's, minus 1. smallest_found, rounds_to_find: as in `stats.ratio`. The names are the keys of json and csv.
     """
 
     instance: str
@@ -103,7 +86,7 @@ class CheckedRow(Labelled, Frozen):
 
 class Check(Frozen):
     """A check. max_regression: how much longer a step may take, as a share. strict: whether new variants fail too.
-    reference: the name of what was compared with, for a reader. sessions: those that were checked.
+    reference: the name of what was compared with. sessions: those that were checked.
     """
 
     max_regression: float
@@ -120,8 +103,8 @@ class Check(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """1 for a variant that is slower, missing or failed, or with `strict` new; else 4 if a variant could not be
-        compared; else 6 if one is inconclusive, or if none was decided; else 0.
+        """1 if a variant fails; else 4 if one could not be compared; else 6 if one is inconclusive, or none was
+        decided; else 0.
         """
         if any(self.fails(row) and row.outcome != "not comparable" for row in self.rows):
             return REGRESSION_FOUND
@@ -131,9 +114,7 @@ class Check(Frozen):
 
     @property
     def plan_exit_code(self) -> int:
-        """6 if a variant that ran on both sides has no interval, or if there is none, so that nothing can be planned;
-        else 0.
-        """
+        """6 if a variant that ran on both sides has no interval, or if there is none; else 0."""
         ran = [row for row in self.rows if row.rounds and row.reference_rounds]
         return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
 
@@ -154,11 +135,10 @@ class Side:
 
     @cached_property
     def found(self) -> UnitTime | None:
-        """The times of a unit; None if there are no samples."""
         return unit_time(self.measurement) if self.ok else None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a row that both sides have: the step by elapsed time, its interval, and the rounds."""
+        """Return the fields of a row that both sides have."""
         summary, rounds = self.latest.summary, self.measurement.rounds
         step = self.found.step_time_s(summary.units_per_step) if self.found and summary else (None, None)
         names = ("step_time_s", "step_time_ci_s", "rounds", "run_ids")
@@ -174,9 +154,9 @@ class Sides(NamedTuple):
 
 
 def find(results_dir: Path, named: str | None, against: str | None, unread: Unread) -> Sides:
-    """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest in the
-    folder. against: a folder of results, whose latest record of each variant is the reference, or a session in
-    `results_dir`; None: the checked session itself, for a plan. unread: called with what cannot be read.
+    """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest. against:
+    a folder of results, whose latest record of each variant is the reference, or a session in `results_dir`; None: the
+    checked session itself, for a plan. unread: called with what cannot be read.
 
     The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
     if either side is empty or unknown, or if both are one session.
@@ -191,18 +171,19 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
     now = _sound(results_dir, unread, lambda record: session(record) == current)
     if against is None:
         return Sides(now, now, "a reference like it")
-    folder = Path(against)
+    folder, reference = Path(against), str(against)
     if folder.is_dir():
         before = _sound(folder, unread, lambda record: session(record) != current)
-        reference = str(folder)
-        if not before and _sound(folder, unread, lambda record: session(record) == current):
-            raise _same_session(current)
+        same = not before and bool(_sound(folder, unread, lambda record: session(record) == current))
     else:
-        reference = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
-        if reference == current:
-            raise _same_session(current)
-        before = _sound(results_dir, unread, lambda record: session(record) == reference)
-        reference = f"session {reference}"
+        name = _session(kept, against, f"--against {against!r} is neither a folder nor a session in {results_dir}")
+        before = _sound(results_dir, unread, lambda record: session(record) == name)
+        same, reference = name == current, f"session {name}"
+    if same:
+        raise UsageError(
+            f"both sides are the same session, {current}: it would be compared with itself",
+            "Name an earlier one with --against, or another one to check with --session",
+        )
     if not any(one.latest.status == "ok" for one in before):
         raise UsageError(
             f"{reference} has no measurement that ran, beside session {current}",
@@ -211,18 +192,8 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
     return Sides(now, before, reference)
 
 
-def _same_session(name: str) -> UsageError:
-    return UsageError(
-        f"both sides are the same session, {name}: it would be compared with itself",
-        "Name an earlier one with --against, or another one to check with --session",
-    )
-
-
 def _sound(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
-    """Return the latest measurement of each variant among the wanted records, without rounds that contradict
-    themselves.
-    """
-
+    # Without rounds that contradict themselves.
     def chosen(records: list[Record]) -> list[Measurement]:
         return select([one for one in Filter(source="measured").of(records) if wanted(one)], every=False)
 
@@ -231,24 +202,22 @@ def _sound(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tu
 
 
 def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
-    """Return the session with that name, or the only one whose name begins with it. unknown: what UsageError says if
-    there is none.
-    """
+    """Return the session whose name this is or begins. unknown: what UsageError says if there is none."""
     names = [session(together[0]) for together in latest_first(kept)]
     found = [one for one in names if one.startswith(name)]
     if name in found:
         return name
     if len(found) == 1:
         return found[0]
-    latest = ", ".join((found or names)[:SHOWN])
+    latest = ", ".join((found or names)[:3])
     if found:
         raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")
     raise UsageError(unknown, f"The latest are: {latest}")
 
 
 def check(sides: Sides, max_regression: float, strict: bool = False, allow_mismatch: bool = False) -> Check:
-    """Compare this session with the reference. max_regression, strict: as in `Check`. allow_mismatch: whether other
-    work, machines and software are judged.
+    """Compare both sides. max_regression, strict: as in `Check`. allow_mismatch: whether other work, machines and
+    software are judged.
     """
     mine = list(map(Side, sides.now))
     theirs = _one_each(list(map(Side, sides.before)), mine)
@@ -257,10 +226,14 @@ def check(sides: Sides, max_regression: float, strict: bool = False, allow_misma
     for one in theirs:
         if one.ok:
             like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
-            taken += [like] if like is not None else []
-            rows.append(
-                _compared(like, one, max_regression, allow_mismatch) if like is not None else _missing(one, mine)
-            )
+            if like is None:
+                ran = [each.latest for each in mine if each.ok and planned(each.latest) == planned(one.latest)]
+                others = ", ".join(sorted({str(execution(record)) for record in ran}))
+                instead = f"; its steps were executed as {others} instead" if ran else ""
+                rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
+            else:
+                taken.append(like)
+                rows.append(_compared(like, one, max_regression, allow_mismatch))
     for each in mine:
         if each not in taken and each.ok:
             rows.append(_row(each.latest, "new", "not in the reference", each, None))
@@ -278,8 +251,8 @@ def check(sides: Sides, max_regression: float, strict: bool = False, allow_misma
 
 
 def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
-    """Return one measurement for each variant of the reference. If it has several machines or softwares, choose the one
-    like what was measured now, else one on its machine, else the latest.
+    """Return one measurement for each variant of the reference: the one with the machine and software of what was
+    measured now, else one on its machine, else the latest.
     """
     systems = {system(each.latest) for each in mine}
     machines = {machine for machine, *_ in systems}
@@ -299,8 +272,8 @@ def _variant(record: Record) -> Key:
 
 
 def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
-    """Return what was measured now of the reference's variant: with the same attention if there is any, else with one
-    that no other variant of the reference has. What did not run stands for each variant that it might have become.
+    """Return what was measured now of the variant: with the same attention, else with one that no other variant of the
+    reference has. What did not run stands for each variant that it might have become.
     """
     ran_as, known = execution(one.latest), [_variant(other.latest) for other in theirs]
     alike = [each for each in mine if planned(each.latest) == planned(one.latest)]
@@ -355,14 +328,6 @@ def _changed(mine: Side, one: Side) -> Iterator[str]:
     if stopped := mine.measurement.stopped:
         every = len(mine.measurement.rounds) + len(stopped)
         yield f"{len(stopped)} of {every} rounds {_why_stopped(stopped[-1])}"
-
-
-def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
-    """Return the row of a variant that was not measured, saying so if its mode was measured with another execution."""
-    like = [each.latest for each in mine if each.ok and planned(each.latest) == planned(one.latest)]
-    others = sorted({str(execution(record)) for record in like})
-    instead = f"; its steps were executed as {', '.join(others)} instead" if others else ""
-    return _row(one.latest, "missing", f"not measured now{instead}", None, one)
 
 
 def _why_stopped(record: Record) -> str:

@@ -1,15 +1,14 @@
 """A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in the file formats
 of continuous integration tools.
 
-github-action-benchmark (benchmark-action/github-action-benchmark, README, "customSmallerIsBetter"): a list of `name`,
-`unit`, `value`, and the texts `range` and `extra`. Its reader accepts a range as `\u00b1 NUMBER`, with a number of at
-least two characters.
+github-action-benchmark (its README, "customSmallerIsBetter"): a list of `name`, `unit`, `value`, and the texts `range`
+(`\u00b1 NUMBER`, with a number of at least two characters) and `extra`.
 
 Bencher Metric Format (bencher.dev/bmf.json): benchmark, then measure, then `value` with its lower and upper ends. The
 measures of every project are `latency`, in nanoseconds, and `throughput`, in operations a second.
 
 JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
-that did not run an error, and one that is not judged is skipped, each with its reason.
+that did not run an error, and one that is not judged is skipped.
 """
 
 import json
@@ -22,7 +21,7 @@ from fp8bench.kinds.run.check import Check, CheckedRow
 from fp8bench.schema.errors import inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
-from fp8bench.tables.written import Interval, change, number, with_interval
+from fp8bench.tables.written import change, number, with_interval
 
 SUITE = "fp8bench check"
 
@@ -48,49 +47,41 @@ def document(check: Check) -> doc.Document:
     )
     allowed = _allowed(check)
     against = f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {allowed} longer."
-    remedies = [
+    undecided = check.of("inconclusive")
+    remedies = doc.notes(
         (
             check.of("not comparable"),
             "What is not comparable was not judged: measure a new reference, or give --allow-mismatch.",
         ),
-        (
-            check.of("inconclusive") and any(map(check.fails, check.rows)),
-            f"Undecided variants: {_power(check.of('inconclusive'), check)}",
-        ),
+        (undecided and any(map(check.fails, check.rows)), f"Undecided variants: {_power(undecided, check)}"),
         (
             check.of("missing"),
             "A reference that holds other hosts too has a folder of each: give --against that folder.",
         ),
-    ]
-    return _document(
-        check,
-        [sentence(check), against],
-        columns,
-        lambda _row: True,
-        [text for wanted, text in remedies if wanted],
-        passed=check.exit_code == 0,
-        exit_code=check.exit_code,
     )
+    said = [sentence(check), against], [note.text for note in remedies]
+    code = check.exit_code
+    return _document(check, *said, columns, lambda _row: True, passed=code == 0, exit_code=code)
 
 
 def plan(check: Check) -> doc.Document:
-    """Return what these rounds can find, and how many find the limit: first in a sentence, then for each variant."""
+    """Return what these rounds can find, and how many find the limit."""
     column = doc.Rows(check.rows).column
     columns = (
         column("rounds", _rounds),
         column("finds from", lambda row: number(row.smallest_found, "+.1f", 100, " %")),
         column(f"rounds for {_allowed(check)}", lambda row: number(row.rounds_to_find, "d")),
     )
-    noted = [plan_sentence(check)]
-    return _document(check, noted, columns, lambda row: row.smallest_found is None, exit_code=check.plan_exit_code)
+    unknown = [plan_sentence(check)], ()
+    return _document(check, *unknown, columns, lambda row: row.smallest_found is None, exit_code=check.plan_exit_code)
 
 
 def _document(
     check: Check,
     above: Sequence[str],
+    below: Sequence[str],
     columns: Sequence[doc.Cells],
     noted: Callable[[CheckedRow], bool],
-    below: Sequence[str] = (),
     **data: object,
 ) -> doc.Document:
     column, letters = doc.Rows(check.rows).column, doc.Letters()
@@ -111,10 +102,7 @@ def _document(
     table = doc.Table((*naming, *columns, column("notes", notes, "note")), 3, numbered=True, emphasis=emphasis)
     return doc.Document(
         doc.blocks(
-            [*map(doc.Sentence, above)],
-            [table],
-            [*map(doc.Note, letters.lines())],
-            [*map(doc.Sentence, below)],
+            [*map(doc.Sentence, above)], [table], [*map(doc.Note, letters.lines())], [*map(doc.Sentence, below)]
         ),
         data={**check.model_dump(mode="json"), **data},
         lines=doc.CsvLines.of(CheckedRow, check.rows),
@@ -138,7 +126,7 @@ def sentence(check: Check) -> str:
 
 
 def plan_sentence(check: Check) -> str:
-    """Return what the rounds of both sides can find. Its first word is the answer's if they can find nothing."""
+    """Return what the rounds of both sides can find."""
     ran = [row for row in check.rows if row.rounds and row.reference_rounds]
     lacking = ", ".join(_name(row, check) for row in check.rows if row.smallest_found is None)
     return (
@@ -148,9 +136,6 @@ def plan_sentence(check: Check) -> str:
 
 
 def _power(rows: Sequence[CheckedRow], check: Check) -> str:
-    """Return the smallest slow-down that these rounds could have found in each of the rows, and how many more would
-    find what is allowed.
-    """
     known = [row for row in rows if row.smallest_found is not None]
     least = max((row.smallest_found or 0.0 for row in known), default=None)
     said = [] if least is None else [f"These rounds find a slow-down of {least * 100:.3g} % or more"]
@@ -175,9 +160,6 @@ def _names(rows: Sequence[CheckedRow], check: Check) -> str:
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    """Return the label. If several variants have it, it is followed by the batch, and by the workload or optimizer if
-    they differ in it.
-    """
     several = [other for other in check.rows if other.label == row.label]
     if len(several) == 1:
         return row.label
@@ -204,13 +186,14 @@ def _by_name(check: Check) -> dict[str, CheckedRow]:
     return {f"{name} [{row.attention}]" if len(rows) > 1 else name: row for name, rows in found.items() for row in rows}
 
 
-def _github(check: Check, unit: str, value: Callable[[CheckedRow], dict[str, float]]) -> str:
-    """Return a list for github-action-benchmark. unit: empty for units a second. value: what `_metric` returns."""
+def _github(check: Check, metric: str) -> str:
     entries = []
     for name, row in _by_name(check).items():
         if row.step_time_s is not None:
-            found = value(row)
-            entry = {"name": name, "unit": unit or f"{row.unit}/s", "value": found["value"]}
+            unit, found = (
+                ("ms", _metric(row, metric, 1e3)) if metric == "step" else (f"{row.unit}/s", _metric(row, metric))
+            )
+            entry = {"name": name, "unit": unit, "value": found["value"]}
             if "lower_value" in found:
                 # The format takes one number: the longer side, so that the interval lies within it.
                 longer = max(found["upper_value"] - found["value"], found["value"] - found["lower_value"])
@@ -219,22 +202,23 @@ def _github(check: Check, unit: str, value: Callable[[CheckedRow], dict[str, flo
     return _json(entries)
 
 
-def _step(row: CheckedRow, by: float) -> dict[str, float]:
-    return _metric(row.step_time_s, row.step_time_ci_s, by)
-
-
-def _throughput(row: CheckedRow) -> dict[str, float]:
-    return _metric(row.throughput_per_s, row.throughput_ci_per_s, 1)
-
-
-def _metric(value: float | None, interval: Interval | None, by: float) -> dict[str, float]:
+def _metric(row: CheckedRow, name: str, by: float = 1) -> dict[str, float]:
+    value, interval = {
+        "step": (row.step_time_s, row.step_time_ci_s),
+        "throughput": (row.throughput_per_s, row.throughput_ci_per_s),
+    }[name]
     ends = {"lower_value": interval[0] * by, "upper_value": interval[1] * by} if interval else {}
     return {"value": (value or 0.0) * by, **ends}
 
 
 def _bencher(check: Check) -> str:
     measured = {name: row for name, row in _by_name(check).items() if row.step_time_s is not None}
-    return _json({name: {"latency": _step(row, 1e9), "throughput": _throughput(row)} for name, row in measured.items()})
+    return _json(
+        {
+            name: {"latency": _metric(row, "step", 1e9), "throughput": _metric(row, "throughput")}
+            for name, row in measured.items()
+        }
+    )
 
 
 def _junit(check: Check) -> str:
@@ -245,13 +229,8 @@ def _junit(check: Check) -> str:
         return "error" if row.outcome in ("failed", "missing") else "failure"
 
     tags = Counter(map(tag, check.rows))
-    counts = {
-        "tests": len(check.rows),
-        "failures": tags["failure"],
-        "errors": tags["error"],
-        "skipped": tags["skipped"],
-    }
-    shown = {name: str(count) for name, count in counts.items()}
+    counts = {"failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
+    shown = {name: str(count) for name, count in {"tests": len(check.rows), **counts}.items()}
     suites = ElementTree.Element("testsuites", shown)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": SUITE, **shown})
     for name, row in _by_name(check).items():
@@ -282,8 +261,8 @@ def _json(value: object) -> str:
 
 
 EXPORTS: Mapping[str, Callable[[Check], str]] = {
-    "github-smaller": lambda check: _github(check, "ms", lambda row: _step(row, 1e3)),
-    "github-bigger": lambda check: _github(check, "", _throughput),
+    "github-smaller": lambda check: _github(check, "step"),
+    "github-bigger": lambda check: _github(check, "throughput"),
     "bencher": _bencher,
     "junit": _junit,
     "csv": lambda check: render(document(check), "csv"),

@@ -1,7 +1,8 @@
 """The page about runs: the answer first, then what a dollar buys, then everything that the answer rests on."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
+from operator import attrgetter
 
 from fp8bench import __version__
 from fp8bench.kinds.run.explain import explain_steps
@@ -13,8 +14,8 @@ from fp8bench.kinds.run.plots import (
     detail_of,
     facts_shown,
     name_of,
+    shown_rows,
     time_said,
-    times_and_costs,
     unit_of,
 )
 from fp8bench.kinds.run.row import Comparison, Row
@@ -38,23 +39,11 @@ HOW_TO_READ_PROOFS = (
 )
 
 
-def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
-    """Return the rows with their records, oldest first. records: with their samples, by their ids."""
-    return [
-        Shown(place, row, tuple(records[run_id] for run_id in row.run_ids))
-        for place, row in enumerate(comparison.rows, start=1)
-    ]
-
-
 def page(
-    comparison: Comparison,
-    records: Mapping[str, Record],
-    today: date,
-    bought: str = "",
-    job: float | None = None,
+    comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
 ) -> Page:
-    """Build the page. records: the records of the rows with their samples, by their ids. bought: how, e.g. `on demand`.
-    job: units to train on; None: time against cost is of a million.
+    """Build the page. records: of the rows with their samples, by their ids. bought: how, e.g. `on demand`. job: units
+    to train on; None: time against cost is of a million.
     """
     shown, rows = shown_rows(comparison, records), comparison.rows
     drawn = charts(shown, job or MILLION)
@@ -63,10 +52,8 @@ def page(
         return tuple(drawn[name] for name in names if name in drawn)
 
     answer, *rest = (*sentences(comparison), *_nothing(rows)) or ("These rows cannot be compared with each other.",)
-    best = next((row for row in rows if row.status == "ok" and row.source == "measured" and row.units_per_usd), None)
     # Every column of the table and its footnotes; warnings are at the top of the page.
     wide = [part for parts in document(comparison, view=View(wide=True)).blocks for part in parts]
-    steady = (*some("steps", "breakdown"), *_limits(shown))
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
@@ -77,58 +64,42 @@ def page(
             "The rows of fp8bench compare --wide.",
         ),
         Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
-        Section("steps", "How steady, and where the step goes", steady),
+        Section("steps", "How steady, and where the step goes", (*some("steps", "breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),
         Section("evidence", "What really ran", tuple(_evidence(shown))),
         Section("prices", "Prices", _prices(rows)),
         Section("environment", "Environment", _environments(shown)),
         Section("records", "Records", _table(shown, RECORDS)),
     ]
+    where, what = (", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("instance", "workload"))
     return Page(
-        title=f"fp8bench: {_each(row.workload for row in rows)} on {_each(row.instance for row in rows)}",
+        title=f"fp8bench: {what} on {where}",
         answer=answer,
-        grounds=(*rest, *quicker(shown, job or MILLION), *_about(rows, best, bought, job)),
+        grounds=(*rest, *_about(rows, bought, job)),
         warnings=comparison.warnings,
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
 
 
-def _each(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))
-
-
 def _nothing(rows: Sequence[Row]) -> list[str]:
     """Say why there is no answer, below one if there is."""
     ran = [row for row in rows if row.status == "ok"]
-    if not ran:
-        return ["No row is a valid measurement, so there is no answer."]
-    if all(row.emulated for row in ran):
-        return ["Nothing can be said of money or of fp8: every row is an emulation."]
-    if all(row.source != "measured" for row in ran):
-        return ["Nothing here was measured. Run `fp8bench run` on the instance before you choose it."]
-    if all(row.device == "cpu" for row in ran):
-        return ["Every row ran on a CPU, whose speed does not predict a GPU's."]
-    return [] if len(ran) > 1 else ["There is no other row to compare it with."]
-
-
-def quicker(shown: Sequence[Shown], job: float) -> list[str]:
-    """Say what less time costs: measured rows on the front of time against cost, compared with the cheapest."""
-    measured = [one for one in shown if one.row.status == "ok" and one.row.source == "measured"]
-    measured = [one for one in measured if unit_of(one.row) == unit_of(measured[0].row)]
-    best = [one for one in times_and_costs(measured, job) if one[3]]
-    if len(best) < 2:
-        return []
-    (cheapest, slow, little, _), *others = sorted(best, key=lambda one: one[2])
-    listed = "; ".join(
-        f"{name_of(one.row)} ({detail_of(one.row)}: {time_said(hours)}, {usd:,.2f} USD)"
-        for one, hours, usd, _ in others
+    reasons = (
+        (not ran, "No row is a valid measurement, so there is no answer."),
+        (all(row.emulated for row in ran), "Nothing can be said of money or of fp8: every row is an emulation."),
+        (
+            all(row.source != "measured" for row in ran),
+            "Nothing here was measured. Run `fp8bench run` on the instance before you choose it.",
+        ),
+        (all(row.device == "cpu" for row in ran), "Every row ran on a CPU, whose speed does not predict a GPU's."),
+        (len(ran) == 1, "There is no other row to compare it with."),
     )
-    instead = f"{time_said(slow)}, {little:,.2f} USD"
-    return [f"Quicker, for more money: {listed}; instead of {instead}, for {count_said(job)} {unit_of(cheapest.row)}."]
+    return [text for holds, text in reasons if holds][:1]
 
 
-def _about(rows: Sequence[Row], best: Row | None, bought: str, job: float | None) -> Iterator[str]:
+def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]:
+    best = next((row for row in rows if row.status == "ok" and row.source == "measured" and row.units_per_usd), None)
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
     else:
@@ -182,16 +153,13 @@ def _limits(shown: Sequence[Shown]) -> tuple[Part, ...]:
     """Say what limits each row's step or, if it did the reference's work, what makes it slower than the reference's."""
     found = {one: facts for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None}
     reference = next((one for one in found if one.row.is_reference), None)
+    work = attrgetter("workload", "batch_size", "world_size", "device")
     said = []
     for one, facts in found.items():
-        like = reference is not None and one is not reference and _work(one.row) == _work(reference.row)
+        like = reference is not None and one is not reference and work(one.row) == work(reference.row)
         said.append(explain_steps(facts, found[reference] if reference and like else None).sentence)
     executed: Column[Shown] = word("executed", lambda one: detail_of(one.row))
     return _table([*found], [executed], Cells("what limits the step", tuple(said), "note"))
-
-
-def _work(row: Row) -> tuple[object, ...]:
-    return row.workload, row.batch_size, row.world_size, row.device
 
 
 def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
@@ -216,20 +184,15 @@ def _parallel(heading: str, get: Callable[[ParallelEvidence], object], kind: Cel
     return _ran(heading, lambda evidence: get(evidence.parallel) if evidence.parallel else None, kind)
 
 
-def _count(value: int | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _layers(evidence: Evidence) -> str | None:
-    known = None not in (evidence.converted_layers, evidence.total_layers)
-    return f"{evidence.converted_layers} of {evidence.total_layers}" if known else None
+def _count(*values: int | None) -> str | None:
+    return None if None in values else " of ".join(map(str, values))
 
 
 SEEN = {True: "seen", False: "none seen", None: "not profiled"}
 
 RAN: tuple[Column[Shown], ...] = (
     word("execution", lambda one: one.row.execution),
-    _ran("layers converted", _layers),
+    _ran("layers converted", lambda e: _count(e.converted_layers, e.total_layers)),
     _ran("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else None),
     _ran("attention", lambda e: e.attention),
     _ran("gradients shared", lambda e: e.join),
@@ -307,7 +270,6 @@ def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:
 
 
 def _facts(record: Record, environment: Environment) -> dict[str, str]:
-    """Return the known facts by name; the names of versions and variables are the libraries' own."""
     commit = environment.git_commit
     facts: dict[str, object] = {
         "GPU": environment.device_name,

@@ -1,14 +1,13 @@
 """Rows as charts. Their numbers are those of the table, and come from the rows; raw samples come from the records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from fp8bench.kinds.run.explain import COLOURS, StepBreakdown, explain_steps, profiled
-from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
+from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.pricing import cost
-from fp8bench.pricing.cost import front as front_of
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Provenance, Record
@@ -50,6 +49,14 @@ class Shown:
         return self.rounds[-1].parity if self.rounds else None
 
 
+def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
+    """Return the rows with their records, oldest first. records: with their samples, by their ids."""
+    return [
+        Shown(place, row, tuple(records[run_id] for run_id in row.run_ids))
+        for place, row in enumerate(comparison.rows, start=1)
+    ]
+
+
 def name_of(row: Row) -> str:
     """Return the name in charts and sentences, e.g. `h200-1x te-fp8:delayed`."""
     return f"{row.instance} {row.mode_label}"
@@ -63,7 +70,6 @@ def detail_of(row: Row) -> str:
 
 
 def unit_of(row: Row) -> str:
-    """Return the unit, e.g. `images`."""
     return row.unit or "units"
 
 
@@ -133,9 +139,7 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]
 
 
 def _drawn(found: Sequence[Shown]) -> tuple[list[Shown], str]:
-    """Return the rows that are drawn, the reference among them, and the end of a title that says so if these are not
-    all.
-    """
+    """Return the rows that are drawn, the reference among them, and the end of a title if these are not all."""
     drawn = list(found[:MOST_DRAWN])
     if len(found) <= MOST_DRAWN:
         return drawn, ""
@@ -159,7 +163,7 @@ def _bars(
     remark: Callable[[Row], str] = lambda row: "reference" if row.is_reference else "",
     broken: bool = False,
 ) -> Bars | None:
-    """Return bars. value: None if a row has no bar. broken: whether a broken line marks the reference."""
+    # broken: whether a broken line marks the reference.
     found = {one: known for one in ran if (known := value(one.row)) is not None}
     if not found:
         return None
@@ -194,47 +198,32 @@ def _a(units: str) -> str:
     return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
 
 
-def times_and_costs(ran: Sequence[Shown], job: float) -> list[tuple[Shown, float, float, bool]]:
-    """Return rows with a price: hours and USD of a job, and whether no other row is as quick and as cheap."""
-    there = [one for one in ran if one.row.units_per_usd and one.row.throughput_per_s]
-    hours = [cost.job_hours(job, one.row.throughput_per_s or 1.0) for one in there]
-    usd = [cost.job_usd(job, one.row.units_per_usd or 1.0) for one in there]
-    return list(zip(there, hours, usd, front_of(list(zip(hours, usd, strict=True))), strict=True))
-
-
 def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None:
     drawn, rest = _drawn([one for one in ran if one.row.units_per_usd and one.row.throughput_per_s])
-    found = times_and_costs(drawn, job)
-    if not found:
+    if not drawn:
         return None
-    scale, time_unit = _time_unit(max(hours for _, hours, _, _ in found))
-    points = tuple(
-        Point(
-            _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if best else ""),
-            hours * scale,
-            usd,
-            _ends(one.row, hours * scale, usd),
-            best,
-        )
-        for one, hours, usd, best in found
-    )
+    spent = [
+        (cost.job_hours(job, one.row.throughput_per_s or 1.0), cost.job_usd(job, one.row.units_per_usd or 1.0))
+        for one in drawn
+    ]
+    scale, time_unit = _time_unit(max(spent)[0])
+
+    def point(one: Shown, hours: float, usd: float, best: bool) -> Point:
+        item = _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if best else "")
+        step, interval = one.row.step_time_s, one.row.step_time_ci_s
+        # Prices are exact: time and cost both vary with the step's time.
+        ends = [(hours * scale * end / step, usd * end / step) for end in interval] if step and interval else None
+        return Point(item, hours * scale, usd, (ends[0], ends[1]) if ends else None, best)
+
     return Scatter(
         "time-cost",
         f"Time against cost of {count_said(job)} {unit}{rest}",
         "Down and left is better. Full points are the front: no other row is both as quick and as cheap. A line "
         "through a point is its 95 % interval. Axes do not begin at zero.",
-        points,
+        tuple(point(one, *of, best) for one, of, best in zip(drawn, spent, cost.front(spent), strict=True)),
         x_title=time_unit,
         y_title="USD",
     )
-
-
-def _ends(row: Row, time: float, money: float) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """Return the ends of the interval. Prices are exact: time and cost both vary with the step's time."""
-    if row.step_time_s is None or row.step_time_ci_s is None:
-        return None
-    low, high = (end / row.step_time_s for end in row.step_time_ci_s)
-    return (time * low, money * low), (time * high, money * high)
 
 
 def _time_unit(longest_h: float) -> tuple[float, str]:
@@ -261,22 +250,21 @@ def _steps(ran: Sequence[Shown]) -> Chart[Any] | None:
     drawn, rest = _drawn([one for one in ran if any(record.samples for record in one.rounds)])
     if not drawn:
         return None
+
+    def strip(one: Shown) -> Strip:
+        sampled = [[rank.step_s for rank in record.samples] for record in one.rounds if record.samples]
+        rounds = tuple(tuple(longest_rank(ranks)) for ranks in sampled)
+        steps = [step for steps in rounds for step in steps]
+        return Strip(_item(one, f"{median(steps) * 1e3:.1f} ms", f"longest {max(steps) * 1e3:.1f}"), rounds)
+
     return Strips(
         "steps",
         f"Every timed step, by round{rest}",
         "A stroke is a step; a line of strokes is a round in processes of its own, with its mean in red. Across: how "
         "far from the row's median, on a scale that is even to 1 % and logarithmic beyond. Rounds that lie apart, or a "
         "tail, mean that one run alone would have misled.",
-        tuple(map(_strip, drawn)),
+        tuple(map(strip, drawn)),
     )
-
-
-def _strip(one: Shown) -> Strip:
-    rounds = tuple(
-        tuple(longest_rank([rank.step_s for rank in record.samples])) for record in one.rounds if record.samples
-    )
-    steps = [step for steps in rounds for step in steps]
-    return Strip(_item(one, f"{median(steps) * 1e3:.1f} ms", f"longest {max(steps) * 1e3:.1f}"), rounds)
 
 
 def facts_shown(one: Shown) -> StepFacts | None:
@@ -285,38 +273,29 @@ def facts_shown(one: Shown) -> StepFacts | None:
     return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
 
 
-def _step_of(one: Shown) -> StepBreakdown | None:
-    facts = facts_shown(one)
-    return None if facts is None else explain_steps(facts, None).modes[0]
-
-
 def _breakdown(ran: Sequence[Shown], unit: str) -> Chart[Any] | None:
-    steps = {one: step for one in ran if (step := _step_of(one)) is not None}
-    if not steps:
+    facts = {one: known for one in ran if (known := facts_shown(one)) is not None}
+    if not facts:
         return None
-    drawn, rest = _drawn(list(steps))
+    drawn, rest = _drawn(list(facts))
+    steps = {one: explain_steps(facts[one], None).modes[0] for one in drawn}
+    ms = {one: 1e3 / one.row.batch_size for one in drawn}
+    digits = 2 if max(step.length_s * ms[one] for one, step in steps.items()) >= 1 else 3
 
-    def part(one: Shown, seconds: float) -> float:
-        return seconds / one.row.batch_size * 1e3
+    def write(milliseconds: float) -> str:
+        return f"{milliseconds:.{digits}f}"
 
-    digits = 2 if max(part(one, steps[one].length_s) for one in drawn) >= 1 else 3
-    stacks = tuple(
-        Stack(
-            _item(
-                one,
-                f"{part(one, steps[one].length_s):.{digits}f} ms",
-                f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step",
-            ),
-            tuple((name, part(one, seconds)) for name, seconds in steps[one].parts()),
-        )
-        for one in drawn
-    )
+    def stack(one: Shown) -> Stack:
+        remark = f"{number(one.row.step_time_s, '.1f', 1e3)} ms a step"
+        item = _item(one, f"{write(steps[one].length_s * ms[one])} ms", remark)
+        return Stack(item, tuple((name, seconds * ms[one]) for name, seconds in steps[one].parts()))
+
     return Stacks(
         "breakdown",
         f"Where the step goes, ms {_a(unit)} of one worker{rest}",
         "By kind of kernel, from a short profile of rank 0 after the timed steps. A step is divided by its batch, so "
         "that rows of unlike batches can be compared.",
-        stacks,
+        tuple(map(stack, drawn)),
         tuple(COLOURS.items()),
-        lambda milliseconds: f"{milliseconds:.{digits}f}",
+        write,
     )
