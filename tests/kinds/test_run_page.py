@@ -4,32 +4,27 @@ from datetime import date
 
 import pytest
 from builders import (
-    emulated,
     environment,
     evidence,
     invalid,
-    machine_called,
     measured,
-    measured_on_cpu,
     profile,
     proof,
     published,
     rounds,
     unsupported,
 )
-from report.comparing import NEW, catalog, compared, instance, price
+from report.comparing import NEW, catalog, compared
 
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import PLOTS, charts, count_said, shown_rows, time_said
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.tables.document import Table
-from fp8bench.tables.page import render
 from fp8bench.tables.row_chart import Bars, Scatter
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
 FP8 = rounds(0.080, 0.081, 0.080, 0.079, mode="te-fp8", recipe="delayed", minutes=10)
-P4D = rounds(0.200, 0.201, 0.199, 0.200, instance="p4d", minutes=20)
 
 
 def made(*records, job=None, bought="on demand", **options):
@@ -68,12 +63,6 @@ def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     assert section(shown, "value") is None
 
 
-def test_a_cpus_speed_predicts_no_gpus():
-    shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="box", make=measured_on_cpu), prices=catalog())
-
-    assert shown.answer == "Every row ran on a CPU, whose speed does not predict a GPU's."
-
-
 def test_published_figures_are_no_ground_for_a_purchase():
     shown, _ = made(published("p5"), published("p4d", step_time_s=0.41, minutes=-59))
 
@@ -101,11 +90,6 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
     (stopped,) = tables(shown, "stopped")
     assert set(cells(stopped, "why")) == {"the gradient at the input is 0", "mxfp8 needs compute capability 10.0"}
     assert set(cells(stopped, "what to do")) == {"Do not use its speed", "Use te-fp8:delayed"}
-
-
-def test_an_emulation_is_never_the_answer():
-    shown, _ = made(emulated())
-    assert shown.answer == "Nothing can be said of money or of fp8: every row is an emulation."
 
 
 def test_the_table_is_the_table_of_compare():
@@ -155,15 +139,6 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
     )
 
 
-def test_intervals_of_what_a_dollar_buys_are_the_step_times_turned_round():
-    row = compared(*BASELINE).rows[0]
-    low, high = row.units_per_usd_ci
-
-    assert low < row.units_per_usd < high
-    assert high == pytest.approx(row.units_per_usd * row.step_time_s / row.step_time_ci_s[0])
-    assert row.throughput_ci_per_s[0] == pytest.approx(row.throughput_per_s * row.step_time_s / row.step_time_ci_s[1])
-
-
 def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
     profiled = rounds(0.1, 0.1, 0.1, profile=profile())
     shown, _ = made(*profiled, *FP8)
@@ -193,21 +168,6 @@ def test_rows_of_unlike_environments_have_a_column_each():
     assert {column.texts[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}
 
 
-def test_a_row_names_the_records_that_it_was_made_of():
-    shown, comparison = made(*BASELINE, *FP8)
-    (table,) = tables(shown, "records")
-
-    assert cells(table, "records") == tuple(", ".join(row.run_ids) for row in comparison.rows)
-
-
-def test_warnings_of_the_comparison_stand_on_the_page():
-    shown, comparison = made(measured("p5", "te-bf16"))
-
-    assert shown.warnings == comparison.warnings
-    assert shown.warnings
-    assert all(text.split(";")[0] in render(shown) for text in shown.warnings)
-
-
 @pytest.mark.parametrize(
     ("units", "said"),
     [(800, "800"), (1e6, "1 million"), (90e6, "90 million"), (2.5e9, "2.5 billion"), (1e13, "10 trillion")],
@@ -219,18 +179,3 @@ def test_a_job_is_said_in_words(units, said):
 @pytest.mark.parametrize(("hours", "said"), [(0.379, "22.7 min"), (34.06, "34.1 h"), (124.8, "5.2 days")])
 def test_a_time_has_the_unit_that_reads_best(hours, said):
     assert time_said(hours) == said
-
-
-def test_a_price_of_an_instance_is_told_once_with_its_source():
-    shown, _ = made(*BASELINE, *FP8, prices=catalog(instance("p5", price(50.0, NEW, source="a price list"))))
-    (table,) = tables(shown, "prices")
-
-    assert cells(table, "source") == ("a price list",)
-    assert cells(table, "USD/h") == ("50.00",)
-
-
-def test_a_machine_and_its_label_are_shown():
-    shown, _ = made(*rounds(0.1, 0.1, machine=machine_called("vendor-a")))
-    (table,) = tables(shown, "environment")
-
-    assert any("vendor-a" in cell for column in table.columns for cell in column.texts)

@@ -73,18 +73,6 @@ def test_filters_hold_together_and_must_leave_a_row():
         asked(filter=parse_conditions(["batch=1"]))(*rows)
 
 
-def test_each_mode_at_its_best_is_its_dearest_buy_of_one_execution():
-    rows = [
-        ran("small", 5.0),
-        ran("large", 7.0, batch_size=256),
-        ran("replayed", 6.0, execution="graphed"),
-        ran("too-large", status="failed", batch_size=512),
-        ran("elsewhere", 4.0, instance="p4d"),
-        ran("refused", status="unsupported", mode="te-bf16"),
-    ]
-    assert names(best_batches(rows)) == ["large", "replayed", "elsewhere", "refused"]
-
-
 def test_the_best_batch_is_one_of_all_machines_of_an_instance_unless_machines_are_apart():
     rows = [
         ran("small", 5.0, machine="a"),
@@ -98,21 +86,11 @@ def test_the_best_batch_is_one_of_all_machines_of_an_instance_unless_machines_ar
     assert names(asked(best_batch=True, group_by="machine")(*rows)) == ["small", "large", "too-large", "eager"]
 
 
-def test_without_prices_the_best_batch_is_the_fastest():
-    assert names(best_batches([ran("slow", per_s=1.0), ran("fast", per_s=2.0, batch_size=8)])) == ["fast"]
-
-
 def test_a_job_takes_time_and_money_with_their_intervals():
     priced = ran("a", 9000.0, per_s=10.0, step_time_s=1.0, step_time_ci_s=(0.9, 1.2), usd_per_hour=4.0)
     (one,) = asked(job=36_000.0)(priced)
     assert (one.job_units, one.job_hours, one.job_usd) == (36_000.0, pytest.approx(1.0), pytest.approx(4.0))
     assert (one.job_hours_ci, one.job_usd_ci) == (pytest.approx((0.9, 1.2)), pytest.approx((3.6, 4.8)))
-
-
-def test_a_job_costs_nothing_known_without_a_price_and_takes_nothing_known_emulated():
-    unpriced, emulated = asked(job=100.0)(ran("a"), ran("b", emulated=True))
-    assert (unpriced.job_usd, unpriced.job_hours is None) == (None, False)
-    assert (emulated.job_usd, emulated.job_hours) == (None, None)
 
 
 def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_device():
@@ -125,12 +103,6 @@ def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_devic
         ran("cpu", 99.0, per_s=99.0, device="cpu"),
     ]
     assert [one.pareto for one in with_front(rows)] == [True, True, False, None, True, True]
-
-
-def test_the_front_is_that_of_the_rows_shown():
-    rows = ran("best", 9.0, per_s=9.0), ran("second", 8.0, per_s=8.0, batch_size=256)
-    assert [one.pareto for one in asked()(*rows)] == [True, False]
-    assert [one.pareto for one in asked(filter=parse_conditions(["batch=256"]))(*rows)] == [True]
 
 
 @pytest.mark.parametrize(

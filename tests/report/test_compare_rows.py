@@ -150,14 +150,6 @@ NUMBERS = {
         {"usd_per_hour": 1.0, "price_as_of": NEW, **NO_RELATIVES},
         said=("cpu",),
     ),
-    "two modes of a cpu": Case(
-        [measured_on_cpu(step_time_s=0.4), measured_on_cpu(mode="baseline-fp32", step_time_s=0.2)],
-        {"speedup_vs_reference": approx(2.0), "gain_vs_reference": approx(1.0)},
-    ),
-    "a cpu without a price": Case(
-        [measured_on_cpu("desk", step_time_s=0.4), measured_on_cpu("desk", "baseline-fp32", step_time_s=0.2)],
-        {"speedup_vs_reference": approx(2.0), "usd_per_hour": None, "gain_vs_reference": None},
-    ),
     "an emulation on the same cpu": Case(
         [measured_on_cpu(), emulated(minutes=1)],
         {"speedup_vs_reference": None},
@@ -176,10 +168,6 @@ NUMBERS = {
         {"mfu_bf16": approx(0.5), "mfu_fp8": approx(0.249874, rel=1e-5)},
         options={"prices": REAL},
     ),
-    "no MFU of an emulation": Case([on_gpu("NVIDIA H200", emulated=True)], {"mfu_fp8": None}, options={"prices": REAL}),
-    "no MFU without a count of flops": Case(
-        [measured("h200-2x", environment=environment("NVIDIA H200"))], {"mfu_bf16": None}, options={"prices": REAL}
-    ),
     **{
         f"no MFU of {name}": Case([on_gpu(name)], {"mfu_bf16": None, "mfu_fp8": None}, options={"prices": REAL})
         for name in ("NVIDIA H200 NVL", "H200", "nvidia h200", None)
@@ -195,7 +183,6 @@ NUMBERS = {
     "energy of some rounds": Case(
         summarized(*({"joules_per_unit": joules} for joules in (1.5, None, 1.7))), {"joules_per_unit_range": (1.5, 1.7)}
     ),
-    "energy of one round": Case(summarized({"joules_per_unit": 1.5}), {"joules_per_unit_range": None}),
 }
 
 LIKENESS = {
@@ -204,19 +191,11 @@ LIKENESS = {
         {"verdict": None, "step_time_s": approx(0.1), **NO_RELATIVES},
         said=("other work than the reference's (optimizer, data)",),
     ),
-    "other work without a baseline": Case([te_bf16(), fp8(fingerprint=fingerprint(data="device"))], said=("(data)",)),
-    "a field of one fingerprint alone": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(dropout=0.1))], NO_RELATIVES, said=("(dropout)",)
-    ),
     "other work that is allowed": Case(
         [measured("p5"), te_bf16(step_time_s=0.05, fingerprint=fingerprint(optimizer="adamw"))],
         {"speedup_vs_reference": approx(2.0)},
         marks=("one process", "unlike the reference in optimizer"),
         options={"allow_mismatch": True},
-    ),
-    "remedy: one option": Case(
-        [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adam"))],
-        said=("compare like with like (--optimizer)",),
     ),
     "remedy: two options": Case(
         [measured("p5"), te_bf16(fingerprint=fingerprint(optimizer="adam", accumulation=4))],
@@ -235,11 +214,6 @@ LIKENESS = {
         [measured("p5"), te_bf16(settings={"world_size": 16, "nodes": 2})],
         {"gain_vs_reference": approx(0)},
         marks=("one process", "16 GPUs, reference 8"),
-    ),
-    "one GPU": Case([measured("p5"), te_bf16(settings={"world_size": 1})], said=("1 GPU, reference 8",)),
-    "processes of a cpu": Case(
-        [measured_on_cpu(), measured_on_cpu(mode="baseline-fp32", settings={"world_size": 4})],
-        said=("4 processes, reference 2",),
     ),
     "a batch without a reference": Case(
         [measured("p5"), te_bf16(settings={"batch_size": 256})],
@@ -280,23 +254,6 @@ LIKENESS = {
             ("both", {"machine": THERE, **OLD_TORCH}, ["machine (vendor-b", "torch (2.10.0, reference 2.11.0)"]),
         )
     },
-    "machines that may differ": Case(
-        [
-            *rounds(0.1, 0.101, 0.099, machine=HERE),
-            *rounds(0.05, 0.051, 0.049, mode="te-fp8", machine=THERE, minutes=60),
-        ],
-        {"verdict": "better value", "speedup_vs_reference": approx(2.0, rel=0.02)},
-        said=("unlike the reference in machine (vendor-b",),
-        options={"allow_mismatch": True},
-    ),
-    "one machine": Case(
-        [
-            *rounds(0.1, 0.101, 0.099, machine=HERE),
-            *rounds(0.05, 0.051, 0.049, mode="te-fp8", machine=HERE, minutes=60),
-        ],
-        {"verdict": "better value"},
-        unsaid=("machine", "torch"),
-    ),
     "software between instances": Case(
         [*rounds(0.1, instance="p4d", machine=HERE), *rounds(0.05, 0.051, machine=THERE, minutes=60, **OLD_TORCH)],
         {"speedup_vs_reference": approx(2.0, rel=0.02)},
@@ -308,7 +265,6 @@ LIKENESS = {
         {"machine": THERE.id, "machine_label": "vendor-b"},
         said=(f"machine vendor-b ({THERE.id})",),
     ),
-    "the second software is named": Case([*rounds(0.1), *rounds(0.1, minutes=60, **OLD_TORCH)], said=("torch 2.10.0",)),
     "a figure has neither": Case(
         [measured(machine=HERE), published("p4d")],
         {"machine": None, "software": None},
@@ -320,10 +276,6 @@ LIKENESS = {
 ON = {"allow_mismatch": True, "every": True}
 PRICES = {
     "today's": Case([measured("p5")], {"usd_per_hour": 50.0, "price_as_of": NEW, "price_source": "a page"}),
-    "today's of an external figure": Case(
-        [published("p5", published_on=None)], {"source": "external", "usd_per_hour": 50.0}
-    ),
-    "today's of a published one": Case([measured("p4d"), published("p5")], {"usd_per_hour": 50.0}, options=ON),
     **{
         f"of {day} of a {record.source} row": Case([record], {"usd_per_hour": usd}, options={"as_of": day, **ON})
         for day, usd in ((date(2024, 1, 1), 100.0), (TODAY, 50.0), (date(2022, 12, 31), None))
@@ -351,17 +303,6 @@ PRICES = {
     ),
     "of a region": Case([measured("p5")], {"usd_per_hour": 60.0}, options={"prices": SPOT, "region": "eu-west-1"}),
     "spot": Case([measured("p5")], {"usd_per_hour": 15.0}, options={"prices": SPOT, "purchase": "spot"}),
-    "of the region of another instance": Case(
-        [measured("p5")],
-        {"usd_per_hour": None},
-        options={
-            "prices": catalog(
-                instance("p5", price(50.0, NEW, region="us-east-1")),
-                instance("p4d", price(20.0, NEW, region="us-west-2")),
-            ),
-            "region": "us-west-2",
-        },
-    ),
     "once a node": Case(
         [measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})],
         {"usd_per_hour": 100.0, "units_per_usd": approx(16 * 64 / 0.1 * 3600 / 100.0)},
@@ -379,9 +320,6 @@ PRICES = {
         )
     },
     "share of GPUs": Case([measured("p5", settings={"world_size": 4})], said=("share of p5: 4 of 8 GPUs",)),
-    "share of nodes": Case(
-        [measured("p5", settings={"world_size": 8, "nodes": 2})], said=("share of p5: 8 of 16 GPUs",)
-    ),
     "of an instance that nobody knows": Case(
         [published("unheard-of", published_on=None, world_size=16)], {"nodes": 1, "usd_per_hour": None}
     ),
@@ -390,11 +328,6 @@ PRICES = {
         UNPRICED,
         said=("no price: it ran on H200-SXM-141GB, and 'p5' has H100",),
         options={"prices": REAL},
-    ),
-    "of a GPU that the catalogue does not know": Case(
-        [measured("p5", environment=environment("NVIDIA H100 XYZ"))],
-        {"usd_per_hour": approx(55.04)},
-        options={"prices": REAL, "today": date(2026, 11, 22)},
     ),
     "a share of a listed instance": Case(
         [measured("custom-2x-nvidia-h100-80gb-hbm3", settings={"world_size": 2})],
@@ -410,9 +343,6 @@ PRICES = {
         {"usd_per_hour": None},
         options={"prices": REAL},
     ),
-    "no share for a listed instance": Case(
-        [measured("p5e", environment=environment("NVIDIA H200"))], {"usd_per_hour": None}, options={"prices": REAL}
-    ),
     "of this machine": Case(
         rounds(0.1, machine=HERE),
         {"usd_per_hour": 10.0},
@@ -421,20 +351,6 @@ PRICES = {
     ),
     "of another machine": Case(
         rounds(0.1, machine=THERE), UNPRICED, said=(PRICED_ELSEWHERE,), options={"prices": OF_ONE_MACHINE}
-    ),
-    "of an unknown machine": Case(rounds(0.1), UNPRICED, options={"prices": OF_ONE_MACHINE}),
-    "of each machine": Case(
-        [*rounds(0.1, machine=HERE), *rounds(0.1, machine=THERE, minutes=60)],
-        {"usd_per_hour": 20.0},
-        unsaid=(PRICED_ELSEWHERE,),
-        options={
-            "prices": catalog(instance("p5", price(20.0, NEW, machine=THERE.id), price(10.0, NEW, machine=HERE.id)))
-        },
-    ),
-    "of all machines": Case(
-        rounds(0.1, machine=THERE),
-        {"usd_per_hour": 10.0},
-        options={"prices": catalog(instance("p5", price(10.0, NEW)))},
     ),
     "one's own of long ago": Case(
         [measured("p5")], {"usd_per_hour": 60.0}, options={"prices": own_price(TODAY - timedelta(days=400))}
@@ -447,7 +363,6 @@ PRICES = {
 MARKS = {
     "nothing": Case(rounds(0.1, 0.1005, 0.0995), marks=()),
     "published": Case([published("p5")], marks=("published",)),
-    "external": Case([published("p5", published_on=None)], marks=("external",)),
     "one process": Case(rounds(0.1), marks=("one process",)),
     "processes that differ": Case(
         rounds(0.1, 0.126, 0.11), said=("its processes differ by 1", "(standard deviation): measure more --rounds")
@@ -466,28 +381,13 @@ MARKS = {
         )
         for share in (0.0, 0.099, None)
     },
-    "figures that differ": Case(
-        summarized(*({"idle_share": share} for share in (0.2, 0.3, 0.4))), marks=("host-bound (idle 40 %)",)
-    ),
     "of one round": Case(
         summarized(*({"idle_share": share} for share in (0.03, 0.3, 0.04))),
         marks=("host-bound (idle 30 %), in 1 of 3 rounds",),
     ),
-    "of two rounds": Case(
-        summarized({"idle_share": 0.3}, {"idle_share": 0.3, "data_wait_share": 0.5}),
-        marks=("host-bound (idle 30 %), in 1 of 2 rounds", "loader-bound (wait 50 %), in 1 of 2 rounds"),
-    ),
-    "flags": Case(
-        summarized(*({"flags": (f"power-capped {share} % of the time",)} for share in (97, 98, 100))),
-        marks=("power-capped 100 % of the time",),
-    ),
     "a flag of one round": Case(
         summarized({"flags": ()}, {"flags": ("busy GPU: 1 other process, 2.0 GiB",)}, {"flags": ()}),
         marks=("busy GPU: 1 other process, 2.0 GiB, in 1 of 3 rounds",),
-    ),
-    "timed too early": Case(
-        summarized(unsteady(None), unsteady("steps still fell by 3.1 % while they were timed")),
-        marks=("steps still fell by 3.1 % while they were timed, in 1 of 2 rounds",),
     ),
     "a lower clock": Case(
         summarized(*({"sm_clock_mhz": clock} for clock in (1755.0, 1620.0, 1750.0))),
@@ -662,13 +562,6 @@ def test_of_two_workloads_the_one_of_most_instances_is_shown_and_the_other_named
     assert {row.run_id for row in compared(huge, large, elsewhere).rows} == {large.run_id, elsewhere.run_id}
     assert "vit-huge-256; also measured: vit-huge (--workload)" in compared(huge, large, elsewhere).warnings
     assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]
-
-
-def test_an_instance_without_the_workload_is_named():
-    others = [of_large_images(name) for name in ("p5", "h100-1x")]
-    comparison = compared(*others, measured("p4d"))
-
-    assert any("p4d has no record of it" in text for text in comparison.warnings)
 
 
 def test_the_micro_batches_of_a_step_choose_among_records_and_are_not_compared():

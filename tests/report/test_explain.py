@@ -1,15 +1,10 @@
 """The numbers of `explain`: lines and sums, labels that differ, and what is refused or warned of."""
 
-from pathlib import Path
-
 import pytest
 from builders import measured, measured_on_cpu, profile, summary
 
-from fp8bench.cli.explain import find_all
-from fp8bench.cli.output import Unread
 from fp8bench.kinds.run.explain import explain_steps, lines
 from fp8bench.profiling.facts import StepFacts, facts_of
-from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 
 FP8 = {"gemm_fp8": 0.03, "gemm_bf16": 0.001, "attention": 0.02, "cast": 0.012, "elementwise": 0.01, "nccl": 0.004}
@@ -126,41 +121,3 @@ def test_what_a_reader_is_warned_of(other, said):
     warnings = explain_steps(step("te-bf16"), other).warnings
     assert len(warnings) == len(said)
     assert all(words in warning for words, warning in zip(said, warnings, strict=True))
-
-
-COMPILED, EAGER = "baseline-bf16/compiled+graphed", "baseline-bf16/eager"
-COMMITTED = {
-    "one H100": (("h100-1x", "te-bf16", "norms and sums"), {}),
-    "one H100, launched from Python": (("h100-1x", EAGER, "copies"), {}),
-    "two H100s": (("h100-2x", "te-bf16", "copies"), {"workload": "vit-huge"}),
-    "one H200": (("h200-1x", "te-bf16", "copies"), {"workload": "vit-huge", "batch_size": 64}),
-    "one H200, launched from Python": (("h200-1x", EAGER, "copies"), {"workload": "vit-huge", "batch_size": 64}),
-    "one H200 at 256": (("h200-1x", "te-bf16", "copies"), {"workload": "vit-huge", "batch_size": 256}),
-    "256 pixels": (("h200-1x", "te-bf16", "copies"), {"workload": "vit-huge-256"}),
-    "two H200s": (("h200-2x", "te-bf16", "copies"), {}),
-    "torchao on an H100": (("h100-1x", "torchao-float8", "casts eat the gain"), {}),
-    "torchao on an H200": (
-        ("h200-1x", "torchao-float8", "casts eat the gain"),
-        {"workload": "vit-huge", "batch_size": 64},
-    ),
-    "torchao at 256": (
-        ("h200-1x", "torchao-float8", "casts eat the gain"),
-        {"workload": "vit-huge", "batch_size": 256},
-    ),
-    "torchao, 256 pixels": (("h200-1x", "torchao-float8", "casts eat the gain"), {"workload": "vit-huge-256"}),
-}
-
-
-@pytest.mark.parametrize(("pair", "wanted"), COMMITTED.values(), ids=COMMITTED)
-def test_of_every_committed_mode_that_is_not_faster_the_part_that_grew_most_is_named(pair, wanted):
-    instance, mode, cause = pair
-    names = [f"{instance}:{mode}", f"{instance}:{COMPILED}"]
-    results = Path(__file__).resolve().parents[2] / "results"
-    explained = explain_steps(*find_all(names, results, Unread(), Filter(**wanted)))
-    assert explained.cause == cause
-    part = {"copies": "copy", "norms and sums": "elementwise", "casts eat the gain": "cast"}[cause]
-    mine, reference = (each.by_category for each in explained.modes)
-    grown = {name: mine.get(name, 0) - reference.get(name, 0) for name in mine if not name.startswith("gemm")}
-    if not mode.startswith("torchao"):
-        del grown["cast"]
-    assert max(grown, key=grown.get) == part

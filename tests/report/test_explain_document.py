@@ -47,12 +47,6 @@ def test_a_line_for_each_part_and_one_sentence(two_modes):
     assert text_in("plain", two_modes).splitlines()[-1] == two_modes.sentence
 
 
-def test_one_mode_has_no_difference_and_no_part_too_small_to_be_shown():
-    alone = text_in("markdown", explain_steps(facts("te-fp8", "delayed", 0.1411, FP8 | {"other": 4e-5}), None))
-    assert alone.splitlines()[0].count("|") == 4
-    assert "other" not in alone
-
-
 def test_json_has_every_number_unrounded(two_modes):
     data = json.loads(text_in("json", two_modes))
     assert (data["cause"], data["sentence"]) == ("host-bound", two_modes.sentence)
@@ -64,15 +58,6 @@ def test_json_has_every_number_unrounded(two_modes):
     # The first waits for its host for 41 % of its step, the second for 30 %.
     saved = [mode["replay_saves_at_most_s"] for mode in data["modes"]]
     assert saved == pytest.approx([0.05849, 0.0419], abs=1e-5)
-
-
-def test_a_terminal_of_80_columns_holds_two_modes(two_modes, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = text_in("terminal", two_modes)
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    (products,) = (line for line in shown.splitlines() if "GEMMs, fp8" in line)
-    assert products.split() == ["GEMMs,", "fp8", "35.2", "24.9", "%", "-", "-", "+35.2"]
-    assert " ".join(two_modes.sentence.split()) == " ".join(shown[shown.index("te-fp8:delayed is") :].split())
 
 
 @pytest.mark.parametrize("form", ["plain", "markdown"])

@@ -85,28 +85,6 @@ def test_csv_reads_back_with_the_numbers_of_the_json():
         assert line["marks"] == "; ".join(one["marks"])
 
 
-def test_csv_keeps_commas_quotes_and_line_breaks_of_a_reason():
-    reason = 'it said: "no", twice\nand stopped'
-    (line,) = csv.DictReader(io.StringIO(text_in("csv", Comparison(rows=(row(status="failed", reason=reason),)))))
-
-    assert line["reason"] == reason
-
-
-def test_equal_footnotes_share_a_letter_and_others_get_the_next():
-    lines = plain_lines(
-        row(status="unsupported", reason="this GPU has no fp8 unit", mode="te-fp8"),
-        row(status="invalid", reason="the gradient is 0", mode="te-bf16"),
-        row(status="unsupported", reason="this GPU has no fp8 unit", mode="torchao-float8"),
-    )
-
-    assert [line.rstrip().rpartition("  ")[2] for line in lines[2:5]] == [
-        "unsupported [a]",
-        "invalid [b]",
-        "unsupported [a]",
-    ]
-    assert lines[5:] == ["[a] this GPU has no fp8 unit", "[b] the gradient is 0"]
-
-
 @pytest.mark.parametrize(
     ("rows", "heading"),
     [
@@ -198,14 +176,6 @@ def test_what_so_few_processes_cannot_show_is_said_in_one_line(rounds, words):
     assert "--rounds" in last
 
 
-def test_markdown_keeps_footnotes_apart_from_the_table():
-    text = text_in("markdown", Comparison(rows=(row(status="failed", reason="rank 1 died: ended by SIGKILL"),)))
-    table, *notes = text.split("\n\n")
-
-    assert all(line.startswith("|") and line.endswith("|") for line in table.splitlines())
-    assert notes == ["[a] rank 1 died: ended by SIGKILL"]
-
-
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -219,25 +189,3 @@ def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkey
     assert all(column.heading in printed for column in columns(comparison.rows))
     assert "[a] " in printed
     assert "fp8 needs compute capability 8.9" in printed
-
-
-def test_a_narrower_terminal_gets_more_tables_each_of_which_names_its_row(monkeypatch, capsys):
-    one = row(unit="images")
-
-    def headings(width: int) -> list[list[str]]:
-        """Of each table; every one of them has the row, with its number where there are several."""
-        monkeypatch.setenv("COLUMNS", str(width))
-        print(text_in("terminal", Comparison(rows=(one,))))
-        lines = [re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
-        found = [line for line in lines if "instance" in line]
-        naming = ["instance", "mode"] if len(found) == 1 else ["#", "instance", "mode"]
-        this_row = ["p5", "te-fp8:delayed"] if len(found) == 1 else ["1", "p5", "te-fp8:delayed"]
-        assert all(line[: len(naming)] == naming for line in found)
-        assert len([line for line in lines if line[: len(this_row)] == this_row]) == len(found)
-        return [line[len(naming) :] for line in found]
-
-    every = [*(column.heading for column in columns([one])[2:]), "notes"]
-    for width, count in [(320, 1), (190, 2), (80, 5)]:
-        found = headings(width)
-        assert len(found) == count
-        assert [heading for table in found for heading in table] == every
