@@ -23,12 +23,23 @@ WORKLOAD_GROUP = "fp8bench.workloads"
 
 _VIT: dict[str, Any] = {"needs": Needs("timm"), "unit": "images", "te_switches": ("split-qkv",)}
 _LLM: dict[str, Any] = {"needs": Needs("transformers", extra="llm"), "unit": "tokens", "te_switches": ("weight-cache",)}
-_LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
 _LAYER: dict[str, Any] = {
     "unit": "tokens",
     "te_switches": ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv"),
 }
-_LAYER_DEFAULTS = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
+_2048, _64 = "2048 tokens a sample", "64 tokens a sample"
+_ONE_LAYER = "one layer of a GPT, 4096 wide, forward and backward alone"
+_SMALL = "the same, 64 wide, for CPUs and tests"
+
+
+def _llm(batch_size: int, sequence_length: int = 2048) -> dict[str, Any]:
+    return {"optimizer": "adamw", "sequence_length": sequence_length, "batch_size": batch_size}
+
+
+def _layer(batch_size: int, sequence_length: int = 2048) -> dict[str, Any]:
+    own = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
+    return {**own, "batch_size": batch_size, "sequence_length": sequence_length}
+
 
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
@@ -108,69 +119,18 @@ BUILTIN_MODES = (
     ),
 )
 
-BUILTIN_WORKLOADS = (
-    WorkloadEntry(
-        "vit-huge",
-        "fp8bench.workloads.vit:ViTHuge",
-        "ViT-Huge/16, 224 px, 632 M parameters",
-        default_on=("cuda",),
-        head_dim=80,
-        **_VIT,
-    ),
-    WorkloadEntry(
-        "vit-huge-256",
-        "fp8bench.workloads.vit:ViTHuge256",
-        "ViT-Huge/16, 256 px, no class token, 1024 classes",
-        head_dim=80,
-        **_VIT,
-    ),
-    WorkloadEntry(
-        "vit-micro",
-        "fp8bench.workloads.vit:ViTMicro",
-        "a tiny ViT for CPUs and tests",
-        default_on=("cpu",),
-        head_dim=16,
-        **_VIT,
-    ),
-    WorkloadEntry(
-        "llm-1b",
-        "fp8bench.workloads.llama:LLM1B",
-        "Llama, 1.23 G parameters, grouped-query attention, 2048 tokens a sample",
-        defaults={**_LLM_DEFAULTS, "batch_size": 4},
-        head_dim=64,
-        **_LLM,
-    ),
-    WorkloadEntry(
-        "llm-7b",
-        "fp8bench.workloads.llama:LLM7B",
-        "Llama, 6.74 G parameters (Llama 2 7B's sizes), 2048 tokens a sample",
-        defaults={**_LLM_DEFAULTS, "batch_size": 1},
-        head_dim=128,
-        **_LLM,
-    ),
-    WorkloadEntry(
-        "llm-micro",
-        "fp8bench.workloads.llama:LLMMicro",
-        "a tiny Llama for CPUs and tests, 64 tokens a sample",
-        defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
-        head_dim=16,
-        **_LLM,
-    ),
-    WorkloadEntry(
-        "gpt-layer",
-        "fp8bench.workloads.gpt_layer:GPTLayerWorkload",
-        "one layer of a GPT, 4096 wide, forward and backward alone, 2048 tokens a sample",
-        defaults={**_LAYER_DEFAULTS, "batch_size": 4, "sequence_length": 2048},
-        head_dim=128,
-        **_LAYER,
-    ),
-    WorkloadEntry(
-        "gpt-layer-micro",
-        "fp8bench.workloads.gpt_layer:GPTLayerMicro",
-        "the same, 64 wide, for CPUs and tests, 64 tokens a sample",
-        defaults={**_LAYER_DEFAULTS, "batch_size": 8, "sequence_length": 64},
-        **_LAYER,
-    ),
+BUILTIN_WORKLOADS = tuple(
+    WorkloadEntry(name, f"fp8bench.workloads.{target}", summary, default_on, defaults, head_dim=head_dim, **kind)
+    for kind, name, target, summary, head_dim, default_on, defaults in (
+        (_VIT, "vit-huge", "vit:ViTHuge", "ViT-Huge/16, 224 px, 632 M parameters", 80, ("cuda",), {}),
+        (_VIT, "vit-huge-256", "vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes", 80, (), {}),
+        (_VIT, "vit-micro", "vit:ViTMicro", "a tiny ViT for CPUs and tests", 16, ("cpu",), {}),
+        (_LLM, "llm-1b", "llama:LLM1B", f"Llama, 1.23 G parameters, grouped-query attention, {_2048}", 64, (), _llm(4)),
+        (_LLM, "llm-7b", "llama:LLM7B", f"Llama, 6.74 G parameters (Llama 2 7B's sizes), {_2048}", 128, (), _llm(1)),
+        (_LLM, "llm-micro", "llama:LLMMicro", f"a tiny Llama for CPUs and tests, {_64}", 16, (), _llm(8, 64)),
+        (_LAYER, "gpt-layer", "gpt_layer:GPTLayerWorkload", f"{_ONE_LAYER}, {_2048}", 128, (), _layer(4)),
+        (_LAYER, "gpt-layer-micro", "gpt_layer:GPTLayerMicro", f"{_SMALL}, {_64}", None, (), _layer(8, 64)),
+    )
 )
 
 FAMILIES = {
@@ -282,12 +242,10 @@ def find_workload(name: str) -> WorkloadEntry:
 
 
 def _is_of_a_module(name: str) -> bool:
-    """Return whether the name has the form MODULE:CLASS. In lower case and without a dot it may as well be a mistyped
-    family, unless there is such a module.
-    """
     module, _, member = name.partition(":")
     if not _MODULE.fullmatch(name) or "." in module or not member.islower():
         return bool(_MODULE.fullmatch(name))
+    # In lower case and without a dot it may as well be a mistyped family, unless there is such a module.
     return PathFinder.find_spec(module, [os.getcwd(), *sys.path]) is not None
 
 

@@ -61,7 +61,6 @@ def _of_names(versions: Iterable[str | None]) -> str | None:
 
 
 def _of_package(family: str, folder: Path) -> str | None:
-    """Return the version of the nvidia-* package that the folder belongs to: site-packages/nvidia/cudnn/lib."""
     site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
     if site is None:
         return None

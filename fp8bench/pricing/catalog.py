@@ -81,7 +81,6 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
 
 def _with(catalog: Catalog, path: Path) -> Catalog:
-    """Return the catalogue with one file's entries."""
     if is_snapshot(path):
         from fp8bench.pricing import snapshot
 
@@ -184,6 +183,4 @@ def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Pat
 
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
-    """Return the error of a field. where: names and numbers that lead to the field."""
-
     return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

@@ -40,7 +40,6 @@ def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
 
 
 def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
-    """Return the notes of a price. alone: whether every price that is shown is in force."""
     if one.usd_per_hour is None:
         return said.refer("no price", one.reason) if one.reason else "no price"
     notes = (

@@ -114,7 +114,6 @@ def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
 
 @contextmanager
 def _warnings_of_gpuhunt() -> Iterator[list[str]]:
-    """Collect them as lines without tracebacks, instead of printing them on standard error."""
     said: list[str] = []
 
     class Noted(logging.Handler):
@@ -161,7 +160,6 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
 
 
 def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
-    """Return the date of a provider's offers, and their source."""
     tool = f"gpuhunt {version('gpuhunt')}"
     of_provider = fetched.versions.get(provider)
     if of_provider is None:
@@ -175,7 +173,6 @@ def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
 
 
 def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
-    """Compare by the provider's name; for one that rents GPUs, by the driver's name."""
     if item.gpu_count != instance.gpu_count or instance.instance_type is None:
         return False
     # For Nebius, our names are as in its own catalogue, which joins platform and preset; gpuhunt uses a space.

@@ -79,7 +79,6 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
 
 
 def _number(text: str) -> float | str:
-    """Return the text if it is no number, for the model to refuse."""
     try:
         return float(text) if text.isascii() and "_" not in text else text
     except ValueError:

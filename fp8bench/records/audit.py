@@ -60,7 +60,6 @@ def _below(path: Path, folder: Path) -> str:
 
 
 def _fault(path: Path, models: Models, there: Collection[str]) -> str:
-    """Return the fault of a record's file; empty if there is none. there: the instances of all records beside it."""
     record = _read(path, models)
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"

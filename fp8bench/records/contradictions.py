@@ -123,7 +123,6 @@ def _of_workload(record: Record) -> Iterator[str]:
 
 
 def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
-    """Compare what ran with what was requested."""
     evidence = record.evidence
     if evidence is None or record.status != "ok":
         return
@@ -165,7 +164,6 @@ def _word(value: object) -> str:
 
 
 def _of_ranks(record: Record, config: RunConfig) -> Iterator[str]:
-    """Compare the ranks that reported with those that there were: each once if the run is ok, else some of them."""
     every = list(range(config.world_size))
     for name in ("samples", "memory", "telemetry"):
         ranks = [one.rank for one in getattr(record, name)]
@@ -220,7 +218,6 @@ def _of_units(record: Record, what: RunConfig | Figure) -> Iterator[str]:
 
 
 def _of_rate(record: Record) -> Iterator[str]:
-    """Compare the throughput of an imported figure, which has no samples, with its step time."""
     summary = record.summary
     if summary is not None and not _close(
         summary.throughput_per_s, rate := summary.units_per_step / summary.step_time_s
@@ -239,7 +236,6 @@ def _sizes(record: Record) -> dict[str, Any]:
 
 
 def _of_telemetry(record: Record) -> Iterator[str]:
-    """Compare the time over which a GPU's energy was taken with the steps, and the energy with the GPU's counter."""
     steps = {rank.rank: rank.step_s for rank in record.samples}
     for rank in record.telemetry if record.status == "ok" else ():
         timed_s, series = rank.timed_s, rank.series
@@ -281,7 +277,6 @@ def _of_summary(record: Record) -> Iterator[str]:
 
 
 def _by_median(samples: tuple[RankSamples, ...], units: int) -> dict[str, Any]:
-    """Return what older methods computed in another way."""
     step_time_s = median(slowest_rank([rank.step_s for rank in samples]))
     data_wait_s = median(slowest_rank([rank.data_wait_s for rank in samples]))
     return {

@@ -89,7 +89,6 @@ def _line(value: object) -> str:
 
 
 def _bare(record: SomeRecord, digest: str | None = None) -> SomeRecord:
-    """Return a whole record without its raw part."""
     if not isinstance(record, Record):
         return record
     update = {
@@ -191,7 +190,6 @@ def _whole_run(path: Path) -> Record | Broken:
 
 
 def _has_raw(record: RecordHead) -> bool:
-    """Return whether the record has raw parts itself, as up to format 9."""
     if not isinstance(record, Record):
         return False
     kernels = record.profile.kernels if record.profile else ()
@@ -210,7 +208,6 @@ def _begun(data: bytes) -> Document:
 
 
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """Return what a file of any version has, as a record of this one."""
     version = _begun(data[:VERSION_BYTES]).get("schema_version")
     if version is None:
         version = (_document(data) or {}).get("schema_version")

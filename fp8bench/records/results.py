@@ -150,7 +150,6 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 
 def _kept_elsewhere(texts: Mapping[str, str]) -> str:
-    """Write a record's files to the first folder that takes them, rather than lose them. Return the remedy."""
     import shutil
     import tempfile
 
@@ -170,7 +169,6 @@ def _kept_elsewhere(texts: Mapping[str, str]) -> str:
 
 
 def _folder_of_temporary_files() -> tuple[str, ...]:
-    """Return the folder for temporary files; empty if none can be written to."""
     import tempfile
 
     try:
@@ -302,7 +300,6 @@ def _search(
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause the collector, which would walk thousands of records time and again, and find nothing to free."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -97,7 +97,6 @@ def work_of(record: Record) -> Filter:
 
 
 def _values(record: RecordHead, name: str) -> tuple[object, ...]:
-    """Return a record's values for a field of a filter; a mode has two names."""
     if name in OF_THE_RECORD:
         return (getattr(record, name, None),)
     if not isinstance(record, Record):
@@ -246,7 +245,6 @@ def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measuremen
 
 
 def _of_one_request(record: Record, other: Record) -> bool:
-    """Return whether both are of one request. A session has one request per mode, unless it has variants."""
     several = other.session is not None and other.session.variants
     return not several or record.config == other.config
 
@@ -292,7 +290,6 @@ def variants(record: Record) -> frozenset[Variant]:
 
 
 def _not_run_again(records: Sequence[Record]) -> list[Record]:
-    """Return the stopped records that no later run of the same variant followed. records: oldest first."""
     later: dict[Key, list[Record]] = {}
     found: list[Record] = []
     for record in reversed(records):
@@ -315,7 +312,6 @@ def planned(record: Record) -> Key:
 
 
 def _same_variant(record: Record, other: Record) -> bool:
-    """Return whether two records of one plan are of one variant. record: stopped."""
     mine, theirs = record.config, other.config
     if mine is None or theirs is None or not same_machine(record.machine, other.machine):
         return False

@@ -107,7 +107,6 @@ class Store:
 
     @staticmethod
     def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
-        """Write the file under another name first. A hard link is refused if the name is taken."""
         import asyncssh
         from fsspec.asyn import sync
 
@@ -158,7 +157,6 @@ class Store:
 
 
 def _faults() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of the libraries that are loaded by now."""
     named = (fault.split(":") for fault in FAULTS)
     return OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules)
 
@@ -197,7 +195,6 @@ def _file_system(address: Address) -> tuple[Any, str]:
 
 
 def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
-    """Return the file system and the path. The user's own known_hosts applies, so an unknown host is refused."""
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
     known = {"username": address.user, "password": address.password, "port": parts.port}
@@ -214,7 +211,6 @@ def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
 
 
 def _in_words(error: BaseException, verb: str, address: Address) -> BaseException:
-    """Return what a library raised as one line of this program's. FileExistsError is an answer, and stays."""
     if isinstance(error, FileExistsError):
         return FileExistsError()
     name = type(error).__name__

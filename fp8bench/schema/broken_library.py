@@ -37,7 +37,6 @@ def _library_of(error: Exception) -> str | None:
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, str]]:
-    """Yield the package and the function of each frame, the outermost first."""
     while traceback is not None:
         frame = traceback.tb_frame
         yield str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_name

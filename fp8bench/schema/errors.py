@@ -168,15 +168,6 @@ _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-
 
 def inert(text: str) -> str:
     """Return text from elsewhere in a form that is safe to print: on one line, without control characters (C0, C1),
-    invisible or bidirectional ones, or lone surrogates.
-
-    A record, a file name or the name of a plug-in may hold anything. What a terminal would obey, or what would change
-    the order in which a line is read, is escaped: ESC as `\\x1b`, a right-to-left override as `\\u202e`. What only
-    breaks a line or moves the cursor along it becomes a space. Other text is returned unchanged.
+    invisible or bidirectional ones, or lone surrogates: ESC as `\\x1b`. What only breaks a line becomes a space.
     """
-    return _ACTIVE.sub(_written_out, _SPACES.sub(" ", text))
-
-
-def _written_out(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return _ACTIVE.sub(lambda found: ascii(found[0])[1:-1], _SPACES.sub(" ", text))

@@ -118,7 +118,6 @@ def readable_mode() -> int:
 
 
 def _rename_to_new(temporary: str, path: Path) -> None:
-    """Rename a file, but never onto another one: creating a hard link fails if the name is taken."""
     try:
         os.link(temporary, path)
     except OSError as error:

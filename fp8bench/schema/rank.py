@@ -260,15 +260,9 @@ operands. elementwise: norms, activations, sums. nccl: communication that no oth
 GEMMS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 
 HOST_BOUND_IDLE = 0.10
-"""The share of a step from which an idle GPU counts as waiting for its host. A GPU that is limited by its kernels is
-idle only briefly: gaps between kernels, and the difference between the profiled steps and the timed ones. Of the
-records of ViT-Huge on one and two H200s (results/), 27 are of runs that the GPU limits: at batch 256 it is idle for 0.3
-to 4.0 %, at batch 64 (bf16, compiled) for 4.4 to 5.0 %. In three, te-fp8 at batch 64 waits for Python, and the GPU is
-idle for 43, 50 and 50 %. 10 % is twice the highest of the former and less than a fourth of the lowest of the latter; a
-step cannot be shortened by more than its idle share.
-
-The host's lead does not show this. It is the depth of the launch queue, about 1,024 launches, which a deep model fills
-in a small part of its step although its GPU never waits.
+"""The share of a step from which an idle GPU counts as waiting for its host: in records of ViT-Huge on H200s, a GPU
+that its kernels limit is idle for 0.3 to 5.0 %, and one that waits for Python (te-fp8 at batch 64) for 43 to 50 %. The
+host's lead does not show this: a deep model fills the launch queue although its GPU never waits.
 """
 
 

@@ -3,41 +3,22 @@
 A record belongs to one process group, i.e. one round of one mode. Its `session` says which records belong together, and
 reports combine them. Its raw part (`Samples`) is a file beside it; tables need the record alone.
 
-History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
-  1  the first.
-  2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
-  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, are at
-      its end. No field of version 2 changed its meaning.
-  4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which replaces the two errors in
-      evidence.compile; cause; the optimizer is a setting. A field is a line of the file with any array of numbers in
-      it, and so is an element of an array of objects (see `records.layout`).
-  5  how a batch size was found (session.batch_search), if the run chose it for the machine.
-  6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
-      The length of a sequence of tokens (config.sequence_length), and how much the tokens of a causal model see of
-      later ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
-  7  which variants of a mode a session requested (session.variants). Fields of a recipe, and the layers in fp8, in its
-      name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of images and the number of
-      classes, if a workload takes them (config.image_size, config.classes). The dtype of weights
-      (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer of none, and the
-      error of the weight gradient that is furthest off (parity.weight_gradient_error). For a GEMM, the formats of its
-      operands and of its output, and a bias, if these were named (products of the kind `gemm`).
-  8  the errors that rounding to fp8 alone makes in the model (parity.rounding_logits_error,
-      parity.rounding_input_gradient_error), from which the bounds of an fp8 mode follow; the bound on steps as executed
-      (evidence.executed.bound). Which modes a session requested (session.modes).
-  9  where the seconds of a measurement went (phases_s); by which rules a run was proved (evidence.proof_version), its
-      blocks (parity.blocks), the weight that is furthest off, the layers that were compared, and one more step after
-      the timed ones (evidence.executed).
+History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones). A version only added fields, whose
+defaults are what older records mean, but for these:
+  2  kind, session, profile, telemetry as a series, the split of the step, energy.  3  machine; raw parts at the end.
+  4  evidence.graph and .executed replace the two errors in evidence.compile; the optimizer is a setting. A field is a
+     line of the file with any array of numbers in it, and so is an element of an array of objects.
+  5  batch search.  6  parallel execution, sequence length.  7  variants, recipes with fields, image sizes, switches.
+  8  rounding errors and the bounds that follow.  9  phases, proof version, blocks.
   10  the raw part lies beside the record, in RUN_ID.samples.json, whose digest the record has (samples_sha256); what
       tables need of it is in the record (step_times).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
-  1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
-     start of the next; a run's is the median; its interval covers this run's steps only.
-  2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval
-     covers the spread between processes; weights are drawn on the device; a single GPU compiles one graph.
+  1  a step's time is the slowest rank's, from the start of one step to the start of the next; a run's is the median.
+  2  as 1; several rounds in fresh processes make one measurement, whose interval covers the spread between processes.
   3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, because cost
-      follows elapsed time; the median is a diagnostic. Timed steps continue until a count and a time are both reached,
-      and start with an empty loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
+     follows elapsed time. Timed steps continue until a count and a time are both reached, and start with an empty
+     loader queue, so that a slow loader becomes visible. A single rank is not wrapped by DDP.
 
 History of the proof (`PROOF_VERSION`; records of different proofs are compared, and older ones are marked):
   1  logits, loss and input gradient of the whole model before timing; the steps as executed, where they are compiled,

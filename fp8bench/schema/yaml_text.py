@@ -63,8 +63,6 @@ def _require_once(keys: Sequence[Any]) -> None:
 
 
 def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Wrap a constructor of scalars so that its error says which line has the invalid value."""
-
     def construct_here(loader: Any, node: Any) -> Any:
         try:
             if not _PLAIN_NUMBER.fullmatch(node.value) and not node.tag.endswith("timestamp"):
@@ -119,7 +117,6 @@ def _loaded(text: str, path: Path) -> Any:
 
 
 def _expanded(node: Any, known: dict[int, float]) -> float:
-    """Return the number of nodes of a node with its aliases expanded; infinite if an alias contains itself."""
     if id(node) not in known:
         known[id(node)] = float("inf")
         below = node.value if isinstance(node, yaml.CollectionNode) else ()

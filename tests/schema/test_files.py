@@ -39,8 +39,7 @@ NESTED_JSON = """\
  "samples": [
   {
    "rank": 0,
-   "step_s": [
-    0.1,
+   "step_s": [0.1,
     0.2
    ]
   },
@@ -62,238 +61,162 @@ class Trip(Frozen):
     legs: tuple[Leg, ...] = ()
 
 
-def fault_of(document: object) -> ValidationError:
+def refused(call, *arguments):
+    with pytest.raises(UsageError) as caught:
+        call(*arguments)
+    return caught.value.what
+
+
+def test_a_text_is_read_and_what_is_none_is_refused_by_name(tmp_path):
+    path, latin = tmp_path / "a.yaml", tmp_path / "latin.yaml"
+    path.write_text("größe: 1\n", encoding="utf-8")
+    latin.write_bytes(b"name: caf\xe9\n")
+
+    assert read_text(path) == "größe: 1\n"
+    for file, why in ((tmp_path / "absent.yaml", "No such file"), (tmp_path, "directory"), (latin, "UTF-8")):
+        what = refused(read_text, file)
+        assert str(file) in what
+        assert why in what
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "line", "first"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a", 3, 1),
+        ("a:\n  b: 1\n  c: 2\n  b: 3\n", "b", 4, 2),
+        ("a:\n- b: 1\n- {c: 1,\n   c: 2}\n", "c", 4, 3),
+        ('{"a": 1,\n "a": 2}', "a", 2, 1),
+    ],
+    ids=["top", "nested", "flow", "JSON"],
+)
+def test_a_name_that_a_mapping_has_twice_is_told_with_both_lines(text, name, line, first):
+    assert (
+        refused(parse_yaml, text, PATH)
+        == f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
+    )
+
+
+def test_the_same_name_in_two_mappings_is_no_double():
+    assert parse_yaml("- a: 1\n- a: 2\n- {1: x, '1': y}\n", PATH) == [{"a": 1}, {"a": 2}, {1: "x", "1": "y"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a": ' * 100_000,
+        "a: " + "[" * 101 + "]" * 101,
+        "- " * 3000 + "x",
+        "\n".join(" " * level + "a:" for level in range(300)),
+    ],
+    ids=["brackets", "braces", "one too many", "compact lists", "indented"],
+)
+def test_deep_nesting_is_refused_and_does_not_end_the_process(text):
+    assert refused(parse_yaml, text, PATH) == f"{PATH} is nested more than 100 levels deep"
+    assert line_of(text, (0, 0)) == 1
+
+
+def test_brackets_side_by_side_are_not_deep():
+    assert parse_yaml("[" + "[1], " * 1000 + "]", PATH) == [[1]] * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nb: [1\nc: 2\n", 3),
+        ("a:\n\tb: 1\n", 2),
+        ("a: 1\n  b: 2\n", 2),
+        ("a: 1\nb: *nowhere\n", 2),
+        ("a: 1\n---\nb: 2\n", 2),
+        ("a: 1\nas_of: 2026-02-30\n", 2),
+        ("a: 1\nas_of: 2026-13-01\n", 2),
+        ("a: 1\nas_of: !!int many\n", 2),
+        ('a: 1\nb: "\x01"\n', 2),
+        ("a: 1\nb: !!python/object/apply:os.getcwd []\n", 2),
+    ],
+)
+def test_what_is_not_yaml_or_no_plain_data_is_told_by_file_and_line(text, line):
+    assert refused(parse_yaml, text, PATH).startswith(f"{PATH} line {line} ")
+
+
+def test_a_mapping_has_names_of_text_and_values_as_written():
+    assert parse_mapping("steps: 3\n1: one\nmode: [a, b]\n", PATH) == {"steps": 3, "1": "one", "mode": ["a", "b"]}
+    for empty in ("", "\n\n", "# nothing but a comment\n"):
+        assert parse_mapping(empty, PATH) == {}
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "42\n", "[]\n", "false\n", "0\n", "''\n"])
+def test_anything_else_on_top_is_refused(text):
+    assert refused(parse_mapping, text, PATH).startswith(f"{PATH} line 1 is not a mapping")
+
+
+@pytest.mark.parametrize(
+    ("text", "location", "line"),
+    [
+        (NESTED_YAML, ("name",), 2),
+        (NESTED_YAML, ("prices",), 3),
+        (NESTED_YAML, ("prices", 0, "usd"), 4),
+        (NESTED_YAML, ("prices", 0, "region"), 5),
+        (NESTED_YAML, ("prices", 1, "region"), 8),
+        (NESTED_YAML, ("meta", "deep", "deeper"), 11),
+        (NESTED_YAML, ("inline", "b", 1), 12),
+        (NESTED_JSON, ("schema_version",), 2),
+        (NESTED_JSON, ("config", "batch_size"), 5),
+        (NESTED_JSON, ("samples", 0, "step_s", 1), 11),
+        (NESTED_JSON, ("samples", 1, "rank"), 15),
+        # Of a missing field, its nearest parent's; of text without structure, the first.
+        (NESTED_YAML, ("prices", 1, "as_of"), 6),
+        (NESTED_YAML, ("prices", 9), 3),
+        (NESTED_YAML, ("meta", "deep", "deeper", "deepest"), 11),
+        (NESTED_YAML, ("absent",), 1),
+        (NESTED_YAML, (), 1),
+        ("", ("a",), 1),
+        ("a: [1\n", ("a",), 1),
+    ],
+)
+def test_the_line_of_a_field(text, location, line):
+    assert line_of(text, location) == line
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-5, 5) | st.text("abc", max_size=3),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1), inner, max_size=3),
+        max_leaves=12,
+    ),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+def test_in_indented_json_it_is_the_line_on_which_the_field_is_written(filler, before, after):
+    document = {f"before{i}": filler for i in range(before)}
+    document["outer"] = {"list": [filler, {"sought": filler}], **{f"after{i}": filler for i in range(after)}}
+    text = json.dumps(document, indent=1)
+
+    line = line_of(text, ("outer", "list", 1, "sought"))
+
+    assert text.splitlines()[line - 1].strip().startswith('"sought":')
+
+
+@pytest.mark.parametrize(
+    ("document", "text", "prefix", "what"),
+    [
+        (
+            {"name": "round", "legs": [{"metres": 5}, {"metres": -1}]},
+            "name: round\nlegs:\n- metres: 5\n- metres: -1\n",
+            (),
+            "line 4, field legs.1.metres: input should be greater than 0",
+        ),
+        (
+            {"name": "two", "leg": []},
+            "trips:\n- name: one\n- name: two\n  leg: []\n",
+            ("trips", 1),
+            "line 4, field trips.1.leg: ",
+        ),
+        ({"legs": []}, "trips:\n\n- legs: []\n", ("trips", 0), "line 3, field trips.0.name: field required"),
+        (["a"], "- a\n", (), "line 1, field the whole file: "),
+    ],
+)
+def test_a_wrong_field_is_told_by_file_line_and_field(document, text, prefix, what):
     with pytest.raises(ValidationError) as caught:
         Trip.model_validate(document)
-    return caught.value
-
-
-class TestReadText:
-    def test_it_gives_the_text(self, tmp_path: Path) -> None:
-        path = tmp_path / "a.yaml"
-        path.write_text("größe: 1\n", encoding="utf-8")
-
-        assert read_text(path) == "größe: 1\n"
-
-    def test_a_missing_file_is_named_with_the_reason(self, tmp_path: Path) -> None:
-        path = tmp_path / "absent.yaml"
-
-        with pytest.raises(UsageError) as caught:
-            read_text(path)
-
-        assert str(path) in caught.value.what
-        assert "No such file" in caught.value.what
-
-    def test_a_folder_is_not_a_file(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError) as caught:
-            read_text(tmp_path)
-
-        assert str(tmp_path) in caught.value.what
-
-    def test_bytes_that_are_not_utf8_are_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "latin.yaml"
-        path.write_bytes(b"name: caf\xe9\n")
-
-        with pytest.raises(UsageError) as caught:
-            read_text(path)
-
-        assert str(path) in caught.value.what
-        assert "UTF-8" in caught.value.what
-
-
-class TestParseYaml:
-    @pytest.mark.parametrize(
-        ("text", "name", "line", "first"),
-        [
-            ("a: 1\nb: 2\na: 3\n", "a", 3, 1),
-            ("a:\n  b: 1\n  c: 2\n  b: 3\n", "b", 4, 2),
-            ("a:\n- b: 1\n- {c: 1,\n   c: 2}\n", "c", 4, 3),
-            ('{"a": 1,\n "a": 2}', "a", 2, 1),
-        ],
-        ids=["top", "nested", "flow", "JSON"],
-    )
-    def test_a_name_that_a_mapping_has_twice_is_told_with_both_lines(
-        self, text: str, name: str, line: int, first: int
-    ) -> None:
-        with pytest.raises(UsageError) as caught:
-            parse_yaml(text, PATH)
-
-        assert caught.value.what == f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
-
-    def test_the_same_name_in_two_mappings_is_no_double(self) -> None:
-        assert parse_yaml("- a: 1\n- a: 2\n- {1: x, '1': y}\n", PATH) == [{"a": 1}, {"a": 2}, {1: "x", "1": "y"}]
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "[" * 100_000,
-            '{"a": ' * 100_000,
-            "a: " + "[" * 101 + "]" * 101,
-            "- " * 3000 + "x",
-            "\n".join(" " * level + "a:" for level in range(300)),
-        ],
-        ids=["brackets", "braces", "one too many", "compact lists", "indented"],
-    )
-    def test_deep_nesting_is_refused_and_does_not_end_the_process(self, text: str) -> None:
-        with pytest.raises(UsageError, match=f"{PATH} is nested more than 100 levels deep"):
-            parse_yaml(text, PATH)
-
-    def test_brackets_side_by_side_are_not_deep(self) -> None:
-        assert parse_yaml("[" + "[1], " * 1000 + "]", PATH) == [[1]] * 1000
-
-    def test_a_line_is_looked_for_in_deep_text_without_harm(self) -> None:
-        assert line_of("[" * 100_000, (0, 0)) == 1
-
-    @pytest.mark.parametrize(
-        ("text", "line"),
-        [
-            ("a: 1\nb: [1\nc: 2\n", 3),
-            ("a:\n\tb: 1\n", 2),
-            ("a: 1\n  b: 2\n", 2),
-            ("a: 1\nb: *nowhere\n", 2),
-            ("a: 1\n---\nb: 2\n", 2),
-        ],
-        ids=["open bracket", "tab", "indentation", "unknown alias", "second document"],
-    )
-    def test_what_is_not_yaml_is_told_by_file_and_line(self, text: str, line: int) -> None:
-        with pytest.raises(UsageError) as caught:
-            parse_yaml(text, PATH)
-
-        assert caught.value.what.startswith(f"{PATH} line {line} is not YAML: ")
-
-    @pytest.mark.parametrize("value", ["2026-02-30", "2026-13-01", "!!int many"])
-    def test_a_value_that_yaml_itself_cannot_build_is_told_by_file_and_line(self, value: str) -> None:
-        with pytest.raises(UsageError) as caught:
-            parse_yaml(f"a: 1\nas_of: {value}\n", PATH)
-
-        assert caught.value.what.startswith(f"{PATH} line 2 ")
-
-    def test_a_forbidden_character_is_told_by_file_and_line(self) -> None:
-        with pytest.raises(UsageError) as caught:
-            parse_yaml('a: 1\nb: "\x01"\n', PATH)
-
-        assert caught.value.what.startswith(f"{PATH} line 2 ")
-
-    def test_nothing_but_plain_data_is_built(self) -> None:
-        with pytest.raises(UsageError) as caught:
-            parse_yaml("a: 1\nb: !!python/object/apply:os.getcwd []\n", PATH)
-
-        assert f"{PATH} line 2" in caught.value.what
-
-
-class TestParseMapping:
-    def test_names_are_text_and_values_are_as_written(self) -> None:
-        text = "steps: 3\n1: one\nmode: [a, b]\n"
-
-        assert parse_mapping(text, PATH) == {"steps": 3, "1": "one", "mode": ["a", "b"]}
-
-    @pytest.mark.parametrize("text", ["", "\n\n", "# nothing but a comment\n"])
-    def test_an_empty_file_is_an_empty_mapping(self, text: str) -> None:
-        assert parse_mapping(text, PATH) == {}
-
-    @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "42\n", "[]\n", "false\n", "0\n", "''\n"])
-    def test_anything_else_on_top_is_refused(self, text: str) -> None:
-        with pytest.raises(UsageError) as caught:
-            parse_mapping(text, PATH)
-
-        assert caught.value.what.startswith(f"{PATH} line 1 is not a mapping")
-
-
-class TestLineOf:
-    @pytest.mark.parametrize(
-        ("location", "line"),
-        [
-            (("name",), 2),
-            (("prices",), 3),
-            (("prices", 0), 4),
-            (("prices", 0, "usd"), 4),
-            (("prices", 0, "region"), 5),
-            (("prices", 1, "usd"), 6),
-            (("prices", 1, "region"), 8),
-            (("meta", "deep", "deeper"), 11),
-            (("inline", "b", 1), 12),
-        ],
-    )
-    def test_it_finds_a_field_of_nested_yaml(self, location: tuple[str | int, ...], line: int) -> None:
-        assert line_of(NESTED_YAML, location) == line
-
-    @pytest.mark.parametrize(
-        ("location", "line"),
-        [
-            (("schema_version",), 2),
-            (("config",), 3),
-            (("config", "batch_size"), 5),
-            (("samples", 0), 8),
-            (("samples", 0, "step_s", 1), 12),
-            (("samples", 1), 15),
-            (("samples", 1, "rank"), 16),
-        ],
-    )
-    def test_it_finds_a_field_of_nested_json(self, location: tuple[str | int, ...], line: int) -> None:
-        assert line_of(NESTED_JSON, location) == line
-
-    @pytest.mark.parametrize(
-        ("location", "line"),
-        [
-            (("prices", 1, "as_of"), 6),
-            (("prices", 9), 3),
-            (("meta", "deep", "deeper", "deepest"), 11),
-            (("absent",), 1),
-            ((), 1),
-        ],
-    )
-    def test_a_missing_field_is_placed_at_its_nearest_parent(self, location: tuple[str | int, ...], line: int) -> None:
-        assert line_of(NESTED_YAML, location) == line
-
-    @pytest.mark.parametrize("text", ["", "a: [1\n"])
-    def test_text_without_structure_has_its_first_line_only(self, text: str) -> None:
-        assert line_of(text, ("a",)) == 1
-
-    @given(
-        st.recursive(
-            st.none() | st.booleans() | st.integers(-5, 5) | st.text("abc", max_size=3),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1), inner, max_size=3),
-            max_leaves=12,
-        ),
-        st.integers(0, 3),
-        st.integers(0, 3),
-    )
-    def test_in_indented_json_it_is_the_line_on_which_the_field_is_written(
-        self, filler: object, before: int, after: int
-    ) -> None:
-        document = {f"before{i}": filler for i in range(before)}
-        document["outer"] = {"list": [filler, {"sought": filler}], **{f"after{i}": filler for i in range(after)}}
-        text = json.dumps(document, indent=1)
-
-        line = line_of(text, ("outer", "list", 1, "sought"))
-
-        assert text.splitlines()[line - 1].strip().startswith('"sought":')
-
-
-class TestWrongField:
-    def test_it_tells_file_line_and_field(self) -> None:
-        text = "name: round\nlegs:\n- metres: 5\n- metres: -1\n"
-
-        error = wrong_field(fault_of({"name": "round", "legs": [{"metres": 5}, {"metres": -1}]}), PATH, text)
-
-        assert isinstance(error, UsageError)
-        assert error.what == f"{PATH} line 4, field legs.1.metres: input should be greater than 0"
-
-    def test_the_prefix_says_where_the_model_stands_in_the_file(self) -> None:
-        text = "trips:\n- name: one\n- name: two\n  leg: []\n"
-
-        error = wrong_field(fault_of({"name": "two", "leg": []}), PATH, text, ("trips", 1))
-
-        assert error.what.startswith(f"{PATH} line 4, field trips.1.leg: ")
-
-    def test_a_field_that_is_missing_is_named_at_its_parents_line(self) -> None:
-        text = "trips:\n\n- legs: []\n"
-
-        error = wrong_field(fault_of({"legs": []}), PATH, text, ("trips", 0))
-
-        assert error.what == f"{PATH} line 3, field trips.0.name: field required"
-
-    def test_a_document_that_is_no_model_at_all_is_wrong_as_a_whole(self) -> None:
-        error = wrong_field(fault_of(["a"]), PATH, "- a\n")
-
-        assert error.what.startswith(f"{PATH} line 1, field the whole file: ")
+    assert wrong_field(caught.value, PATH, text, prefix).what.startswith(f"{PATH} {what}")
