@@ -7,8 +7,9 @@ the token that follows it.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,75 +25,68 @@ LENGTH = 1_000_000
 
 
 class Drawn(Dataset[Any]):
-    """A data set whose samples follow from the seed and their number."""
-
-    def __init__(self, seed: int, length: int = LENGTH) -> None:
-        self.seed = seed
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def generator(self, index: int) -> torch.Generator:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        return torch.Generator().manual_seed(self.seed * self.length + index)
-
-
-class FakeDataset(Drawn):
-    """Random images. Items are ([3, image_px, image_px] float32, label)."""
-
-    def __init__(self, image_px: int, classes: int, seed: int, length: int = LENGTH) -> None:
-        super().__init__(seed, length)
-        self.image_px = image_px
-        self.classes = classes
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = torch.randn(3, self.image_px, self.image_px, generator=self.generator(index))
-        return image, index % self.classes
-
-
-class FakeTokens(Drawn):
-    """Random sequences of tokens. Items are (tokens, the tokens that follow each), both [sequence] int64."""
-
-    def __init__(self, sequence: int, words: int, seed: int, length: int = LENGTH) -> None:
-        super().__init__(seed, length)
-        self.sequence = sequence
-        self.words = words
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        text = torch.randint(self.words, (self.sequence + 1,), generator=self.generator(index))
-        return text[:-1], text[1:]
-
-
-class FakeExamples(Drawn):
-    """Random samples in the form of examples. Items are (inputs, labels): normally distributed, or whole numbers up to
-    the examples' largest; labels below `classes`, or, without any, those of the examples in turn.
+    """A data set whose samples follow from the seed and their number. draw: makes a sample of its index and generator,
+    (inputs, labels).
     """
 
-    def __init__(self, inputs: Tensor, labels: Tensor, classes: int | None, seed: int) -> None:
-        super().__init__(seed)
-        self.shape, self.labels, self.classes = inputs[0].shape, labels, classes
-        self.words = None if inputs.is_floating_point() else int(inputs.max()) + 1
+    def __init__(self, draw: Callable[[int, torch.Generator], tuple[Tensor, Any]], seed: int) -> None:
+        self.draw, self.seed = draw, seed
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        generator, label = self.generator(index), self.labels[index % len(self.labels)]
-        drawn = partial(torch.randint, generator=generator)
-        inputs = torch.randn(self.shape, generator=generator) if self.words is None else drawn(self.words, self.shape)
-        return inputs, label if self.classes is None else drawn(self.classes, label.shape)
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        if not 0 <= index < LENGTH:
+            raise IndexError(index)
+        return self.draw(index, torch.Generator().manual_seed(self.seed * LENGTH + index))
 
 
+def fake_images(image_px: int, classes: int, seed: int) -> Drawn:
+    """Return random images. Items are ([3, image_px, image_px] float32, label)."""
+    return Drawn(partial(_image, image_px, classes), seed)
+
+
+def fake_tokens(sequence: int, words: int, seed: int) -> Drawn:
+    """Return random sequences of tokens. Items are (tokens, the tokens that follow each), both [sequence] int64."""
+    return Drawn(partial(_tokens, sequence, words), seed)
+
+
+def fake_examples(inputs: Tensor, labels: Tensor, classes: int | None, seed: int) -> Drawn:
+    """Return random samples in the form of examples. Items are (inputs, labels): normally distributed, or whole numbers
+    up to the examples' largest; labels below `classes`, or, without any, those of the examples in turn.
+    """
+    words = None if inputs.is_floating_point() else int(inputs.max()) + 1
+    return Drawn(partial(_example, inputs[0].shape, words, labels, classes), seed)
+
+
+def _image(image_px: int, classes: int, index: int, by: torch.Generator) -> tuple[Tensor, int]:
+    return torch.randn(3, image_px, image_px, generator=by), index % classes
+
+
+def _tokens(sequence: int, words: int, _index: int, by: torch.Generator) -> tuple[Tensor, Tensor]:
+    text = torch.randint(words, (sequence + 1,), generator=by)
+    return text[:-1], text[1:]
+
+
+def _example(
+    shape: torch.Size, words: int | None, labels: Tensor, classes: int | None, index: int, by: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    inputs = torch.randn(shape, generator=by) if words is None else torch.randint(words, shape, generator=by)
+    label = labels[index % len(labels)]
+    return inputs, label if classes is None else torch.randint(classes, label.shape, generator=by)
+
+
+@dataclass(eq=False)
 class EndlessSampler(Sampler[int]):
     """Endless indices: rank r takes every stride-th run of batch_size indices, and starts over at the end.
 
     The stride is larger than any world size, so that ranks never meet inside one pass over a million images.
     """
 
-    def __init__(self, length: int, batch_size: int, rank: int, stride: int = 1024) -> None:
-        self.length = length
-        self.batch_size = batch_size
-        self.rank = rank
-        self.stride = stride
+    length: int
+    batch_size: int
+    rank: int
+    stride: int = 1024
 
     def __iter__(self) -> Iterator[int]:
         first = self.rank * self.batch_size

@@ -1,14 +1,35 @@
-"""The FLOPs of a forward and a backward pass, as torch's FlopCounterMode counts them, with one formula corrected."""
+"""The work of a model: its parameters, and the FLOPs of a forward and a backward pass, as torch's FlopCounterMode
+counts them (a multiply-add is two operations), with one formula corrected.
+"""
 
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 Sizes = Sequence[int]
+Work = tuple[int, int]
+"""Parameters, and FLOPs of a sample's step."""
+
+
+def work_of(build: Callable[[], nn.Module], sample: Callable[[], Tensor]) -> Work:
+    """Return the work of one sample, both made on the meta device, where nothing is computed. Attention takes the plain
+    path there, and all its GEMMs are counted once.
+    """
+    with torch.device("meta"):
+        model, inputs = build(), sample()
+    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(inputs))
+
+
+def work_of_blocks(work_at: Callable[[int], Work], depth: int) -> Work:
+    """Return the work of a model of `depth` equal blocks. work_at: counts one of as many blocks. The first one is
+    counted with all around the blocks, a second one separately.
+    """
+    parameters, flops = (one + (two - one) * (depth - 1) for one, two in zip(work_at(1), work_at(2), strict=True))
+    return parameters, flops
 
 
 def flops_of(forward: Callable[[], object]) -> int:

@@ -25,11 +25,10 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.fake_data import seeded
-from fp8bench.workloads.flops import flops_of
+from fp8bench.workloads.base import TokenWorkload
+from fp8bench.workloads.flops import Work, work_of
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
-from fp8bench.workloads.tokens import TokenWorkload
 
 STD, STD_WIDTH = 0.023, 4096
 """The standard deviation of weights, and the width at which it applies."""
@@ -105,8 +104,7 @@ class GPTLayerWorkload(TokenWorkload):
         sequence_length: int | None = None,
         weight_dtype: WeightDtype = "bfloat16",
     ) -> None:
-        self.data = data
-        self.seed = seed
+        super().__init__(data, workers, seed)
         self.sequence_length = sequence_length or self.usual_length
         self.weight_dtype = weight_dtype
 
@@ -124,11 +122,8 @@ class GPTLayerWorkload(TokenWorkload):
             )
         super().check(batch_size, fp8)
 
-    def build(self, device: torch.device) -> nn.Module:
-        """Build the model with weights in their dtype."""
-        with seeded(self.seed, device):
-            model = GPTModel(**self.architecture, dtype=self.dtype)
-        return model.to(device).train()
+    def model(self) -> nn.Module:
+        return GPTModel(**self.architecture, dtype=self.dtype)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """Yield the same batch, which stays on the device, forever: (x, the gradient at the output)."""
@@ -145,8 +140,8 @@ class GPTLayerWorkload(TokenWorkload):
         loss: Tensor = total / len(batch.inputs)
         return loss
 
-    def parameters_and_flops(self) -> tuple[int, int]:
-        return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)
+    def work(self) -> Work:
+        return _work(tuple(self.architecture.items()), self.sequence_length)
 
     def sizes(self) -> dict[str, int | str]:
         return {**super().sizes(), "weight_dtype": self.weight_dtype}
@@ -161,10 +156,6 @@ class GPTLayerMicro(GPTLayerWorkload):
 
 
 @cache
-def _parameters_and_flops(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> tuple[int, int]:
-    sizes = dict(architecture)
-    # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
-    with torch.device("meta"):
-        model = GPTModel(sizes["hidden"], sizes["ffn"], sizes["heads"])
-        x = torch.empty(1, sequence_length, sizes["hidden"])
-    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(x))
+def _work(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> Work:
+    sizes: dict[str, Any] = dict(architecture)
+    return work_of(lambda: GPTModel(**sizes), lambda: torch.empty(1, sequence_length, sizes["hidden"]))

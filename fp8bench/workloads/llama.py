@@ -6,8 +6,8 @@ builds a causal mask under torch.compile, so that attention loses its fast kerne
 the host, which is impossible in a CUDA graph. Without a mask, the attention of every layer is torch's
 scaled_dot_product_attention with is_causal.
 
-llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616. FlopCounterMode counts the work: a
-multiply-add is two operations, and attention counts as if it were not causal.
+llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616. Attention counts as if it were not
+causal.
 """
 
 import math
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.fake_data import FakeTokens, endless_batches, seeded
-from fp8bench.workloads.flops import flops_of
+from fp8bench.workloads.base import TokenWorkload
+from fp8bench.workloads.fake_data import endless_batches, fake_tokens
+from fp8bench.workloads.flops import Work, work_of, work_of_blocks
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
-from fp8bench.workloads.tokens import TokenWorkload
 
 INITIAL_STD = 0.02
 """The standard deviation of weights, as in Llama's configuration. The last projections of attention and MLP have less
@@ -86,9 +86,7 @@ class LLM1B(TokenWorkload):
     def __init__(
         self, data: DataSource = "loader", workers: int = 0, seed: int = 0, sequence_length: int | None = None
     ) -> None:
-        self.data = data
-        self.workers = workers
-        self.seed = seed
+        super().__init__(data, workers, seed)
         self.sequence_length = sequence_length or self.usual_length
 
     def check(self, batch_size: int, fp8: bool) -> None:
@@ -96,13 +94,11 @@ class LLM1B(TokenWorkload):
         _llama()
         super().check(batch_size, fp8)
 
-    def build(self, device: torch.device) -> nn.Module:
-        with seeded(self.seed, device):
-            model = _causal_lm(self.architecture, self.sequence_length)
-        return model.to(device).train()
+    def model(self) -> nn.Module:
+        return _causal_lm(self.architecture, self.sequence_length)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        dataset = FakeTokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
+        dataset = fake_tokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
         return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -115,23 +111,22 @@ class LLM1B(TokenWorkload):
         logits: Tensor = model(batch.inputs)
         return logits
 
-    def parameters_and_flops(self) -> tuple[int, int]:
-        return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)
+    def work(self) -> Work:
+        return _work(tuple(self.architecture.items()), self.sequence_length)
 
 
 class LLM7B(LLM1B):
     """A model with Llama 2 7B's sizes: every query head has its own key and value head."""
 
     name = "llm-7b"
-    architecture: ClassVar[Mapping[str, Any]] = dict(
-        hidden_size=4096,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        intermediate_size=11008,
-        vocab_size=32000,
-        rope_theta=10_000,
-    )
+    architecture: ClassVar[Mapping[str, Any]] = {
+        **LLM1B.architecture,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 32,
+        "intermediate_size": 11008,
+        "rope_theta": 10_000,
+    }
 
 
 class LLMMicro(LLM1B):
@@ -179,19 +174,13 @@ def _causal_lm(architecture: Mapping[str, Any], sequence_length: int) -> CausalL
 
 
 @cache
-def _parameters_and_flops(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> tuple[int, int]:
-    # All layers cost the same: the first one is counted with everything around the layers, a second one separately.
+def _work(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> Work:
     sizes = dict(architecture)
-    one = _count({**sizes, "num_hidden_layers": 1}, sequence_length)
-    two = _count({**sizes, "num_hidden_layers": 2}, sequence_length)
-    more = int(sizes["num_hidden_layers"]) - 1
-    parameters, flops = (first + (second - first) * more for first, second in zip(one, two, strict=True))
-    return parameters, flops
 
+    def of(depth: int) -> Work:
+        return work_of(
+            lambda: _causal_lm({**sizes, "num_hidden_layers": depth}, sequence_length),
+            lambda: torch.empty(1, sequence_length, dtype=torch.int64),
+        )
 
-def _count(sizes: dict[str, Any], sequence_length: int) -> tuple[int, int]:
-    # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
-    with torch.device("meta"):
-        model = _causal_lm(sizes, sequence_length)
-        tokens = torch.empty(1, sequence_length, dtype=torch.int64)
-    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(tokens))
+    return work_of_blocks(of, sizes["num_hidden_layers"])

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import UsageError, first_line, in_words, nearest
-from fp8bench.workloads.fake_data import FakeExamples, endless_batches
+from fp8bench.workloads.fake_data import endless_batches, fake_examples
 from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.protocol import Batch
 
@@ -81,7 +81,7 @@ class ModuleWorkload:
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         net = self.net
-        samples = FakeExamples(net.inputs, net.labels, net.classes if net.drawn else None, self.seed)
+        samples = fake_examples(net.inputs, net.labels, net.classes if net.drawn else None, self.seed)
         return endless_batches(samples, batch_size, rank, device, self.data, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

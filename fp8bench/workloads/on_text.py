@@ -18,11 +18,8 @@ class OnText:
     """A `Workload` on a text. workload: one with VOCABULARY kinds of tokens, which provides all but the batches."""
 
     def __init__(self, workload: Workload, text: Text, world_size: int, seed: int) -> None:
-        self._workload = workload
+        self._workload, self._text, self._world_size, self._seed = workload, text, world_size, seed
         self._length = int(workload.sizes()["sequence_length"])
-        self._text = text
-        self._world_size = world_size
-        self._seed = seed
         self._on: Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:

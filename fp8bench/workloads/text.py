@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,13 +48,10 @@ class Text:
 
     @cached_property
     def facts(self) -> TextFacts:
-        digest = hashlib.sha256(hashlib.sha256(self.train).digest() + hashlib.sha256(self.validation).digest())
-        return TextFacts(
-            name=self.name,
-            sha256=digest.hexdigest(),
-            train_bytes=len(self.train),
-            validation_bytes=len(self.validation),
-        )
+        parts = self.train, self.validation
+        digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+        sizes = {"train_bytes": len(self.train), "validation_bytes": len(self.validation)}
+        return TextFacts(name=self.name, sha256=digest, **sizes)
 
 
 def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
@@ -73,14 +70,12 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
-    """Return the text of a file or of the standard library. Arguments and errors as of `of_file`."""
-    return standard_library() if file is None else of_file(Path(file), least)
-
-
-def of_file(path: Path, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
-    """Return the text of a file, its last part held out. least: returns how many bytes a file needs. Raises UsageError
-    if it cannot be read or is too short.
+    """Return the text of a file, its last part held out; without one, of the standard library. least: returns how many
+    bytes a file needs. Raises UsageError if it cannot be read or is too short.
     """
+    if file is None:
+        return standard_library()
+    path = Path(file)
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "there is no such file"
@@ -145,20 +140,18 @@ def starts(size: int, length: int, batch_size: int, rank: int, world_size: int, 
         yield [number * length for number in of_all[rank * batch_size : (rank + 1) * batch_size]]
 
 
-def _order(count: int, seed: int) -> Iterator[int]:
-    passed = 0
-    while count:
-        numbers = list(range(count))
+def _order(sequences: int, seed: int) -> Iterator[int]:
+    for passed in count() if sequences else ():
+        numbers = list(range(sequences))
         Random(f"{seed}/{passed}").shuffle(numbers)
         yield from numbers
-        passed += 1
 
 
 def held_out_starts(size: int, length: int, batch_size: int, batches: int, rank: int, world_size: int) -> list[int]:
     """Return where a rank's validation sequences begin: spread evenly over the part, the same for every seed."""
-    count = sequences(size, length)
-    wanted = min(count, batches * batch_size * world_size)
-    every = [number * count // wanted * length for number in range(wanted)] if wanted else []
+    whole = sequences(size, length)
+    wanted = min(whole, batches * batch_size * world_size)
+    every = [number * whole // wanted * length for number in range(wanted)] if wanted else []
     share = wanted // world_size
     return every[rank * share : (rank + 1) * share]
 
@@ -172,16 +165,11 @@ def require_enough(text: Text, length: int, batch_size: int, world_size: int) ->
     """Raise UsageError if either part has too few sequences for one batch of all ranks."""
     together = batch_size * world_size
     needed = together * length + 1
-    short = [
-        (what, len(part))
-        for what, part in (("to train on", text.train), ("held out", text.validation))
-        if sequences(len(part), length) < together
-    ]
-    if short:
-        what, size = short[-1]
-        raise UsageError(
-            f"{text.name} is too short: {size:,} bytes are {what}, and a step of {together} sequences of {length} "
-            f"tokens needs {needed:,}",
-            f"Give a text of {bytes_needed(length, batch_size, world_size):,} bytes or more with --text, or lower "
-            "--batch-size or --sequence-length",
-        )
+    for what, part in (("held out", text.validation), ("to train on", text.train)):
+        if sequences(len(part), length) < together:
+            raise UsageError(
+                f"{text.name} is too short: {len(part):,} bytes are {what}, and a step of {together} sequences of "
+                f"{length} tokens needs {needed:,}",
+                f"Give a text of {bytes_needed(length, batch_size, world_size):,} bytes or more with --text, or lower "
+                "--batch-size or --sequence-length",
+            )

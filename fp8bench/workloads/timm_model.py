@@ -28,9 +28,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.workloads.fake_data import seeded
-from fp8bench.workloads.flops import flops_of
-from fp8bench.workloads.images import ImageClassifier, Images
+from fp8bench.workloads.base import ImageClassifier
+from fp8bench.workloads.flops import Work, flops_of
 
 USUAL_CLASSES = 1000
 """The number of classes of a model that timm registers without a head."""
@@ -46,7 +45,7 @@ class TimmModel(ImageClassifier):
     """One model of timm; `of` makes its class. image_size, in pixels of a side, and classes: None for the model's."""
 
     name = "timm"
-    model: ClassVar[str] = ""
+    member: ClassVar[str] = ""
     config_fields: ClassVar[tuple[str, ...]] = ("image_size", "classes")
 
     def __init__(
@@ -57,20 +56,18 @@ class TimmModel(ImageClassifier):
         image_size: int | None = None,
         classes: int | None = None,
     ) -> None:
-        self.data = data
-        self.workers = workers
-        self.seed = seed
+        super().__init__(data, workers, seed)
         self._asked = image_size, classes
 
     @classmethod
     def of(cls, member: str) -> "type[TimmModel]":
-        return type(cls.__name__, (cls,), {"name": f"timm:{member}", "model": member})
+        return type(cls.__name__, (cls,), {"name": f"timm:{member}", "member": member})
 
     @cached_property
     def made(self) -> "Made":
         """What is to be built. Raises ModeUnavailable for images that are not square or do not have three channels."""
         size, classes = self._asked
-        (channels, height, width), own_classes = _registered(self.model)
+        (channels, height, width), own_classes = _registered(self.member)
         if channels != CHANNELS or (size is None and height != width):
             raise ModeUnavailable(
                 f"{self.name} takes images of {channels} x {height} x {width}, and random ones are square, with "
@@ -78,68 +75,60 @@ class TimmModel(ImageClassifier):
                 "Name another model" if channels != CHANNELS else "Give a side with --image-size",
             )
         resized = size is not None and (size, size) != (height, width)
-        return Made(self.model, size or height, classes or own_classes or USUAL_CLASSES, resized)
+        return Made(self.member, size or height, classes or own_classes or USUAL_CLASSES, resized)
 
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raise ModeUnavailable if the model cannot be proved, does not take these images, or has a linear layer whose
         number of rows is unsuitable for fp8 GEMMs at this batch size.
         """
-        survey = _survey(self.made, batch_size)
-        if survey.batch_norms:
-            first, number = survey.batch_norms[0], len(survey.batch_norms)
+        norms, output, of_layers = _survey(self.made, batch_size)
+        if norms:
             raise ModeUnavailable(
-                f"{self.name} has {number} BatchNorm layers (the first is {first}), by which samples of a batch see "
-                "each other: no mode of it can be proved, since that is how a faulty conversion shows",
+                f"{self.name} has {len(norms)} BatchNorm layers (the first is {norms[0]}), by which samples of a batch "
+                "see each other: no mode of it can be proved, since that is how a faulty conversion shows",
                 "Use a model that has LayerNorm instead, such as timm:convnext_base or a ViT",
             )
-        if survey.output != (batch_size, self.made.classes):
+        expected = f"{batch_size} x {self.made.classes}"
+        if output != expected:
             raise ModeUnavailable(
-                f"{self.name} gives {survey.output_words} for {batch_size} images, and not logits of "
-                f"{batch_size} x {self.made.classes}",
+                f"{self.name} gives an output of {output} for {batch_size} images, and not logits of {expected}",
                 "Use a model with a classifier; `fp8bench list workloads timm:NAME` looks at one",
             )
-        if fp8:
-            self._require_rows(survey, batch_size)
-
-    def _require_rows(self, survey: "Survey", batch_size: int) -> None:
-        """Raise ModeUnavailable for a wrong number of rows, preferably for a layer that no batch size can fix."""
-        wrong = [(name, rows) for name, rows in survey.rows if rows % ALIGNMENT]
+        wrong = [name for name, rows in of_layers.items() if fp8 and rows % ALIGNMENT]
         if not wrong:
             return
-        twice = dict(_survey(self.made, 2 * batch_size).rows)
-        fixed = [one for one, own in survey.rows if twice[one] != 2 * own]
-        step = lcm(*(ALIGNMENT // gcd(ALIGNMENT, own // batch_size) for one, own in survey.rows if one not in fixed), 1)
-        name, rows = next((one for one in wrong if one[0] in fixed), wrong[0])
+        # A layer that no batch size can fix is named first.
+        twice = _survey(self.made, 2 * batch_size)[2]
+        grows = {name: rows for name, rows in of_layers.items() if twice[name] == 2 * rows}
+        name = next((name for name in wrong if name not in grows), wrong[0])
+        step = lcm(*(ALIGNMENT // gcd(ALIGNMENT, rows // batch_size) for rows in grows.values()), 1)
         remedy = f"Use a --batch-size that is a multiple of {step}"
-        if name in fixed:
+        if name not in grows:
             remedy = "No batch size changes that: use a mode without fp8, or another model"
         raise ModeUnavailable(
-            f"fp8 GEMMs need a multiple of {ALIGNMENT} rows, and {name} of {self.name} has {rows:,} at batch "
-            f"{batch_size} and {self.made.image_px} px",
+            f"fp8 GEMMs need a multiple of {ALIGNMENT} rows, and {name} of {self.name} has {of_layers[name]:,} "
+            f"at batch {batch_size} and {self.made.image_px} px",
             remedy,
         )
 
-    def build(self, device: torch.device) -> nn.Module:
-        with seeded(self.seed, device):
-            model = _build(self.made)
-        return model.to(device).train()
+    def model(self) -> nn.Module:
+        return _build(self.made)
 
     @property
-    def images(self) -> Images:
-        return Images(self.made.image_px, self.made.classes)
+    def images(self) -> tuple[int, int]:
+        return self.made.image_px, self.made.classes
 
     def flops_per_step(self, batch_size: int) -> int:
         """Return the FLOPs. All are linear in the batch, because images do not see each other; two are counted."""
         return batch_size * _work(self.made)[1]
 
     def parameters(self) -> int:
-        """Return the number of trained parameters."""
         return _work(self.made)[0]
 
     def sizes(self) -> dict[str, int | str]:
         """Return the sizes and the number of parameters, because versions of timm may differ in a model."""
         px, classes = self.images
-        return {"model": self.model, "img_size": px, "num_classes": classes, "parameters": self.parameters()}
+        return {"model": self.member, "img_size": px, "num_classes": classes, "parameters": self.parameters()}
 
 
 @dataclass(frozen=True)
@@ -150,18 +139,6 @@ class Made:
     image_px: int
     classes: int
     resized: bool
-
-
-@dataclass(frozen=True)
-class Survey:
-    """A model as seen in one forward pass on the meta device. batch_norms: their names. rows: for each linear layer
-    whose widths fp8 supports, except the head, its name and the number of rows of its input.
-    """
-
-    batch_norms: tuple[str, ...]
-    output: tuple[int, ...] | None
-    output_words: str
-    rows: tuple[tuple[str, int], ...]
 
 
 def _registered(name: str) -> tuple[tuple[int, int, int], int]:
@@ -234,38 +211,41 @@ def _heads(model: Any) -> tuple[nn.Module, ...]:
 
 
 @cache
-def _survey(made: Made, batch_size: int) -> Survey:
+def _survey(made: Made, batch_size: int) -> tuple[list[str], str, dict[str, int]]:
+    """Return the names of BatchNorm layers, the form of the output, and, for each linear layer whose widths fp8
+    supports, except the head, the rows of its input; as seen in one forward pass on the meta device.
+    """
     rows: dict[str, int] = {}
-    with torch.device("meta"):
-        model = _meta(made)
-        images = torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+
+    def note(name: str, layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
+        rows[name] = arguments[0].numel() // layer.in_features
+
+    model, images = _meta(made, batch_size)
     heads = _heads(model)
     for name, layer in model.named_modules():
-        if not isinstance(layer, nn.Linear) or layer in heads:
-            continue
-        if layer.in_features % ALIGNMENT == 0 and layer.out_features % ALIGNMENT == 0:
-            layer.register_forward_pre_hook(partial(_note, name, rows))
+        if isinstance(layer, nn.Linear) and layer not in heads:
+            if layer.in_features % ALIGNMENT == 0 and layer.out_features % ALIGNMENT == 0:
+                layer.register_forward_pre_hook(partial(note, name))
     output = _pass(made, model, images)
-    shape = tuple(output.shape) if isinstance(output, Tensor) else None
-    words = type(output).__name__ if shape is None else "an output of " + " x ".join(map(str, shape))
-    norms = tuple(name for name, module in model.named_modules() if isinstance(module, _BatchNorm))
-    return Survey(norms, shape, words, tuple(rows.items()))
+    form = " x ".join(map(str, output.shape)) if isinstance(output, Tensor) else type(output).__name__
+    norms = [name for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    return norms, form, rows
 
 
 @cache
-def _work(made: Made) -> tuple[int, int]:
-    with torch.device("meta"):
-        model = _meta(made)
-        images = torch.empty(2, CHANNELS, made.image_px, made.image_px)
+def _work(made: Made) -> Work:
+    model, images = _meta(made, 2)
     flops = flops_of(lambda: _pass(made, model, images))
     return sum(parameter.numel() for parameter in model.parameters()), flops // 2
 
 
-def _meta(made: Made) -> nn.Module:
-    try:
-        return _build(made).train()
-    except (AssertionError, RuntimeError, ValueError) as error:
-        raise _refused(made, error) from error
+def _meta(made: Made, batch_size: int) -> tuple[nn.Module, Tensor]:
+    with torch.device("meta"):
+        images = torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+        try:
+            return _build(made).train(), images
+        except (AssertionError, RuntimeError, ValueError) as error:
+            raise _refused(made, error) from error
 
 
 def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
@@ -308,7 +288,3 @@ def _refused(made: Made, error: Exception) -> ModeUnavailable:
         f"timm:{made.model} does not take images of {made.image_px} px: {first_line(error)}",
         f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide",
     )
-
-
-def _note(name: str, rows: dict[str, int], layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
-    rows[name] = arguments[0].numel() // layer.in_features

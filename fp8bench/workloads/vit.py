@@ -1,7 +1,7 @@
 """timm's VisionTransformer on random images: ViT-Huge as in the articles, and a tiny one for CPUs.
 
-ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image, forward and backward (FlopCounterMode
-counts a multiply-add as two; the backward of the first layer's input is not computed and not counted).
+ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image, forward and backward (the backward of
+the first layer's input is not computed and not counted).
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fp8bench.schema.config import DataSource
-from fp8bench.workloads.fake_data import seeded
-from fp8bench.workloads.flops import flops_of
-from fp8bench.workloads.images import ImageClassifier, Images
+from fp8bench.workloads.base import ImageClassifier
+from fp8bench.workloads.flops import work_of, work_of_blocks
 from fp8bench.workloads.resizable import Multiple, Resizable
 
 
@@ -28,19 +26,12 @@ class ViTHuge(Resizable, ImageClassifier):
         img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
     )
 
-    def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
-        self.data = data
-        self.workers = workers
-        self.seed = seed
-
-    def build(self, device: torch.device) -> nn.Module:
-        with seeded(self.seed, device):
-            model = _vision_transformer(self.architecture)
-        return model.to(device).train()
+    def model(self) -> nn.Module:
+        return _vision_transformer(self.architecture)
 
     @property
-    def images(self) -> Images:
-        return Images(self.architecture["img_size"], self.architecture["num_classes"])
+    def images(self) -> tuple[int, int]:
+        return self.architecture["img_size"], self.architecture["num_classes"]
 
     def flops_per_step(self, batch_size: int) -> int:
         """Return the FLOPs. Every operation of a ViT is linear in the batch, so only one image is counted."""
@@ -81,16 +72,10 @@ def _vision_transformer(architecture: Mapping[str, Any]) -> nn.Module:
 
 @cache
 def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
-    # All blocks cost the same: one is counted with the rest, a second one alone.
     sizes = dict(architecture)
-    one = _count_flops({**sizes, "depth": 1})
-    another = _count_flops({**sizes, "depth": 2}) - one
-    return one + another * (int(sizes["depth"]) - 1)
+    images = (1, 3, sizes["img_size"], sizes["img_size"])
 
+    def of(depth: int) -> tuple[int, int]:
+        return work_of(lambda: _vision_transformer({**sizes, "depth": depth}), lambda: torch.empty(images))
 
-def _count_flops(sizes: dict[str, Any]) -> int:
-    # On the meta device nothing is computed. Attention takes the plain path there, and all its GEMMs are counted once.
-    with torch.device("meta"):
-        model = _vision_transformer(sizes)
-        images = torch.empty(1, 3, sizes["img_size"], sizes["img_size"])
-    return flops_of(lambda: model(images))
+    return work_of_blocks(of, sizes["depth"])[1]

@@ -20,7 +20,7 @@ from fp8bench.worker.convergence import measure, rate_at
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
 from fp8bench.worker.progress import read_progress
 from fp8bench.worker.rank_report import Aside
-from fp8bench.workloads.text import of_file, read
+from fp8bench.workloads.text import read
 
 CPU = torch.device("cpu")
 SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 4, "warmup": 2, "steps": 6, "data": "device", "workers": 0}
@@ -35,7 +35,7 @@ def plan(tmp_path):
     file.write_text(" ".join(Random(0).choices(["one", "word", "follows", "another"], k=800)))
     return TextPlan(
         text_file=str(file),
-        text_sha256=of_file(file).facts.sha256,
+        text_sha256=read(file).facts.sha256,
         sizes={"sequence_length": 16},
         validate_every=4,
         validation_batches=2,

@@ -8,7 +8,7 @@ from torch import nn
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.fake_data import FakeTokens
+from fp8bench.workloads.fake_data import fake_tokens
 from fp8bench.workloads.llama import LLM1B, LLM7B, LLMMicro
 
 pytestmark = pytest.mark.slow
@@ -50,13 +50,13 @@ def test_a_shorter_sequence_is_another_work():
 
 
 def test_targets_are_the_tokens_that_follow():
-    tokens, targets = FakeTokens(sequence=100, words=50, seed=0)[7]
+    tokens, targets = fake_tokens(sequence=100, words=50, seed=0)[7]
     assert torch.equal(tokens[1:], targets[:-1])
     assert (tokens.dtype, int(tokens.min()) >= 0, int(targets.max()) < 50) == (torch.int64, True, True)
-    assert not torch.equal(tokens, FakeTokens(sequence=100, words=50, seed=0)[8][0])
-    assert not torch.equal(tokens, FakeTokens(sequence=100, words=50, seed=1)[7][0])
+    assert not torch.equal(tokens, fake_tokens(sequence=100, words=50, seed=0)[8][0])
+    assert not torch.equal(tokens, fake_tokens(sequence=100, words=50, seed=1)[7][0])
     with pytest.raises(IndexError):
-        FakeTokens(sequence=100, words=50, seed=0)[1_000_000]
+        fake_tokens(sequence=100, words=50, seed=0)[1_000_000]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -65,7 +65,7 @@ def test_a_loader_gives_the_same_tokens_whatever_its_processes(workers):
     first = next(batches)
     batches.close()
     assert (first.inputs.shape, first.targets.shape) == ((4, 64), (4, 64))
-    assert torch.equal(first.inputs[2], FakeTokens(64, 256, 0)[2][0])
+    assert torch.equal(first.inputs[2], fake_tokens(64, 256, 0)[2][0])
 
 
 class TestModel:

@@ -11,7 +11,6 @@ from fp8bench.workloads.text import (
     Text,
     byte_level,
     held_out_starts,
-    of_file,
     read,
     require_enough,
     sequences,
@@ -57,7 +56,7 @@ def test_a_python_without_sources_is_told_so(tmp_path):
 def test_of_a_file_the_end_is_held_out_and_its_folder_is_nobodys_business(tmp_path):
     file = tmp_path / "book.txt"
     file.write_bytes(bytes(range(100)))
-    found = of_file(file)
+    found = read(file)
 
     assert (found.name, found.train, found.validation) == ("book.txt", bytes(range(95)), bytes(range(95, 100)))
 
@@ -80,7 +79,7 @@ def test_a_border_that_moves_is_another_text():
 def test_what_cannot_be_read_is_refused(make, told, tmp_path):
     make(tmp_path / "text")
     with pytest.raises(UsageError, match=told):
-        of_file(tmp_path / "text")
+        read(tmp_path / "text")
 
 
 def test_a_text_that_no_gpu_should_hold_is_refused(tmp_path, monkeypatch):
@@ -88,7 +87,7 @@ def test_a_text_that_no_gpu_should_hold_is_refused(tmp_path, monkeypatch):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2**30 + 2**29)
     with pytest.raises(UsageError, match=r"has 1\.5 GiB, .* the most is 1 GiB. Take a part: `head -c 1G"):
-        of_file(tmp_path / "large")
+        read(tmp_path / "large")
 
 
 class TestOrder:

@@ -3,34 +3,29 @@
 import pytest
 import torch
 
-from fp8bench.workloads.fake_data import LENGTH, EndlessSampler, FakeDataset
-from fp8bench.workloads.vit import ViTHuge, ViTHuge256, ViTMicro, _vision_transformer
+from fp8bench.workloads.fake_data import LENGTH, EndlessSampler, fake_images
+from fp8bench.workloads.vit import ViTHuge, ViTHuge256, ViTMicro
 
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 
 
-def parameters_on_meta(workload):
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in _vision_transformer(workload.architecture).parameters())
-
-
 def test_vit_huge_has_632_million_parameters_and_costs_763_gflop_an_image():
-    assert parameters_on_meta(ViTHuge) == 632_199_400
+    model = ViTHuge().build(torch.device("meta"))
+    assert sum(parameter.numel() for parameter in model.parameters()) == 632_199_400
     assert ViTHuge().flops_per_step(64) == pytest.approx(64 * 763.5e9, rel=1e-4)
 
 
 def test_the_second_articles_model_has_no_class_token_and_256_tokens():
-    with torch.device("meta"):
-        model = _vision_transformer(ViTHuge256.architecture)
+    model = ViTHuge256().build(torch.device("meta"))
     assert model.cls_token is None
     assert model.pos_embed.shape[1] == 256
     assert model.head.out_features == 1024
 
 
 def test_the_fake_data_is_a_million_normal_images_with_labels_by_index():
-    data = FakeDataset(32, 10, seed=0)
+    data = fake_images(32, 10, seed=0)
     image, label = data[123_456]
     assert len(data) == LENGTH == 1_000_000
     assert (image.shape, image.dtype, label) == ((3, 32, 32), torch.float32, 6)
@@ -41,7 +36,7 @@ def test_the_fake_data_is_a_million_normal_images_with_labels_by_index():
 
 
 def test_an_image_depends_on_its_index_and_the_seed_alone():
-    first, again, other = FakeDataset(8, 10, 0)[5][0], FakeDataset(8, 10, 0)[5][0], FakeDataset(8, 10, 1)[5][0]
+    first, again, other = fake_images(8, 10, 0)[5][0], fake_images(8, 10, 0)[5][0], fake_images(8, 10, 1)[5][0]
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -59,7 +54,7 @@ def test_a_loader_gives_the_same_batches_whatever_its_processes(workers):
     batches = ViTMicro(data="loader", workers=workers).batches(4, 0, CPU)
     first, second = next(batches), next(batches)
     batches.close()
-    assert torch.equal(first.inputs[2], FakeDataset(32, 16, 0)[2][0])
+    assert torch.equal(first.inputs[2], fake_images(32, 16, 0)[2][0])
     assert not torch.equal(first.inputs, second.inputs)
 
 

@@ -1,0 +1,99 @@
+"""What this package's own workloads on images and on tokens have in common. A plug-in need not inherit from it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from math import gcd
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.schema.config import DataSource
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.fake_data import endless_batches, fake_images, seeded
+from fp8bench.workloads.flops import Work
+from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.resizable import Resizable
+
+
+class SeededModel(ABC):
+    """A workload whose model follows from the seed."""
+
+    def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
+        self.data: DataSource = data
+        self.workers = workers
+        self.seed = seed
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """Return the model with weights drawn on torch's default device."""
+
+    def build(self, device: torch.device) -> nn.Module:
+        with seeded(self.seed, device):
+            model = self.model()
+        return model.to(device).train()
+
+
+class ImageClassifier(SeededModel):
+    """Random images with random classes."""
+
+    unit = "images"
+
+    @property
+    @abstractmethod
+    def images(self) -> tuple[int, int]:
+        """The height and width of an image in pixels, and the number of classes."""
+
+    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+        dataset = fake_images(*self.images, self.seed)
+        return endless_batches(dataset, batch_size, rank, device, self.data, self.workers)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the cross entropy, as the mean over the batch."""
+        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+
+    def units_per_step(self, batch_size: int) -> int:
+        return batch_size
+
+
+class TokenWorkload(Resizable, SeededModel):
+    """A workload whose samples are sequences of `sequence_length` tokens, none of which sees a later one."""
+
+    unit = "tokens"
+    causal: ClassVar[bool] = True
+    usual_length: ClassVar[int] = 2048
+    sequence_length: int
+
+    @property
+    def piece(self) -> int:
+        """The number of samples in a piece. Two reveal whether samples see each other; fp8 may need more tokens."""
+        return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
+
+    def check(self, batch_size: int, fp8: bool) -> None:
+        """Raise ModeUnavailable if the number of tokens does not suit fp8's GEMMs."""
+        tokens = self.units_per_step(batch_size)
+        if fp8 and tokens % ALIGNMENT:
+            length, fewer = self.sequence_length, self.sequence_length // ALIGNMENT * ALIGNMENT
+            raise ModeUnavailable(
+                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are "
+                f"{tokens:,}",
+                f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a "
+                f"multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}",
+            )
+
+    @abstractmethod
+    def work(self) -> Work:
+        """Return the work of one sample. Every operation is linear in the batch."""
+
+    def units_per_step(self, batch_size: int) -> int:
+        return batch_size * self.sequence_length
+
+    def flops_per_step(self, batch_size: int) -> int:
+        return batch_size * self.work()[1]
+
+    def parameters(self) -> int:
+        return self.work()[0]
+
+    def sizes(self) -> dict[str, int | str]:
+        return {**self.architecture, "sequence_length": self.sequence_length}
