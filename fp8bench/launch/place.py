@@ -121,7 +121,8 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
     there, named = len(machine.gpus), instance.gpu_count
     known = catalog.gpu_by_product(machine.gpus[0]) if there else None
     has = f"{instance.gpu}, and this machine"
-    error, what, remedy = None, "", "Give this machine's instance, or use --instance auto"
+    error: type[UsageError] | type[ModeUnavailable] | None = None
+    what, remedy = "", "Give this machine's instance, or use --instance auto"
     if not named and there:
         error, what = UsageError, f"no GPU, and this machine has {machine.gpus[0]}"
         remedy = "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU"

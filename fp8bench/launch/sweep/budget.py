@@ -2,19 +2,15 @@
 budget. Pure, except that a call remembers whether the looks' share is spent.
 
 A configuration that was run on this machine takes what its records tell: the start of processes, its steps, and other
-time, above all torch.compile. Its caches are warm by then, so if only its first process is on record, only a share of
-that process's compile time counts. A configuration that was never run is compiled with cold caches: the longest compile
-of its mode on record counts, else what was measured elsewhere. Its steps are those of the nearest record of its mode,
-scaled by the batch size. Without such a record, only what no turn goes without counts: the start, the compile, and the
-minimum time of the steps. Starting processes takes longer on a busy host: what the turns of this call took beyond their
-forecasts is added to all.
+time, above all torch.compile, whose caches are warm by then. One that was never run is compiled with cold caches: the
+longest compile of its mode on record counts, else what was measured elsewhere; its steps are those of the nearest
+record of its mode, scaled by the batch size. Without such a record, only what no turn goes without counts. What the
+turns of this call took beyond their forecasts, as on a busy host, is added to all.
 
 Half of the budget is for looks, half for rounds: looks begin until half is spent, as long as one fits beside two rounds
-of it and of the best other one, which give an interval and a verdict; the leader's first larger batch, which pays most,
-leaves two rounds of its own alone. Then come rounds, as far as they fit: no configuration gets one while a better one
-of the two finalists lacks one that gives an interval and has no room left for it. What remains is spent on the next
-look that fits, and on rounds again, until nothing fits. What does not fit is passed over, because a cheaper look may
-fit.
+of it and of the best other one; the leader's first larger batch, which pays most, leaves two rounds of its own alone.
+Then come rounds, as far as they fit: none gets one while a better one of the two finalists lacks one that gives an
+interval and has no room left for it. What remains is spent on the next look that fits, and on rounds again.
 """
 
 import math
@@ -65,17 +61,18 @@ LOOKS_SHARE = 1 / 2
 def parse_time(text: str) -> float:
     """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    number, unit = (float(found[1]), found[2]) if found else (math.nan, "")
     why, remedy = None, "Give, for example, --budget 10min"
     if found is None:
         why = "it is not a duration"
-    elif found[2] not in UNITS_S:
-        why = f"unknown unit of time {found[2]!r}" if found[2] else "it has no unit of time"
+    elif unit not in UNITS_S:
+        why = f"unknown unit of time {unit!r}" if unit else "it has no unit of time"
         remedy = f"Units are {', '.join(UNITS_S)}: --budget 10min"
-    elif float(found[1]) <= 0:
+    elif number <= 0:
         why = "it must be above 0"
-    if found is None or why is not None:
+    if why is not None:
         raise UsageError(f"--budget: invalid value {text!r}: {why}", remedy)
-    return float(found[1]) * UNITS_S[found[2]]
+    return number * UNITS_S[unit]
 
 
 @dataclass(frozen=True)
@@ -169,11 +166,10 @@ class Forecaster:
 
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
         # At any batch size and executed in any way; the latest that differs in the fewest settings is the nearest.
-        of_mode = self._alike(config, any_axis=True)
+        of_mode, ran = self._alike(config, any_axis=True), self._alike(config)
         known_s = [self._took(record).compile_s for record in of_mode]
         # Of several processes of the mode, the first took longest.
         compile_s = (max(known_s, default=0.0) or cold_s(config)) if is_compiled(config) else 0.0
-        ran = self._alike(config)
         if ran:
             last = self._took(ran[-1])
             once_more_s = min(last.compile_s, WARM.of(config) * compile_s)
@@ -189,13 +185,10 @@ class Forecaster:
         return self._took(near).turn_s(config, compile_s, config.batch_size / near.what.batch_size)
 
     def _alike(self, config: RunConfig, any_axis: bool = False) -> list[Record]:
+        """Return the records of the same work, or of the same but for what `sweep` varies within a mode."""
         free = {name: getattr(config, name) for name in AXES} if any_axis else {}
-        return [
-            record
-            for record in self.kept
-            if record.status == "ok" and record.summary is not None and record.config is not None
-            if same_work(record.config.model_copy(update=free), config)
-        ]
+        ok = [(one, one.config) for one in self.kept if one.status == "ok" and one.summary is not None]
+        return [one for one, ran in ok if ran is not None and same_work(ran.model_copy(update=free), config)]
 
     def _took(self, record: Record) -> Took:
         if record.run_id not in self.read:
@@ -216,12 +209,9 @@ class Spending:
 
     def next_turn(self, seen: Seen, spent_s: float) -> Turn | None:
         """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
-        if self.looking:
-            look = self._look(seen, spent_s)
-            if look is not None:
-                return look
-            self.looking = False
-        return self._round(seen, self._left_s(spent_s)) or self._look(seen, spent_s)
+        look = self._look(seen, spent_s) if self.looking else None
+        self.looking = look is not None
+        return look or self._round(seen, self._left_s(spent_s)) or self._look(seen, spent_s)
 
     def wanted(self, seen: Seen) -> list[Wanted]:
         """Return all looks that are left, in order."""
@@ -235,10 +225,6 @@ class Spending:
     def round_s(self, config: RunConfig) -> float:
         """Return the expected seconds of a round of a configuration that has been looked at by then."""
         return self.forecaster.turn_s(config, warm=True)
-
-    def turn_s(self, turn: Turn) -> float:
-        """Return the expected seconds of a turn."""
-        return self.look_s(turn.config) if turn.stage == "look" else self.round_s(turn.config)
 
     def is_over(self, seen: Seen) -> bool:
         """Return whether nothing is left, however large the budget."""

@@ -1,24 +1,19 @@
 """Decides which configurations are looked at, which of them go on, and which round is next: successive halving. Pure.
 
-    looks     configurations once, in few steps, the likeliest to pay first
-    rounds    the best share of the looks, each in a fresh process a round, as `fp8bench run` does
-
-Looks begin with the usual settings of every mode, the cheapest first: they say which mode leads. Then come larger
+Looks run configurations once, in few steps: the usual settings of every mode first, the cheapest first; then larger
 batches of the leader (on one H200 te-fp8 trained ViT-Huge with 1.18 times as many images a second at batch 256 as at
-64); usual settings whose look alone takes more than a fair share of the budget, because a mode that compiles for
-minutes must not cost the others their batch sizes; batches of the second best; and all others, those with the smallest
-number of unusual settings first. With --batch-size auto the next size is the one that `launch.batch_size` would try.
+64); usual settings whose look alone takes more than a fair share of the budget; batches of the second best; all others,
+those with the fewest unusual settings first. With --batch-size auto the next size is that of `launch.batch_size`.
 
-After the looks, a configuration is dropped if its rank is below the kept share (KEEP, and never less than FINALISTS),
-or if another of its batch sizes does better. What has rounds is dropped by rounds alone, so that a later look discards
-nothing that was measured. After each round, a configuration is dropped if its interval is worse than the leader's by
-more than the noise (`stats.ratio`), or if its rank is in the lower half of those left, down to FINALISTS. What failed
-is dropped with its reason. One process is not a measurement: looks give ranks, and only rounds give intervals and a
-winner.
+Rounds run the best share of the looks in fresh processes, as `fp8bench run` does. After the looks, a configuration is
+dropped if its rank is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by
+rounds alone, so that a later look discards nothing that was measured. After each round, it is dropped if its interval
+is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of those left,
+down to FINALISTS. What failed is dropped with its reason.
 
 Optuna, or any other optimizer that models its space, gains nothing here: the space has tens of points, nearly all of
-them categories, it would also need a new pruner that knows intervals over processes, and what is not tried must be
-shown with its reason.
+them categories, it would also need a pruner that knows intervals over processes, and what is not tried must be shown
+with its reason.
 """
 
 import math
@@ -99,12 +94,8 @@ class Rule:
         turns, left = 0, min(looks, self.kept(looks))
         for _ in range(self.rounds):
             turns += left
-            left = min(left, _half(left))
+            left = min(left, max(FINALISTS, math.ceil(left / 2)))
         return turns
-
-
-def _half(configurations: int) -> int:
-    return max(FINALISTS, math.ceil(configurations / 2))
 
 
 @dataclass(frozen=True)
@@ -234,7 +225,7 @@ def _after_round(
                 f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
                 f"({low:.3f} to {high:.3f})"
             )
-        elif place > _half(len(ranked)):
+        elif place > max(FINALISTS, math.ceil(len(ranked) / 2)):
             dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
         else:
             going_on.append(config)
@@ -310,9 +301,9 @@ def wanted(
 
 
 def _by_first_size(candidates: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return the configurations that were looked at, at the size where all begin, ordered by their figure there, else
-    by their best one; last those for which no size had enough memory yet. One that was looked at only there must not
-    rank behind a worse one that was also looked at in its best size.
+    """Return the configurations that were looked at, ordered by their figure at the size where all begin, else by their
+    best one; last those for which no size had enough memory yet. So none ranks behind a worse one that was also looked
+    at in its best size.
     """
     begun: dict[RunConfig, float] = {}
     for first in (one.config for one in candidates):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
@@ -164,7 +164,7 @@ def run(
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
     with executor:
         while (turn := spending.next_turn(seen, spent_s := clock() - began)) is not None:
-            watch = listener.begins(turn, spending.turn_s(turn))
+            watch = listener.begins(turn, (spending.look_s if turn.stage == "look" else spending.round_s)(turn.config))
             record = _turn(sweep, turn, executor, watch, seen)
             seen.take(turn, record)
             spending.forecaster.take(record, clock() - began - spent_s)
@@ -204,19 +204,17 @@ def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen
 
 @dataclass(frozen=True)
 class _One:
-    """A session's listener for a single turn."""
+    """A session's listener for a single turn; the sweep's own is called by `run`."""
 
     watch: Watch
 
     def begins(self, entry: Entry, place: Session) -> Watch:
         return self.watch
 
-    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        """Do nothing: `run` calls the sweep's own listener."""
+    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None: ...
 
 
-@dataclass(frozen=True)
-class ExpectedLook:
+class ExpectedLook(NamedTuple):
     """A look that would be run. within: whether the budget allows it, as far as forecasts tell."""
 
     look: Wanted
@@ -224,8 +222,7 @@ class ExpectedLook:
     within: bool
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(NamedTuple):
     """The forecast of a sweep. looks: in order. Batch sizes that are yet to be found depend on the leader, which only
     looks tell: they are no rows here, but the least that the leader's sizes take is counted. done: the number of looks
     that are kept. round_turns, rounds_s: of all rounds, at most. known: whether all times come from records.

@@ -62,7 +62,6 @@ def space(bases: Sequence[RunConfig], axes: Axes, obstacle: Callable[[RunConfig]
     first_recipes = {base.mode: base.recipe for base in reversed(bases)}
 
     def unusual(config: RunConfig) -> list[int]:
-        """Return the settings that are not the usual ones, as indices into AXES."""
         usual = {**first, "recipe": first_recipes[config.mode]}
         return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
 
