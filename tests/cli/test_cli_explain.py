@@ -245,52 +245,45 @@ def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
 
 
 @pytest.fixture
-def launcher(monkeypatch):
-    """A session that measures nothing, and notes what it was asked."""
+def measures(tmp_path, monkeypatch):
+    """A session that measures nothing and has these records; returns what it was asked."""
     asked = []
 
-    def measure(prepared, rounds, listener, traces):
-        asked.append(([entry.label for entry in prepared.entries], prepared.stop.rounds, traces))
-        for entry in prepared.entries:
-            yield {"te-fp8": fp8(), "baseline-bf16": bf16()}[entry.config.mode], Path("kept.json")
+    def use(*records):
+        def measure(prepared, rounds, listener, traces):
+            labels, batch_size = [entry.label for entry in prepared.entries], prepared.entries[0].config.batch_size
+            asked.append((labels, prepared.stop.rounds, traces, batch_size, prepared.results_dir))
+            for record in records:
+                yield record, Path("kept.json")
 
-    monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
-    return asked
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
+        return asked
+
+    return use
 
 
-def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(explain, launcher):
+def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(explain, measures):
+    asked = measures(fp8(), bf16())
     done = explain("--mode", "te-fp8", "--mode", "baseline-bf16", "--trace", "kept.json.gz", "--format", "json")
     assert labels(done) == ["te-fp8:delayed", "baseline-bf16"]
-    kept = {"te-fp8:delayed": Path("kept.json.gz")}
-    assert launcher == [(["te-fp8:delayed", "baseline-bf16"], 1, kept)]
+    traces = {"te-fp8:delayed": Path("kept.json.gz")}
+    assert [one[:3] for one in asked] == [(["te-fp8:delayed", "baseline-bf16"], 1, traces)]
 
 
 @pytest.mark.parametrize(("made", "code"), [(unsupported, 3), (invalid, 4)])
-def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, tmp_path, monkeypatch):
-    def measure(prepared, rounds, listener, traces):
-        yield bf16(), Path("kept.json")
-        yield made("p5"), Path("kept.json")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
-    words = ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"]
-    done = CliRunner().invoke(PROGRAM, words)
+def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, measures):
+    measures(bf16(), made("p5"))
+    done = CliRunner().invoke(PROGRAM, ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"])
 
     assert (done.exit_code, done.stdout) == (code, "")
 
 
-def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch):
-    asked = []
-
-    def measure(prepared, rounds, listener, traces):
-        asked.append((prepared.entries[0].config.batch_size, prepared.stop.rounds, prepared.results_dir))
-        yield fp8(), Path("kept.json")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fp8bench.cli.explain.measure", measure)
+def test_variables_set_what_is_measured_and_not_how_often(measures):
+    asked = measures(fp8())
     given = {"BATCH_SIZE": "7", "ROUNDS": "5", "PRECISION": "1%", "RESULTS_DIR": "mine"}
-    words = ["explain", "--mode", "te-fp8"]
-    done = CliRunner().invoke(PROGRAM, words, env={f"FP8BENCH_{name}": text for name, text in given.items()})
+    variables = {f"FP8BENCH_{name}": text for name, text in given.items()}
+    done = CliRunner().invoke(PROGRAM, ["explain", "--mode", "te-fp8"], env=variables)
 
-    assert asked == [(7, 1, Path("mine"))]
+    assert [(rounds, *rest) for _, rounds, _, *rest in asked] == [(1, 7, Path("mine"))]
     assert "warning: FP8BENCH_PRECISION, FP8BENCH_ROUNDS do not apply to this call of `fp8bench explain`" in done.stderr

@@ -46,43 +46,34 @@ def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
 
     assert (record.status, record.reason, record.remedy, record.source) == ("ok", None, None, "measured")
     assert (record.schema_version, record.method_version) == (SCHEMA_VERSION, METHOD_VERSION)
-    assert (record.run_id, record.created_utc, record.instance) == (
-        "20261121T101500Z-te-fp8-delayed-3f9a1c",
-        NOW,
-        "p5",
-    )
-    assert record.config == TWO_RANKS
-    assert record.figure is record.provenance is None
-    assert record.samples == tuple(report.samples for report in reports)
-    assert record.memory == tuple(report.memory for report in reports)
-    assert record.telemetry == tuple(report.telemetry for report in reports)
+    assert (record.created_utc, record.instance, record.config) == (NOW, "p5", TWO_RANKS)
+    assert record.figure is record.provenance is record.session is None
+    for name in ("samples", "memory", "telemetry"):
+        assert getattr(record, name) == tuple(getattr(report, name) for report in reports)
     assert (record.environment, record.evidence, record.parity) == (environment(), evidence(), parity())
+    assert record.evidence.warnings == ()
 
 
 def test_the_summary_is_of_the_rank_that_took_longest_and_of_the_units_of_all_ranks():
-    record = assembled(rank_report(0, (0.25, 0.1, 0.1)), rank_report(1, (0.2, 0.275, 0.125)))
+    idle = profile(busy_s=0.12)
+    found = assembled(rank_report(0, (0.25, 0.1, 0.1), profile=idle), rank_report(1, (0.2, 0.275, 0.125))).summary
 
-    assert record.summary is not None
-    assert record.summary.step_time_s == pytest.approx(0.2)
-    assert (record.summary.median_step_s, record.summary.slow_steps) == (0.2, 1)
-    assert record.summary.units_per_step == 128
-    assert record.summary.throughput_per_s == pytest.approx(640)
-    assert record.summary.flops_per_step == 2 * FLOPS_A_RANK
-
-
-def test_what_the_gpu_is_idle_is_told_by_the_profile_of_rank_0():
-    record = assembled(rank_report(0, (0.15,) * 3, profile=profile(busy_s=0.09)), rank_report(1, (0.15,) * 3))
-
-    assert record.summary is not None
-    assert record.summary.idle_share == pytest.approx(0.4)
+    assert found.step_time_s == pytest.approx(0.2)
+    assert (found.median_step_s, found.slow_steps, found.units_per_step) == (0.2, 1, 128)
+    assert found.throughput_per_s == pytest.approx(640)
+    assert found.flops_per_step == 2 * FLOPS_A_RANK
+    # By the profile of rank 0.
+    assert found.idle_share == pytest.approx(0.4)
 
 
-def test_what_a_reader_must_be_told_of_the_circumstances_joins_the_flags_of_the_gpus():
+def test_what_a_reader_must_be_told_joins_the_flags_of_the_gpus_once():
     capped = rank_report(telemetry=telemetry(throttle_reasons=0x4, timed_s=sum((0.1,) * 3)))
-    record = assembled(capped, settings=config(world_size=1), marks=("busy GPU: 1 other process, 2.0 GiB",))
+    reports = [capped.model_copy(update={"marks": ("a",)}), rank_report(1).model_copy(update={"marks": ("b", "a")})]
+    record = assembled(*reports, marks=("a", "busy GPU: 1 other process, 2.0 GiB"))
 
-    assert record.summary is not None
-    assert record.summary.flags == ("busy GPU: 1 other process, 2.0 GiB", "power-capped 100 % of the time")
+    assert record.summary.flags[:3] == ("a", "busy GPU: 1 other process, 2.0 GiB", "b")
+    assert record.summary.flags.count("a") == 1
+    assert "power-capped 100 % of the time" in record.summary.flags[3]
 
 
 def test_units_that_the_batch_does_not_have_make_no_valid_record():
@@ -93,14 +84,6 @@ def test_units_that_the_batch_does_not_have_make_no_valid_record():
     assert "units_per_step is 128,000, and 64 samples on 2 ranks are 128" in (record.reason or "")
 
 
-def test_what_each_rank_found_of_its_own_gpu_joins_them_once():
-    marked = [rank_report(rank).model_copy(update={"marks": marks}) for rank, marks in ((0, ("a",)), (1, ("b", "a")))]
-    record = assembled(*marked, marks=["a"])
-
-    assert record.summary.flags[:2] == ("a", "b")
-    assert record.summary.flags.count("a") == 1
-
-
 def test_the_log_has_what_every_rank_left_behind():
     reports = [failed(0, "lost", collateral=True), failed(1, "died"), rank_report(2)]
     logged = [report.model_copy(update={"log": f"rank {report.rank}: stack"}) for report in reports[:2]]
@@ -109,21 +92,11 @@ def test_the_log_has_what_every_rank_left_behind():
     assert log_of(reports) == ""
 
 
-def test_the_profile_is_rank_0s_and_that_only_it_was_profiled_is_no_difference():
-    seen = evidence(fp8=True, fp8_kernels=True, warnings=("it is hot",))
-    record = assembled(rank_report(0, profile=profile(), evidence=seen), rank_report(1, evidence=evidence(fp8=True)))
-
-    assert record.profile == profile()
-    assert record.evidence == seen
-
-
 def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
     one = assembled(rank_report(0), rank_report(1))
-    other = assembled(
-        rank_report(0), settings=config("baseline-bf16", world_size=1, batch_size=8, compile="on", te_attention="sdpa")
-    )
+    other = config("baseline-bf16", world_size=1, batch_size=8, compile="on", te_attention="sdpa")
 
-    assert one.fingerprint == other.fingerprint
+    assert one.fingerprint == assembled(rank_report(0), settings=other).fingerprint
     assert one.fingerprint == {
         "workload": "vit-huge",
         "sizes": SIZES,
@@ -134,52 +107,37 @@ def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
     }
 
 
-def test_the_rank_that_failed_by_itself_gives_the_reason_before_those_that_were_ended_for_it():
-    record = assembled(
-        failed(0, "rank 0 was ended because rank 1 failed", collateral=True),
-        failed(1, "rank 1 died: ended by SIGKILL"),
-    )
-
-    assert (record.status, record.reason, record.remedy) == ("failed", "rank 1 died: ended by SIGKILL", "Fix 1")
-    assert record.summary is None
-
-
-def test_if_every_report_is_collateral_the_first_one_is_told():
-    record = assembled(rank_report(0), failed(1, "ended because of rank 7", collateral=True))
-
-    assert (record.status, record.reason) == ("failed", "ended because of rank 7")
-
-
-@pytest.mark.parametrize("status", ["unsupported", "invalid", "failed"])
-def test_a_run_that_stopped_has_no_summary_even_where_ranks_have_samples(status):
-    record = assembled(rank_report(0), rank_report(1, status=status, reason="why", remedy="What to do"))
-
-    assert (record.status, record.reason, record.remedy, record.summary) == (status, "why", "What to do", None)
-    assert len(record.samples) == 2
+@pytest.mark.parametrize(
+    ("reports", "status", "reason"),
+    [
+        # The rank that failed by itself, before those that were ended for it.
+        ([failed(0, "ended because rank 1 failed", True), failed(1, "died: SIGKILL")], "failed", "died: SIGKILL"),
+        (
+            [failed(0, "ended", True), rank_report(1, status="invalid", reason="the loss is nan", remedy="Fix")],
+            *("invalid", "the loss is nan"),
+        ),
+        ([rank_report(0), failed(1, "ended because of rank 7", collateral=True)], "failed", "ended because of rank 7"),
+        *(
+            ([rank_report(0), rank_report(1, status=status, reason="why", remedy="What to do")], status, "why")
+            for status in ("unsupported", "invalid", "failed")
+        ),
+    ],
+)
+def test_a_run_that_stopped_has_the_status_and_reason_of_the_culprit_and_no_summary(reports, status, reason):
+    record = assembled(*reports)
+    assert (record.status, record.reason, record.summary) == (status, reason, None)
+    assert len(record.samples) == sum(report.samples is not None for report in reports)
 
 
 def test_a_run_that_stopped_early_keeps_what_was_known_and_leaves_the_rest_null():
-    early = [
-        RankReport(rank=rank, status="unsupported", reason="no fp8", remedy="Buy", environment=environment())
-        for rank in (0, 1)
-    ]
-    record = assembled(*early)
+    early = {"status": "unsupported", "reason": "no fp8", "remedy": "Buy", "environment": environment()}
+    record = assembled(*(RankReport(rank=rank, **early) for rank in (0, 1)))
 
-    assert record.status == "unsupported"
-    assert record.environment == environment()
+    assert (record.status, record.remedy, record.environment) == ("unsupported", "Buy", environment())
     assert record.evidence is record.parity is record.summary is None
     assert record.samples == record.memory == record.telemetry == ()
     assert record.fingerprint["workload"] == "vit-huge"
     assert record.fingerprint["sizes"] is record.fingerprint["optimizer"] is None
-
-
-def test_ranks_that_ran_something_else_than_rank_0_are_warned_about():
-    odd = rank_report(1, evidence=evidence(attention="sdpa:math"))
-    record = assembled(rank_report(0), odd, rank_report(2), settings=config(world_size=3))
-
-    assert record.evidence is not None
-    assert record.evidence.attention == "sdpa:flash"
-    assert record.evidence.warnings == ("ranks [1] ran something else than rank 0",)
 
 
 def executed(error, *warnings):
@@ -190,60 +148,64 @@ def executed(error, *warnings):
     return evidence(executed=found, graph=graph, warnings=warnings)
 
 
-def test_of_the_ranks_executed_steps_the_worst_errors_are_kept_and_are_no_difference():
-    record = assembled(rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(0.02)))
+HOT = evidence(warnings=("fp8 is emulated",))
 
-    assert record.evidence is not None
+
+@pytest.mark.parametrize(
+    ("reports", "warnings"),
+    [
+        # That rank 0 alone is profiled is no difference.
+        (
+            [
+                rank_report(0, evidence=evidence(fp8=True, fp8_kernels=True)),
+                rank_report(1, evidence=evidence(fp8=True)),
+            ],
+            (),
+        ),
+        (
+            [rank_report(0), rank_report(1, evidence=evidence(attention="sdpa:math")), rank_report(2)],
+            ("ranks [1] ran something else than rank 0",),
+        ),
+        (
+            [rank_report(0, evidence=HOT), rank_report(1, evidence=HOT, environment=environment("NVIDIA L4"))],
+            ("fp8 is emulated", "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4"),
+        ),
+        ([rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(0.02))], ()),
+        (
+            [rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(None, "too little memory"))],
+            ("too little memory",),
+        ),
+    ],
+)
+def test_what_ranks_ran_differently_is_a_warning(reports, warnings):
+    record = assembled(*reports, settings=config(world_size=len(reports)))
+    assert record.evidence.warnings == warnings
+    assert record.evidence.attention == reports[0].evidence.attention
+    assert record.evidence.fp8_kernels == reports[0].evidence.fp8_kernels
+
+
+@pytest.mark.parametrize("second", [0.02, None])
+def test_of_the_ranks_executed_steps_the_worst_errors_are_kept_and_none_where_a_rank_has_none(second):
+    record = assembled(rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(second)))
     found = record.evidence.executed
-    assert {found.loss_error, found.gradient_error, found.update_error, found.state_error, found.spread} == {0.02}
-    assert found.bound == 0.02
-    assert record.evidence.warnings == ()
-
-
-def test_an_error_that_one_rank_does_not_know_is_not_known_and_its_warning_is_kept():
-    record = assembled(
-        rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(None, "memory did not suffice"))
-    )
-
-    assert record.evidence is not None
-    assert record.evidence.executed is None
-    assert record.evidence.warnings == ("memory did not suffice",)
-
-
-def test_ranks_on_unlike_gpus_are_warned_about_after_the_warnings_of_rank_0():
-    alike = evidence(warnings=("fp8 is emulated",))
-    record = assembled(
-        rank_report(0, evidence=alike), rank_report(1, evidence=alike, environment=environment("NVIDIA L4"))
-    )
-
-    assert record.evidence is not None
-    assert record.evidence.warnings == (
-        "fp8 is emulated",
-        "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4",
-    )
+    names = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "bound")
+    assert (found and {getattr(found, name) for name in names}) == (second and {second})
 
 
 def test_the_parity_of_a_rank_that_failed_the_gate_is_kept_and_not_that_of_one_that_passed():
-    record = assembled(
-        rank_report(0), rank_report(1, status="invalid", reason="why", remedy="What", parity=parity(passed=False))
-    )
-
-    assert record.parity == parity(passed=False)
+    wrong = rank_report(1, status="invalid", reason="why", remedy="What", parity=parity(passed=False))
+    assert assembled(rank_report(0), wrong).parity == parity(passed=False)
 
 
-def test_run_ids_sort_by_time():
+def test_ids_sort_by_time_and_two_of_the_same_second_are_unlike():
     moments = [NOW + timedelta(seconds=seconds) for seconds in (0, 1, 59, 3600, 86_400, 40_000_000)]
     labels = ["te-fp8:delayed", "baseline-bf16", "a", "torchao-float8:rowwise", "Z", "0"]
     ids = [new_run_id(label, moment) for label, moment in zip(labels, moments, strict=True)]
 
     assert ids == sorted(ids)
     assert ids[0].startswith("20261121T101500Z-te-fp8-delayed-")
-
-
-def test_sessions_sort_by_time_and_two_of_the_same_second_are_unlike():
-    assert new_session_id(NOW).startswith("20261121T101500Z-")
     assert new_session_id(NOW) < new_session_id(NOW + timedelta(seconds=1))
-    assert len({new_session_id(NOW) for _ in range(50)}) == 50
+    assert len({new_session_id(NOW) for _ in range(50)}) == len({new_run_id("a", NOW) for _ in range(50)}) == 50
 
 
 @pytest.mark.parametrize(
@@ -258,49 +220,33 @@ def test_a_run_id_is_safe_as_a_file_name(label):
     assert run_id.startswith("20261121T101500Z-")
 
 
-def test_the_machine_is_the_launchers_where_its_own_workers_ran():
-    assert assembled(rank_report(0), rank_report(1), machine=machine_called("a")).machine == machine_called("a")
-    assert assembled(rank_report(0), rank_report(1)).machine is None
+A, B = machine_called("a"), machine_called("b")
 
 
-def test_over_several_nodes_it_is_made_of_all_of_theirs():
-    nodes = [machine_called("a"), machine_called("b")]
-    reports = [rank_report(rank, machine=machine) for rank, machine in enumerate(nodes)]
-    found = assembled(*reports, machine=nodes[0]).machine
+@pytest.mark.parametrize(
+    ("machines", "launchers", "expected"),
+    [
+        ((None, None), A, A),
+        ((None, None), None, None),
+        ((A, B), A, together([A, B])),
+        # Over several nodes of which one is unknown it is unknown.
+        ((A, None), A, None),
+    ],
+)
+def test_the_machine_is_the_launchers_or_that_of_all_nodes_together(machines, launchers, expected):
+    reports = [rank_report(rank, machine=machine) for rank, machine in enumerate(machines)]
+    assert assembled(*reports, machine=launchers).machine == expected
 
-    assert found == together(nodes)
-    assert found not in nodes
 
+def test_of_several_nodes_each_has_its_environment_and_machine_and_a_late_rank_its_node():
+    reports = [rank_report(rank, (0.1,) * 12, machine=machine) for rank, machine in enumerate((A, A, B, B))]
+    late = reports[3].samples.model_copy(update={"data_wait_s": (0.03,) * 12})
+    reports[3] = reports[3].model_copy(update={"samples": late})
+    record = assembled(*reports, settings=config(world_size=4, nodes=2))
 
-def test_over_several_nodes_of_which_one_is_unknown_it_is_unknown():
-    reports = rank_report(0, machine=machine_called("a")), rank_report(1)
-
-    assert assembled(*reports, machine=machine_called("a")).machine is None
-
-
-class TestSeveralNodes:
-    RUN = config(world_size=4, nodes=2)
-
-    def reports(self, late=0.0):
-        reports = [rank_report(rank, (0.1,) * 12) for rank in range(4)]
-        samples = reports[3].samples.model_copy(update={"data_wait_s": (late,) * 12})
-        machines = [machine_called(name) for name in "aabb"]
-        found = [r.model_copy(update={"machine": m}) for r, m in zip(reports, machines, strict=True)]
-        return [*found[:3], found[3].model_copy(update={"samples": samples})]
-
-    def test_the_record_has_every_nodes_environment_and_machine(self):
-        record = assemble(self.RUN, self.reports(), "p5", "id", NOW)
-
-        assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [
-            (0, (0, 1), machine_called("a")),
-            (1, (2, 3), machine_called("b")),
-        ]
-        assert record.environment.nodes[1].environment == rank_report(2).environment
-        assert record.machine.basis == "nodes"
-        assert Record.model_validate_json(record.model_dump_json()) == record
-
-    def test_a_rank_that_holds_up_the_others_is_marked_with_its_node(self):
-        record = assemble(self.RUN, self.reports(late=0.03), "p5", "id", NOW)
-
-        mark = "straggler: rank 3 on node 1 spends 20 % of a step more than the other ranks waiting for data"
-        assert mark in record.summary.flags
+    assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [(0, (0, 1), A), (1, (2, 3), B)]
+    assert record.environment.nodes[1].environment == rank_report(2).environment
+    assert record.machine.basis == "nodes"
+    assert Record.model_validate_json(record.model_dump_json()) == record
+    mark = "straggler: rank 3 on node 1 spends 20 % of a step more than the other ranks waiting for data"
+    assert mark in record.summary.flags

@@ -86,55 +86,47 @@ def test_a_step_that_was_launched_from_python_does_not_tell_how_long_a_replayed_
     assert turn_s(BASELINE.model_copy(update={"cuda_graphs": "on"}), [ran()]) is None
 
 
+ON_H200 = gpu("NVIDIA H200")
+A100 = gpu("NVIDIA A100-SXM4-40GB")
+WHOLE, REPLAYED = {"compile": "on"}, {"cuda_graphs": "on", "world_size": 8}
+
+
 @pytest.mark.parametrize(
-    ("machine", "mode", "recipe", "said"),
+    ("machine", "mode", "settings", "said"),
     [
-        (CPU, "te-fp8", "delayed", "needs an NVIDIA GPU, and this machine shows none"),
-        (CPU, "torchao-float8", "rowwise_with_gw_hp", "needs an NVIDIA GPU"),
-        (CPU, "torchao-float8", "rowwise", None),
-        (CPU, "baseline-bf16", None, None),
-        (gpu("NVIDIA A100-SXM4-40GB"), "torchao-float8", "tensorwise", "needs a GPU of compute capability 8.9 or more"),
-        (gpu("NVIDIA A100-SXM4-40GB"), "baseline-tf32", None, None),
-        (gpu("NVIDIA H200"), "torchao-float8", "tensorwise", None),
-        (gpu("NVIDIA Unheard Of"), "torchao-float8", "tensorwise", None),
+        (CPU, "te-fp8:delayed", {}, "needs an NVIDIA GPU, and this machine shows none"),
+        (CPU, "torchao-float8:rowwise_with_gw_hp", {}, "needs an NVIDIA GPU"),
+        (CPU, "torchao-float8:rowwise", {}, None),
+        (CPU, "baseline-bf16", {}, None),
+        (A100, "torchao-float8:tensorwise", {}, "needs a GPU of compute capability 8.9 or more"),
+        (A100, "baseline-tf32", {}, None),
+        (ON_H200, "torchao-float8:tensorwise", {}, None),
+        (gpu("NVIDIA Unheard Of"), "torchao-float8:tensorwise", {}, None),
+        *(
+            (CPU, mode, {"device": "cpu", "cuda_graphs": "on"}, "this machine shows no NVIDIA GPU")
+            for mode in ("baseline-bf16", "te-fp8:delayed")
+        ),
+        (ON_H200, "baseline-bf16", {"cuda_graphs": "on"}, None),
+        (ON_H200, "baseline-bf16", WHOLE, None),
+        *(
+            (ON_H200, "baseline-bf16", {**WHOLE, **settings}, "cannot be compiled as a whole (--compile on) with --")
+            for settings in (
+                {"parallel": "fsdp"},
+                {"tensor_parallel": 2},
+                {"tensor_parallel": 2, "parallel": "fsdp"},
+                {"activation_checkpointing": "full"},
+            )
+        ),
+        (ON_H200, "baseline-bf16", {"compile": "blocks", "parallel": "fsdp"}, None),
+        (ON_H200, "baseline-bf16", {**REPLAYED, "parallel": "fsdp"}, "under FSDP2"),
+        (ON_H200, "baseline-bf16", {**REPLAYED, "tensor_parallel": 2}, "under FSDP2"),
+        (ON_H200, "baseline-bf16", {**REPLAYED, "tensor_parallel": 8}, None),
     ],
 )
-def test_what_cannot_run_is_told_as_far_as_it_is_known(machine, mode, recipe, said, catalog):
-    found = obstacle(config(mode, recipe), machine, catalog)
-
+def test_what_cannot_run_is_told_as_far_as_it_is_known(machine, mode, settings, said, catalog):
+    name, _, recipe = mode.partition(":")
+    found = obstacle(config(name, recipe or None, **settings), machine, catalog)
     assert found is None if said is None else said in str(found)
-
-
-@pytest.mark.parametrize("mode", ["baseline-bf16", "te-fp8"])
-def test_a_replay_asked_for_without_a_gpu_cannot_run(mode, catalog):
-    asked = config(mode, "delayed" if mode == "te-fp8" else None, device="cpu", cuda_graphs="on")
-
-    assert "this machine shows no NVIDIA GPU" in obstacle(asked, CPU, catalog)
-    assert obstacle(config(cuda_graphs="on"), gpu("NVIDIA H200"), catalog) is None
-
-
-SINGLE_BLOCKS = (
-    {"parallel": "fsdp"},
-    {"tensor_parallel": 2},
-    {"tensor_parallel": 2, "parallel": "fsdp"},
-    {"activation_checkpointing": "full"},
-)
-
-
-@pytest.mark.parametrize("settings", SINGLE_BLOCKS, ids=str)
-def test_a_model_that_is_compiled_block_by_block_cannot_be_compiled_whole(settings, catalog):
-    found = obstacle(config(compile="on", **settings), gpu("NVIDIA H200"), catalog)
-    assert str(found).startswith("cannot be compiled as a whole (--compile on) with --")
-    for other in ("auto", "blocks", "off"):
-        assert obstacle(config(compile=other, **settings), gpu("NVIDIA H200"), catalog) is None
-    assert obstacle(config(compile="on"), gpu("NVIDIA H200"), catalog) is None
-
-
-def test_what_fsdp_joins_cannot_be_replayed(catalog):
-    asked = {"cuda_graphs": "on", "world_size": 8}
-    for settings in ({"parallel": "fsdp"}, {"tensor_parallel": 2}):
-        assert "under FSDP2" in obstacle(config(**asked, **settings), gpu("NVIDIA H200"), catalog)
-    assert obstacle(config(**asked, tensor_parallel=8), gpu("NVIDIA H200"), catalog) is None
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from builders import config
+from builders import config, measured
 from report.made_gemm import timing
 
 from fp8bench.launch.auto_layers import judge, paying, require_timed, resolved
@@ -25,22 +25,27 @@ def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, 
     return config(mode, recipe, batch_size=batch_size, world_size=1, **changes)
 
 
-def test_with_compiled_casts_every_layer_of_vit_huge_but_the_attentions_output_pays_at_batch_256():
-    [found], [note] = resolved([run()], here())
-    assert found.fp8_layer_names == (QKV, FC1, FC2)
-    assert f"{PROJ} (" in note
-    assert "left in bf16, by the GEMMs of 20261121T205048Z-gemm-vit-huge-505ecd, with compiled casts" in note
-
-
-def test_at_batch_64_the_mlp_alone_pays():
-    [found], _ = resolved([run(batch_size=64)], here())
-    assert found.fp8_layer_names == (FC1, FC2)
-
-
-def test_transformer_engine_makes_its_casts_in_its_norms_so_that_all_layers_pay():
-    [found], [note] = resolved([run("delayed,layers=auto", "te-fp8", batch_size=64)], here())
-    assert found.fp8_layer_names == (QKV, PROJ, FC1, FC2)
-    assert "casts counted as free" in note
+@pytest.mark.parametrize(
+    ("settings", "layers", "told"),
+    [
+        (
+            {},
+            (QKV, FC1, FC2),
+            "by the GEMMs of 20261121T205048Z-gemm-vit-huge-505ecd, with compiled casts",
+        ),
+        ({"batch_size": 64}, (FC1, FC2), f"{QKV} ("),
+        # Transformer Engine casts in its norms.
+        (
+            {"recipe": "delayed,layers=auto", "mode": "te-fp8", "batch_size": 64},
+            (QKV, PROJ, FC1, FC2),
+            "casts counted as free",
+        ),
+    ],
+)
+def test_the_layers_of_vit_huge_that_pay_on_an_h200(settings, layers, told):
+    [found], [note] = resolved([run(**settings)], here())
+    assert found.fp8_layer_names == layers
+    assert told in note
 
 
 def test_other_configurations_are_left_as_they_are():
@@ -49,8 +54,6 @@ def test_other_configurations_are_left_as_they_are():
 
 
 def test_a_resumed_session_keeps_its_choice():
-    from builders import measured
-
     before = run(batch_size=8).model_copy(update={"fp8_layer_names": (FC1,)})
     kept = measured(config=before)
     [found], notes = resolved([run(batch_size=8)], here(), kept=[kept])
@@ -125,24 +128,16 @@ def test_where_nothing_pays_that_is_said_with_the_times():
         paying(judge([timed("a", 1.0, 1.5)], "tensorwise", te=False)[0], "torchao-float8", "the GEMMs of x")
 
 
-def test_a_layer_without_a_time_in_fp8_does_not_pay():
+@pytest.mark.parametrize(
+    ("timings", "told"),
+    [
+        ([timing("bf16", 1.0)], "a (no time in fp8)"),
+        ([timing("fp8-tensorwise", 1.0)], "a (no time in bf16)"),
+        # An emulated time is none of fp8.
+        ([timing("bf16", 1.0), timing("fp8-tensorwise", 0.1, emulated=True)], "a (no time in fp8)"),
+    ],
+)
+def test_a_layer_without_both_times_does_not_pay(timings, told):
     product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
-    [found], _ = judge([ProductTimings(product=product, timings=(timing("bf16", 1.0),))], "tensorwise", te=False)
-    assert (found.fp8_s, found.pays, str(found)) == (None, False, "a (no time in fp8)")
-
-
-def test_a_layer_without_a_time_in_bf16_does_not_pay():
-    product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
-    [found], _ = judge(
-        [ProductTimings(product=product, timings=(timing("fp8-tensorwise", 1.0),))], "tensorwise", te=False
-    )
-    assert (found.pays, str(found)) == (False, "a (no time in bf16)")
-
-
-def test_an_emulated_time_is_none_of_fp8():
-    emulated = timing("fp8-tensorwise", 0.1, emulated=True)
-    product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
-    [found], _ = judge(
-        [ProductTimings(product=product, timings=(timing("bf16", 1.0), emulated))], "tensorwise", te=False
-    )
-    assert not found.pays
+    [found], _ = judge([ProductTimings(product=product, timings=tuple(timings))], "tensorwise", te=False)
+    assert (found.pays, str(found)) == (False, told)

@@ -1,5 +1,6 @@
 """A session goes on with its own settings, on its own machine and software, or not at all."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,15 +104,20 @@ class TestFind:
             find("latest", [], HERE, "of 'cpu'")
 
 
+def settings(*records: Record, elastic: bool = False, **asked) -> dict:
+    return settings_of(find("nightly", records, HERE, ""), RunRequest(**asked), elastic)
+
+
 class TestSettings:
-    def test_what_was_not_given_is_the_sessions(self):
-        found = settings_of(find("nightly", [kept(1), kept(1, mode="te-bf16")], HERE, ""), RunRequest(), elastic=False)
+    def test_what_was_not_given_is_the_sessions_and_what_was_given_is_left_alone(self):
+        found = settings(kept(1), kept(1, mode="te-bf16"))
 
         expected = {name: value for name, value in OF_ALL.items() if name not in ("device", "world_size")}
         assert {name: found[name] for name in expected} == expected
-        assert found["gpus"] == 3
-        assert found["mode"] == ("baseline-bf16", "te-bf16")
+        assert (found["gpus"], found["mode"]) == (3, ("baseline-bf16", "te-bf16"))
         assert "aa" not in found
+        assert not {"steps", "mode"} & set(settings(kept(1), steps=9, mode=("te-bf16",)))
+        assert "gpus" not in settings(kept(1), elastic=True)
 
     def test_modes_that_were_requested_and_have_no_record_yet_are_the_sessions_too(self):
         wanted = (
@@ -119,57 +125,48 @@ class TestSettings:
             RequestedMode(mode="te-fp8", recipe="delayed"),
             RequestedMode(mode="te-fp8", recipe="delayed", te_switches="fused-qkv"),
         )
-        records = [
-            kept(1, session=place(1, "nightly").model_copy(update={"modes": wanted})),
-            kept(2, mode="te-bf16", session=place(2, "nightly").model_copy(update={"modes": wanted[:1]})),
-        ]
-        found = settings_of(find("nightly", records, HERE, ""), RunRequest(), elastic=False)
+        first, second = (
+            place(number, "nightly").model_copy(update={"modes": of}) for number, of in ((1, wanted), (2, wanted[:1]))
+        )
+        found = settings(kept(1, session=first), kept(2, mode="te-bf16", session=second))
 
         assert found["mode"] == ("baseline-bf16", "te-fp8:delayed", "te-bf16")
         assert found["te_switch"] == ("none", "fused-qkv")
 
     def test_how_far_it_was_to_go_is_taken_over_and_may_be_said_anew(self):
         asked = {"rounds": 5, "precision": 0.01, "max_rounds": 9}
-        session = find("nightly", [kept(1, session=place(1, "nightly").model_copy(update=asked))], HERE, "")
+        record = kept(1, session=place(1, "nightly").model_copy(update=asked))
 
-        assert asked.items() <= settings_of(session, RunRequest(), elastic=False).items()
-        assert "rounds" not in settings_of(session, RunRequest(rounds=7), elastic=False)
-        assert "gpus" not in settings_of(session, RunRequest(), elastic=True)
+        assert asked.items() <= settings(record).items()
+        assert "rounds" not in settings(record, rounds=7)
 
     def test_a_mode_held_against_itself_goes_on_as_that(self):
-        session = find("nightly", [kept(1, session=place(1, "nightly", arm="A"))], HERE, "")
-
-        assert settings_of(session, RunRequest(), elastic=False)["aa"] is True
+        assert settings(kept(1, session=place(1, "nightly", arm="A")))["aa"] is True
 
     def test_a_session_with_two_settings_asks_which(self):
-        records = [kept(1), kept(2, settings={"batch_size": 8})]
-        session = find("nightly", records, HERE, "")
+        records = kept(1), kept(2, settings={"batch_size": 8})
 
-        with pytest.raises(UsageError, match=r"no batch_size of its own: its records have 4 and 8") as refusal:
-            settings_of(session, RunRequest(), elastic=False)
-        assert "--batch-size" in refusal.value.remedy
-        assert "batch_size" not in settings_of(session, RunRequest(batch_size=8), elastic=False)
+        with pytest.raises(UsageError, match=r"no batch_size of its own: its records have 4 and 8. .*--batch-size"):
+            settings(*records)
+        assert "batch_size" not in settings(*records, batch_size=8)
 
-    def test_everything_that_differs_is_named_with_both_values(self):
-        session = find("nightly", [kept(1)], HERE, "")
-        now = config(**{**OF_ALL, "batch_size": 8, "world_size": 2, "seed": 0})
-
-        with pytest.raises(UsageError) as refusal:
-            refuse_unlike(session, [now], aa=False)
-
-        assert refusal.value.what == (
-            "session 'nightly' was measured with gpus 3 (now 2), batch_size 4 (now 8), seed 5 (now 0)"
-        )
-        assert refusal.value.remedy.startswith("Omit --gpus, --batch-size, --seed to resume it")
-
-    def test_another_mode_of_the_same_settings_may_join(self):
-        session = find("nightly", [kept(1)], HERE, "")
-
-        assert refuse_unlike(session, [config("te-fp8", "current", **OF_ALL)], aa=False) is None
-
-    def test_an_arm_may_not_join_what_has_none(self):
-        with pytest.raises(UsageError, match=r"aa false \(now true\)"):
-            refuse_unlike(find("nightly", [kept(1)], HERE, ""), [config(**OF_ALL)], aa=True)
+    @pytest.mark.parametrize(
+        ("now", "aa", "told"),
+        [
+            (
+                config(**{**OF_ALL, "batch_size": 8, "world_size": 2, "seed": 0}),
+                False,
+                r"session 'nightly' was measured with gpus 3 \(now 2\), batch_size 4 \(now 8\), seed 5 \(now 0\)\. "
+                "Omit --gpus, --batch-size, --seed to resume it",
+            ),
+            (config(**OF_ALL), True, r"aa false \(now true\)"),
+            # Another mode of the same settings may join.
+            (config("te-fp8", "current", **OF_ALL), False, None),
+        ],
+    )
+    def test_everything_that_differs_is_named_with_both_values(self, now, aa, told):
+        with nullcontext() if told is None else pytest.raises(UsageError, match=told):
+            refuse_unlike(find("nightly", [kept(1)], HERE, ""), [now], aa)
 
 
 class TestInstance:
@@ -230,13 +227,9 @@ class TestInstance:
         assert (found.instance.key, found.resumed) == ("cpu", {})
 
 
-class TestTheCommandThatResumes:
-    def test_all_that_the_session_does_not_bring_is(self):
-        whole = command("b64", "h200-1x", Path("my results"), ["te-fp8:delayed"])
-
-        assert whole == (
-            "fp8bench run --instance h200-1x --session b64 --mode te-fp8:delayed --results-dir 'my results'"
-        )
+def test_the_command_that_resumes_says_all_that_the_session_does_not_bring():
+    whole = command("b64", "h200-1x", Path("my results"), ["te-fp8:delayed"])
+    assert whole == "fp8bench run --instance h200-1x --session b64 --mode te-fp8:delayed --results-dir 'my results'"
 
 
 class TestPrepare:

@@ -112,13 +112,6 @@ def test_of_given_sizes_those_of_the_leader_come_first() -> None:
     ]
 
 
-def test_each_is_wanted_once() -> None:
-    found = seen(looked(TE, 0.1), looked(BASE, 0.12), looked(CURRENT, 0.11))
-    for auto in (True, False):
-        named = order(found, 64, *(() if auto else (128,)), auto=auto)
-        assert len(set(named)) == len(named)
-
-
 def test_what_had_no_memory_is_tried_in_a_smaller_size_after_what_ran() -> None:
     full = unsupported(config=TE, status="failed", cause="oom", reason="no memory")
 
