@@ -104,7 +104,6 @@ def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = 
 
 
 def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[Judged]:
-    """Run the call on the plain block: as it is, in float32, and rounded to fp8 if the mode says what it rounds."""
     block = pair.plain.get_submodule(call.block)
     home = next(block.parameters()).device
     names = pair.names
@@ -132,7 +131,6 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
 def _in_dtype(
     block: nn.Module, call: Call, names: Mapping[nn.Parameter, str], device: torch.device, dtype: torch.dtype
 ) -> Run | None:
-    """Return the plain block's run in another dtype; None if it does not run without autocast."""
     try:
         return recorded.run(block, call, names, device, dtype)
     except RuntimeError:
@@ -141,7 +139,6 @@ def _in_dtype(
 
 
 def _at_least(more: Mapping[Kind, float]) -> dict[Kind, float]:
-    """Return the bounds of two bf16 computations, for a block whose rounding is unknown."""
     least: dict[Kind, float] = {
         "output": BF16_TOLERANCE.logits,
         "input gradient": BF16_TOLERANCE.input_gradient,
@@ -151,7 +148,6 @@ def _at_least(more: Mapping[Kind, float]) -> dict[Kind, float]:
 
 
 def _through(call: Call, run: Run, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """Return input and gradient at the output if a residual stream may go through: one of each, of one shape."""
     inputs = differentiable(call.arguments)
     if len(inputs) == len(run.outputs) == 1 and inputs[0].shape == run.outputs[0].shape:
         return inputs[0].detach().to(device), call.at_outputs[0].to(device)
@@ -159,7 +155,6 @@ def _through(call: Call, run: Run, device: torch.device) -> tuple[Tensor, Tensor
 
 
 def _parts(call: Call, run: Run, through: tuple[Tensor, Tensor] | None = None) -> dict[str, Part]:
-    """Return what a run of a block shows."""
     x, dy = through or (None, None)
     parts = [
         Part(f"the output of {call.block}", "output", run.outputs, x),

@@ -65,24 +65,19 @@ class HostClock:
         self._passes: list[list[float]] = []
 
     def start_step(self) -> None:
-        """Note that a step begins (and the one before it ends)."""
         self._starts.append(perf_counter())
         self._passes.append([])
 
     def data_ready(self) -> None:
-        """Note that the batch is here."""
         self._ready.append(perf_counter())
 
     def forward_done(self) -> None:
-        """Note that the loss is computed, as far as the host knows."""
         self._passes[-1].append(perf_counter())
 
     def backward_done(self) -> None:
-        """Note that the gradients are computed, as far as the host knows."""
         self._passes[-1].append(perf_counter())
 
     def finish(self) -> StepTimes:
-        """Note that the last step has ended, and return the times."""
         self._starts.append(perf_counter())
         ends = self._starts[1:]
         steps = _differences(self._starts[:-1], ends)
@@ -136,7 +131,6 @@ class CudaClock:
         self._passes[-1].append(_record())
 
     def finish(self) -> StepTimes:
-        """Record the end of the last step, which has been queued, then wait once for the device."""
         self._starts.append(_record())
         host = self._host.finish()
         torch.cuda.synchronize(self._device)

@@ -66,7 +66,6 @@ def measure(payload: str, rank: int, init_method: str) -> str:
 
 
 def _device(kind: Device, local_rank: int, ranks: int) -> torch.device:
-    """ranks: of this node."""
     if kind == "cpu":
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
         return torch.device("cpu")
@@ -156,7 +155,6 @@ def wrong_elements(arrays: Arrays) -> int:
 
 
 def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[float, ...]:
-    """Return the seconds of each repetition, in order, as this rank saw them."""
     _elapsed(arrays.work, WARM, device)
     each_s = largest(int(sum(_elapsed(arrays.work, WARM, device)) / WARM * 1e9), device) / 1e9
     count = min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))

@@ -64,7 +64,6 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, pl
 def _stages(
     config: RunConfig, plan: TextPlan, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]
 ) -> None:
-    """Fill `found` with the report's fields, stage by stage."""
     progress = ProgressFile(aside.progress)
     mode = make_mode(config)
     model: Workload = byte_level(make_workload(config), plan.sizes)

@@ -112,7 +112,6 @@ def between(
 
 @contextmanager
 def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[..., Any]) -> Iterator[list[nn.Module]]:
-    """Let `stand_in` compute for the blocks of these names, each called with its name; yields the blocks."""
     blocks = [model.get_submodule(name) for name in names]
     own = []
     for name, block in zip(names, blocks, strict=True):
@@ -173,14 +172,12 @@ def _other_calls(plain: Sequence[str], converted: Sequence[str]) -> str:
 
 
 def _finite(tensor: Tensor) -> Tensor:
-    """Return a mask's infinities as ones, to be compared."""
     if not tensor.is_floating_point() or tensor.requires_grad:
         return tensor
     return torch.nan_to_num(tensor, nan=math.nan, posinf=1.0, neginf=-1.0)
 
 
 def _noise(like: Tensor, size: float, seed: int) -> Tensor:
-    """Return seeded noise of this norm."""
     generator = torch.Generator(like.device).manual_seed(seed)
     noise = torch.empty(like.shape, device=like.device).normal_(0, 1, generator=generator)
     sized: Tensor = noise * (size / max(1, like.numel()) ** 0.5)

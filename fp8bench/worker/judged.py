@@ -144,7 +144,6 @@ def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part |
 
 
 def _bound(part: Part, of_bf16: float, of_fp8: float, more: float) -> float:
-    """Return the bound on a part's error. of_bf16, of_fp8: its errors by rounding alone."""
     floor = FLOOR
     if part.weight is not None and part.tensors:
         floor = max(FLOOR, min(MOST_FLOOR, PER_NUMBER / max(1, part.tensors[0].numel()) ** 0.5))
@@ -152,7 +151,6 @@ def _bound(part: Part, of_bf16: float, of_fp8: float, more: float) -> float:
 
 
 def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | None) -> Judged:
-    """Judge what is rounding by its size. sizes: of the plain model's runs."""
     size = _size(other)
     times = math.inf if other is None and plain.tensors is not None else _share(size, max(sizes))
     if 0 < size < min(sizes) or size == 0 < min(sizes):
@@ -163,8 +161,6 @@ def _of_noise(plain: Part, sizes: Sequence[float], other: Sequence[Tensor] | Non
 
 
 def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tensor, more: float) -> list[Judged]:
-    """Judge groups of rows whose gradient is not rounding."""
-
     def gradient(part: Part) -> Tensor:
         return part.tensors[0] if part.tensors else torch.zeros_like(found)
 
@@ -180,7 +176,6 @@ def _groups(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Tenso
 
 
 def _errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[float]]:
-    """Return the error of each other gradient in each group of rows."""
     mine = numbers(plain)
     whole, *apart = norms_of_groups([mine, *(numbers(other).to(mine.device) - mine for other in others)])
     return [list(map(_share, one, whole)) for one in apart]
@@ -242,13 +237,11 @@ def _error(plain: Part, other: Sequence[Tensor] | None) -> float:
 
 
 def _apart(plain: Tensor, other: Tensor, through: Tensor | None) -> float:
-    """Return the difference as a share of the tensor, or of what is left of it without what went through."""
     mine, theirs = numbers(plain).to(other.device), numbers(other)
     return _share(norm(theirs - mine), _least(mine, through))
 
 
 def _least(values: Tensor, through: Tensor | None) -> float:
-    """Return the size of values, or of what is left of them without what went through; the smaller that is not 0."""
     sizes = [norm(values)]
     if through is not None:
         sizes.append(norm(values - numbers(through).to(values.device)))

@@ -80,7 +80,6 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 
 
 def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
-    """Fill `found` with the report's fields, stage by stage."""
     progress = ProgressFile(aside.progress)
     # The gate needs one batch, so no loader has to start its processes; the images are the same.
     of_gate = make_workload(config.model_copy(update={"data": "device"}))

@@ -85,7 +85,6 @@ def refuse_too_large(config: RunConfig, parameters: int, room: Room, parts: int 
 
 
 def _refuse_whole(config: RunConfig, parameters: int, room: Room, parts: int) -> None:
-    """Refuse a model that ranks share by each rank's part, and by the complete model that the gate sees before."""
     free_bytes = room.free_bytes
     gate = 2 * parameters * FLOAT32_BYTES
     part = kept_bytes(parameters, config.optimizer) // parts

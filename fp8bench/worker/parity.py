@@ -205,7 +205,6 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
 
 
 def _place(model: nn.Module) -> torch.device:
-    """Return where the plain model waits beside the converted one: on the GPU if there is ample room."""
     device = next(model.parameters()).device
     if device.type != "cuda" or torch.cuda.mem_get_info(device)[0] > ROOM * size(model.parameters()):
         return device
@@ -213,7 +212,6 @@ def _place(model: nn.Module) -> torch.device:
 
 
 def _another(plain: nn.Module, buffers: Mapping[str, Tensor], workload: Workload, device: torch.device) -> nn.Module:
-    """Return another plain model with the same weights, and with these buffers."""
     model = workload.build(device)
     with torch.no_grad():
         for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
@@ -238,7 +236,6 @@ def _restore(buffers: Mapping[str, Tensor], model: nn.Module) -> None:
 def _by_block(
     mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, plain: _Plain, found: Sequence[Tie]
 ) -> tuple[BlockParity, list[str]]:
-    """Examine the model block by block; for a mode that tells them apart, in a step's first pass and in a later one."""
     own: Tolerance = modes.stated(mode, "tolerance")
     says_rounding = plain.rounding is not None or own.logits <= modes.BF16_TOLERANCE.logits
     stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
@@ -291,7 +288,6 @@ def _loss(
 
 
 def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch) -> None:
-    """Run the passes that a recipe's scales need, and one whose stored weights later ones reuse."""
     tolerance: Tolerance = modes.stated(mode, "tolerance")
     for _ in range(tolerance.settle_passes + bool(modes.stated(mode, "reuses"))):
         _begin(mode, model, first=True)
@@ -311,7 +307,6 @@ def _rounding(mode: modes.Mode, model: nn.Module) -> modes.Rounding | None:
 
 
 def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
-    """Prepare for a step's first or later forward pass, with nothing accumulated."""
     clear: Callable[[nn.Module], None] | None = getattr(mode, "clear_gradients", None)
     if clear is not None:
         clear(model)

@@ -142,7 +142,6 @@ def write(
 
 
 def _stacked(shapes: Sequence[torch.Size]) -> tuple[int, ...] | None:
-    """Return the shape of tensors whose rows are put together; None if that is impossible."""
     if len(shapes) == 1:
         return tuple(shapes[0])
     widths = {shape[1:] if shape else None for shape in shapes}

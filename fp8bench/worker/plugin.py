@@ -28,7 +28,6 @@ def _is_scalar(value: object) -> bool:
 
 
 def _are_names(value: object) -> bool:
-    """Whether it maps names to a name or to several."""
     if not isinstance(value, Mapping):
         return False
     several = [(of,) if isinstance(of, str) else of for of in value.values()]

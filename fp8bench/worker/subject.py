@@ -87,7 +87,6 @@ def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharde
 
 
 def _counted(workload: Workload, name: str, batch_size: int) -> int:
-    """Return what the workload's method of this name counts in a step. Raises RunFailed if that is not a count."""
     found = getattr(workload, name)(batch_size)
     try:
         count = operator.index(found)

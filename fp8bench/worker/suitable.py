@@ -74,9 +74,6 @@ def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: 
 
 
 def _require_alone(model: nn.Module, workload: Workload, batch: Batch) -> None:
-    """Require that samples, and the tokens of a causal model, do not see others. A part that has no gradient is none of
-    this proof's.
-    """
     leaked, most = leakage(model, workload, batch), BF16_TOLERANCE.max_leakage
     if leaked.samples > most:
         raise _refused(
@@ -93,7 +90,6 @@ def _require_alone(model: nn.Module, workload: Workload, batch: Batch) -> None:
 
 
 def _cuts(batch: Batch) -> list[int]:
-    """Return the samples before which the batch is cut."""
     return [cut for cut in CUTS if cut + CUTS[0] <= len(batch.inputs)] or [1]
 
 
@@ -109,7 +105,6 @@ def _scales(whole: View, views: list[View], shares: list[float]) -> list[float]:
 
 
 def _apart(loss: float, other: float, *more: float) -> float:
-    """Return how far a loss is from another, as a share of the largest: it may be next to nothing itself."""
     return 0.0 if loss == other else ratio(abs(other - loss), max(map(abs, (loss, other, *more))))
 
 

@@ -107,7 +107,6 @@ def _uuid(device: torch.device) -> str:
 
 
 def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start the sampler, which writes to `file`. The file has no name, so it is opened by its descriptor's number."""
     number = file.fileno()
     command = [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), f"/proc/self/fd/{number}"]
     return subprocess.Popen(
@@ -122,7 +121,6 @@ def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[byt
 
 
 def _end(process: "subprocess.Popen[bytes]") -> str | None:
-    """End the sampler in a bounded time. Return what was wrong with it, or None."""
     code = process.poll()
     if process.stdin is not None:
         process.stdin.close()

@@ -190,7 +190,6 @@ def to_samples(
 
 
 def _joined(first: LoopResult, second: LoopResult) -> LoopResult:
-    """Join two loops that were not timed; only the steps' times are joined."""
     times = replace(second.times, step_s=first.times.step_s + second.times.step_s)
     return LoopResult(times, first.losses + second.losses)
 
@@ -200,9 +199,6 @@ def _passes(times: StepTimes | Split) -> dict[str, list[float] | None]:
 
 
 def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
-    """Return perf_counter at the start of the first timed step and at the end of the last, by the device's clock.
-    before: the number of steps in the loop that are not timed.
-    """
     return times.began_s + sum(times.step_s[:before]), times.began_s + sum(times.step_s)
 
 

@@ -244,7 +244,6 @@ def compare(
 
 
 def _widened(bounds: Tolerance, of_bf16: tuple[float, float]) -> Tolerance:
-    """Return bounds of at least OVER_BF16 times what bf16 autocast does to the plain model."""
     errors = {"logits": of_bf16[0], "input_gradient": of_bf16[1]}
     wider = {name: min(MOST, OVER_BF16 * error) for name, error in errors.items() if math.isfinite(error)}
     return bounds.model_copy(update={name: max(bound, getattr(bounds, name)) for name, bound in wider.items()})

@@ -175,7 +175,6 @@ def require_still(
 
 
 def _of_gradients(parts: Parts, expected: "_Plain", tolerance: Tolerance) -> tuple[float, set[str], list[str]]:
-    """Return the error of all gradients, the names of weights that must move, and what is wrong, in words."""
     error, missing, taught, of_samples = _compared(parts, expected)
     bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
     faults = []
@@ -201,7 +200,6 @@ def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[s
 
 
 def _is_full(parts: Parts) -> bool:
-    """Return whether a GPU of any rank has no room for another model and its gradients. Every rank calls this."""
     needed = SPARE * 2 * size_of(parts.plain.parameters())
     return largest(int(free_bytes(parts.device) < needed), parts.device) > 0
 
@@ -273,7 +271,6 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, 
 
 
 def _mean(gradient: Tensor) -> Tensor:
-    """Return the mean over ranks, in place."""
     dist.all_reduce(gradient)
     return gradient.div_(dist.get_world_size())
 
@@ -303,7 +300,6 @@ def shares(own: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]
 
 @contextmanager
 def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Within the context, let each block of a model on the host be on the device while it runs."""
     if next(model.parameters()).device == device:
         yield
         return
@@ -330,9 +326,6 @@ def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
 
 
 def _compared(parts: Parts, expected: _Plain) -> tuple[float, list[str], set[str], list[float]]:
-    """Return the error of all gradients together; the weights of the plain model that get none; the trained weights
-    whose gradient is more than rounding; and the shares of parts of the samples.
-    """
     plain = expected.gradients or {}
     shapes = {name: gradient.shape for name, gradient in plain.items()}
     of_model = ties(parts.mode, parts.plain)

@@ -46,7 +46,6 @@ def missed(parts: Parts, steps: int) -> list[str]:
 
 
 def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
-    """Return where the optimizer's settings are not those of its name, and which trained weights it does not have."""
     held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
     absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
     found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []

@@ -15,7 +15,6 @@ def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _blocks(model: nn.Module, least: int) -> Iterator[nn.Module]:
-    """least: how many members a list has at least."""
     named: tuple[str, ...] = getattr(model, "block_names", ())
     if named:
         yield from map(model.get_submodule, named)

@@ -78,7 +78,6 @@ def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mod
 
 
 def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return the contexts of the first forward pass and the second."""
     contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
     contexts = create_selective_checkpoint_contexts(_every_second())
     return contexts

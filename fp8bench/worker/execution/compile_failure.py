@@ -36,7 +36,6 @@ def _version(package: str) -> str | None:
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """Return the error, and the errors that it was raised from."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)

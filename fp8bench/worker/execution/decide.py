@@ -188,7 +188,6 @@ def parallel_evidence(parts: Parts) -> ParallelEvidence:
 
 
 def _launched(trial: "_Trial", graph: GraphEvidence) -> Execution:
-    """Return the launch from Python, proved."""
     launch = PythonLaunch(trial.parts)
     trial.begin_again()
     return _execution(launch, graph, trial.parts, trial.proved(launch))

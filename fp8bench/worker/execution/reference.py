@@ -203,7 +203,6 @@ def resized(workload: Workload, name: str, layers: int) -> Workload:
 
 @torch.no_grad()
 def _take_state(parts: Parts, mode: Mode, model: nn.Module, batch: Batch) -> None:
-    """Give the model the weights, buffers and scales of `parts`, complete. If sharded, every rank calls this."""
     theirs = dict((*parts.plain.named_parameters(), *parts.plain.named_buffers()))
     for name, mine in (*model.named_parameters(), *model.named_buffers()):
         if name in theirs:
@@ -226,13 +225,11 @@ def _scales(mode: Mode, model: nn.Module) -> list[Tensor]:
 
 
 def _gradients(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return the gradients; zero for a weight without one."""
     found = {name: gradient_of(weight) for name, weight in weights.items()}
     return {name: torch.zeros_like(weights[name]) if one is None else one for name, one in found.items()}
 
 
 def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dict[str, Tensor]:
-    """Return what this rank holds of each tensor under `parts`, by name."""
     like = dict(parts.plain.named_parameters())
     return {
         name: parts.strategy.part(name, tensor.detach(), like[name]).to(place, copy=True)
@@ -243,7 +240,6 @@ def _held(parts: Parts, whole: Mapping[str, Tensor], place: torch.device) -> dic
 
 @contextmanager
 def _or_not_proved() -> Iterator[None]:
-    """Turn a lack of memory on one rank into a refusal on all."""
     with agreement():
         try:
             yield

@@ -17,7 +17,7 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.execution.parallel.ddp import DDP
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
-from fp8bench.worker.execution.parallel.strategy import Strategy, grid
+from fp8bench.worker.execution.parallel.strategy import Strategy, mesh_of
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import largest
@@ -55,10 +55,9 @@ def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Stra
     if refusal:
         raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
     reason = f"requested with --tensor-parallel {config.tensor_parallel}"
-    place = grid(config.tensor_parallel)
-    mesh = place.mesh(device)
+    mesh = mesh_of(config.tensor_parallel, device)
     tensor = OwnTensorParallel(mesh, reason, mode) if hasattr(mode, "divide") else TensorParallel(mesh, reason)
-    if place.groups == 1 and config.parallel != "fsdp":
+    if config.world_size == config.tensor_parallel and config.parallel != "fsdp":
         return tensor
     if config.parallel == "fsdp":
         return FSDP(f"{reason} and --parallel fsdp", tensor)

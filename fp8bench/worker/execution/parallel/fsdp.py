@@ -28,11 +28,11 @@ from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.parallel.shards import part_of, whole
-from fp8bench.worker.execution.parallel.strategy import DATA, Grid, grid
+from fp8bench.worker.execution.parallel.strategy import DATA, Strategy, mesh_of
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 
 
-class FSDP:
+class FSDP(Strategy):
     """Joins ranks with FSDP2. reason: why, for the record. tensor: what is below it, if ranks share layers."""
 
     sharded = True
@@ -50,24 +50,18 @@ class FSDP:
 
     @property
     def word(self) -> Join:
-        """The word for the record: `fsdp`, `fsdp+tp2`."""
         return join_of("fsdp", self._tensor.size if self._tensor else 1)
 
     @property
     def divides_early(self) -> bool:
-        """Whether ranks share layers before the parity gate."""
         return self._tensor is not None and self._tensor.divides_early
 
     def divide(self, model: nn.Module) -> None:
-        """Share layers among the ranks of a group, if requested."""
         if self._tensor is not None:
             self._tensor.divide(model)
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """Return the same model, sharded in place; its parameters are DTensors from now on."""
-        place: Grid = grid(self._tensor.size if self._tensor else 1)
-        whole = self._tensor.mesh if self._tensor else place.mesh(device)
-        self._mesh = whole[DATA]
+        self._mesh = (self._tensor.mesh if self._tensor else mesh_of(1, device))[DATA]
         _send_from_first(model, self.group())
         before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
         if before is not None and self._tensor is not None and not self._tensor.prepares_sharding:
@@ -94,37 +88,26 @@ class FSDP:
         )
         return model
 
-    def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """Return the model as it is: it contains nothing of a step that stopped."""
-        return joined
-
     def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Let the gradients of all but the last micro-batch add up unsharded, in float32."""
         return _synced(joined, last) if isinstance(joined, FSDPModule) else nullcontext()
 
     def group(self) -> dist.ProcessGroup | None:
-        """Return the ranks among which weights are sharded."""
         return None if self._tensor is None or self._mesh is None else self._mesh.get_group()
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """Return the group of ranks that share layers, for a weight that they do not share."""
         return None if self._tensor is None else self._tensor.replicas(weight)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the complete tensor in the plain model's order."""
         found = whole(tensor)
         return found if self._tensor is None else self._tensor.whole(name, found)
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """Return this rank's part, of what it has of layers that ranks share."""
         return part_of(full, like) if self._tensor is None else self._tensor.part(name, full, like)
 
     def elements(self, name: str, weight: Tensor) -> int:
-        """Return the number of elements that all ranks have together."""
         return weight.numel() if self._tensor is None else self._tensor.elements(name, weight)
 
     def evidence(self) -> ParallelEvidence:
-        """Return what was sharded, and the precision in which it is sent."""
         if self._tensor is None:
             return self._evidence
         notes = (*self._tensor.evidence().notes, *self._evidence.notes)
@@ -142,7 +125,6 @@ def _synced(model: FSDPModule, last: bool) -> Iterator[None]:
 
 @torch.no_grad()
 def _send_from_first(model: nn.Module, group: dist.ProcessGroup | None) -> None:
-    """Give every rank of the group the first one's weights and buffers."""
     first = 0 if group is None else dist.get_process_group_ranks(group)[0]
     for tensor in [*model.parameters(), *model.buffers()]:
         dist.broadcast(tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach(), first, group)

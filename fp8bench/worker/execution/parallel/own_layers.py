@@ -29,7 +29,6 @@ from fp8bench.worker.execution.parallel.tensor import TensorParallel
 class OwnTensorParallel(TensorParallel):
     """Joins ranks by the arguments of a mode's library (see the module)."""
 
-    divides_early = True
     prepares_sharding = True
 
     def __init__(self, mesh: DeviceMesh, reason: str, mode: Mode) -> None:
@@ -38,8 +37,11 @@ class OwnTensorParallel(TensorParallel):
         self._shares: dict[str, Share] | None = None
         self._parts: set[int] = set()
 
+    @property
+    def divides_early(self) -> bool:
+        return True
+
     def divide(self, model: nn.Module) -> None:
-        """Let the mode divide the model, once. Raises ModeUnavailable if it cannot."""
         if self._shares is None:
             divide = self._mode.divide  # type: ignore[attr-defined]
             self._shares = divide(model, self._ranks)
@@ -47,28 +49,22 @@ class OwnTensorParallel(TensorParallel):
                 weight.register_hook(summed_over(self._ranks))
 
     def was_sharded(self, model: nn.Module) -> None:
-        """Find the weights again: FSDP2 has replaced them. Every rank calls this."""
         for weight in self._find(model):
             weight.register_post_accumulate_grad_hook(sum_of_part_over(self._ranks))
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """Return the ranks of the group, for a weight that they do not share."""
         return None if id(weight) in self._parts else self._ranks
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the tensor joined from the ranks' parts. Every rank calls this."""
         return self._share(name).whole(tensor.detach(), self._ranks)
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """Return this rank's part."""
         return part_of(self._share(name).part(full, self.mesh[TENSOR].get_local_rank(), self.size), like)
 
     def elements(self, name: str, weight: Tensor) -> int:
-        """Return the number of elements that the ranks have together."""
         return weight.numel() * (1 if self._share(name).dim is None else self.size)
 
     def evidence(self) -> ParallelEvidence:
-        """Return the evidence, which names the mode."""
         note = f"layers are shared by {self._mode.name}'s own arguments, each rank with a part of the sequence between"
         return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=(note,))
 
@@ -81,7 +77,6 @@ class OwnTensorParallel(TensorParallel):
         return (self._shares or {}).get(name, WHOLE)
 
     def _find(self, model: nn.Module) -> Iterator[nn.Parameter]:
-        """Note which weights are parts, and yield those whose gradients must be summed."""
         weights = dict(model.named_parameters())
         self._parts = {id(weight) for name, weight in weights.items() if self._share(name).dim is not None}
         return (weight for name, weight in weights.items() if self._share(name).summed)

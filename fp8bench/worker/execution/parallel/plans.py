@@ -67,7 +67,6 @@ _GPT_LINEARS = ("qkv", "proj", "fc1", "fc2")
 
 
 def _of_gpt(layer: Any, size: int) -> Plan:
-    """Return the plan for the layer of `workloads.gpt_layer`, as for timm's block."""
     _require("attention heads", layer.heads, size)
     _require("MLP columns", layer.fc1.out_features, size)
     order = heads_together(layer.qkv.in_features, size).to(layer.qkv.weight.device)

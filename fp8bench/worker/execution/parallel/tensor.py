@@ -10,28 +10,23 @@ of GPUs is the same work however they share it. Transformer Engine's layers have
 `own_layers`.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
-from fp8bench.modes.protocol import Mode
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.worker.execution.parallel.plans import plan_for
 from fp8bench.worker.execution.parallel.shards import in_plain_order, part_of, rearranged, whole
-from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR
+from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR, Strategy
 
 
-class TensorParallel:
+class TensorParallel(Strategy):
     """Joins ranks by shared layers. mesh: [groups, size] ranks. reason: why they are joined so, for the record."""
 
     sharded = True
-    divides_early = False
     prepares_sharding = False
     """Whether a mode's `before_sharding` applies: it prepares layers of its library, and these are DTensors."""
     capture_refusal = None
@@ -46,7 +41,6 @@ class TensorParallel:
 
     @property
     def word(self) -> Join:
-        """The word for the record: `tp2`."""
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
@@ -58,46 +52,25 @@ class TensorParallel:
         plan.prepare()
         parallelize_module(model, self.mesh[TENSOR], plan.styles)
 
-    def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """Return the model as it was divided: there is one group, and no other to share with."""
-        return model
-
-    def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """Return the model as it is."""
-        return joined
-
     def was_sharded(self, model: nn.Module) -> None:
-        """Do nothing after FSDP2 has sharded the model's weights: a DTensor knows all of its dimensions."""
-
-    def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Do nothing: every micro-batch needs its collectives."""
-        return nullcontext()
+        """Called after FSDP2 has sharded the model's weights: a DTensor knows all of its dimensions."""
 
     def group(self) -> dist.ProcessGroup | None:
-        """Return a group of this rank alone: no other rank has the same part of a layer."""
         group: dist.ProcessGroup = self.mesh[DATA].get_group()
         return group
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """Return the ranks of the group, for a weight that they do not share."""
         # What FSDP2 alone has sharded has no such dimension.
         placed = isinstance(weight, DTensor) and TENSOR in (weight.device_mesh.mesh_dim_names or ())
         shared = placed and weight.placements[-1].is_shard()  # type: ignore[attr-defined]
         return None if shared else self.mesh[TENSOR].get_group()
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the complete tensor, with rows in the plain model's order and not as the plan arranged them."""
         return in_plain_order(whole(tensor), self._orders.get(name))
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """Return this rank's part, in the plan's order."""
         return part_of(rearranged(full, self._orders.get(name)), like)
 
-    def elements(self, name: str, weight: Tensor) -> int:
-        """Return the weight's number of elements, which a DTensor knows."""
-        return weight.numel()
-
     def evidence(self) -> ParallelEvidence:
-        """Return the evidence, which names the plan."""
         notes = (f"layers are shared as in the plan {self._plan!r}",) if self._plan else ()
         return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=notes)
