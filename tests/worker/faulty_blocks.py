@@ -80,8 +80,6 @@ class Halved(torch.autograd.Function):
 
 
 def replaced(name, forward):
-    """Give a module another forward pass. forward: called with the module, what it computed before, its arguments."""
-
     def plant(model):
         module = model.get_submodule(name)
         module.forward = partial(forward, module, module.forward)
@@ -90,8 +88,6 @@ def replaced(name, forward):
 
 
 def frozen(choose):
-    """Freeze the weights that `choose` takes from all names."""
-
     def plant(model):
         for name in choose([name for name, _ in model.named_parameters()]):
             model.get_parameter(name).requires_grad_(False)
@@ -100,8 +96,6 @@ def frozen(choose):
 
 
 def gradients(of, change):
-    """Change the gradient of each weight whose name has `of` in it."""
-
     def plant(model):
         for name, weight in model.named_parameters():
             if of in name:
@@ -111,8 +105,6 @@ def gradients(of, change):
 
 
 def weight_detached(of):
-    """Linear layers that never compute the gradient of their weight."""
-
     def plant(model):
         for name, layer in model.named_modules():
             if of in name and isinstance(layer, nn.Linear):
@@ -130,8 +122,6 @@ def filled(name, value):
 
 
 def stale(name):
-    """Compute with a copy of the weight that was made at the first pass, or with `at_once` at conversion."""
-
     def forward(layer, _before, x):
         held = layer.__dict__.setdefault("held", layer.weight.detach().clone())
         # Its gradient goes to the weight all the same.
@@ -181,10 +171,6 @@ def detached_output(_module, before, *args, **kwargs):
 
 
 def llama_with(around, head=None):
-    """A Llama whose forward pass calls its layers otherwise. around: called with x, the layers' outputs so far, the
-    model, the rotary angles.
-    """
-
     def plant(model):
         def forward(tokens, targets=None):
             x = model.model.embed_tokens(tokens)
@@ -199,7 +185,6 @@ def llama_with(around, head=None):
 
 
 def in_order(*order, number=18):
-    """Call layers in another order. order: pairs of a place and the layers called there."""
     changed = dict(order)
 
     def around(x, layers, rotary):
@@ -212,7 +197,6 @@ def in_order(*order, number=18):
 
 
 def parallel(x, layers, rotary):
-    """Layers 7 and 8 get the same input."""
     for place, layer in enumerate(layers):
         if place == 8:
             continue
@@ -235,7 +219,6 @@ def detached_between(x, layers, rotary):
 
 
 def detached_after_all(x, layers, rotary):
-    """Values are right, and layer 7 gets no gradient."""
     for place, layer in enumerate(layers):
         y = layer(x, position_embeddings=rotary)
         x = x + (y - x).detach() if place == 7 else y
@@ -243,14 +226,12 @@ def detached_after_all(x, layers, rotary):
 
 
 def turned_for_one(x, layers, rotary):
-    """Layer 7 gets the angles of the next position."""
     for place, layer in enumerate(layers):
         x = layer(x, position_embeddings=tuple(one.roll(1, 1) for one in rotary) if place == 7 else rotary)
     return x
 
 
 def masked_for_one(x, layers, rotary):
-    """Layer 7 gets a mask by which a token sees itself alone."""
     alone = torch.eye(x.shape[1], dtype=torch.bool)[None, None]
     for place, layer in enumerate(layers):
         x = layer(x, position_embeddings=rotary, **({"attention_mask": alone} if place == 7 else {}))
@@ -269,12 +250,10 @@ def scaled_loss(model, x, targets):
 
 
 def loss_of_others(model, x, targets):
-    """The loss is not of the logits, but of those of the tokens before."""
     return model.lm_head(model.model.norm(x), None if targets is None else targets.roll(1, 1))
 
 
 def with_penalty(model, x, targets):
-    """A decay of weights in the loss."""
     found = model.lm_head(model.model.norm(x), targets)
     return found if targets is None else found + 1e-4 * model.model.layers[7].mlp.up_proj.weight.square().sum()
 
@@ -284,7 +263,6 @@ def tied_blocks(model):
 
 
 def untied_names(model):
-    """Layer 8 computes with the weights of layer 7, and has its own by name."""
     model.model.layers[8].forward = model.model.layers[7].forward
 
 
@@ -303,7 +281,6 @@ def across_the_samples(_module, before, x, position_embeddings=None, **rest):
 
 
 def no_gain(norm, _before, x):
-    """A root mean square norm that ignores its gain."""
     return F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
 
 
@@ -313,7 +290,6 @@ def no_rotation(_module, before, x, position_embeddings=None, **rest):
 
 
 def first_rows_untrained(gradient):
-    """The rows of queries get no gradient."""
     changed = gradient.clone()
     changed[: len(gradient) // 3] = 0
     return changed
@@ -341,7 +317,6 @@ def positions_untrained(model):
 
 
 def without_class_token(model):
-    """Zeros stand for it."""
     model._pos_embed = lambda x: torch.cat([x.new_zeros(len(x), 1, x.shape[2]), x], 1) + model.pos_embed
 
 

@@ -17,7 +17,7 @@ from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.worker.execution.parallel.ddp import DDP
 from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
-from fp8bench.worker.execution.parallel.strategy import grid
+from fp8bench.worker.execution.parallel.strategy import mesh_of
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
@@ -26,8 +26,6 @@ CPU = torch.device("cpu")
 
 
 def counted(base):
-    """The mode, which notes each pass."""
-
     class Counted(base):
         passes = 0
 
@@ -56,7 +54,7 @@ def own_layers():
     with mock.patch.dict(sys.modules, {"transformer_engine": te_stand_in, "transformer_engine.pytorch": te_stand_in}):
         te_stand_in.pytorch = te_stand_in
         mode = counted(TEBF16)()
-        strategy = OwnTensorParallel(grid(2).mesh(CPU), "test", mode)
+        strategy = OwnTensorParallel(mesh_of(2, CPU), "test", mode)
         return gate(mode, GPTLayerMicro(weight_dtype="float32"), strategy, rank=0)
 
 

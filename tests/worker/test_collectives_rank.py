@@ -25,7 +25,6 @@ def arrays_of(operation, rank, ranks, elements, dtype="bf16"):
 
 
 def by_hand(arrays, every):
-    """What the operation has to give this rank. every: what each rank gives."""
     if arrays.case.operation == "all-gather":
         return torch.cat(every)
     total = torch.stack(every).sum(0)
@@ -74,7 +73,6 @@ def test_one_wrong_element_is_found(operation, monkeypatch):
 
 @pytest.fixture
 def alone(monkeypatch):
-    """A group whose other rank gives the same as this one: collectives of a single process."""
     monkeypatch.setattr(dist, "all_reduce", lambda *_: None)
     monkeypatch.setattr(collectives, "largest", lambda value, _device: value)
 

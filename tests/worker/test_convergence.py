@@ -30,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("process_group", "one_thread")
 
 @pytest.fixture
 def plan(tmp_path):
-    """Of a text that is soon learned."""
     file = tmp_path / "abc.txt"
     file.write_text(" ".join(Random(0).choices(["one", "word", "follows", "another"], k=800)))
     return TextPlan(
@@ -46,8 +45,6 @@ def plan(tmp_path):
 
 @pytest.fixture
 def report(monkeypatch, plan):
-    """The report of a rank that trains in this mode."""
-
     def run(mode=None, aside=Aside(), of_plan=(), **values):  # noqa: B008
         monkeypatch.setattr(convergence, "make_mode", lambda _config: mode or Polite())
         monkeypatch.setattr(convergence, "make_workload", lambda run: TinyLanguage(seed=run.seed))
@@ -66,7 +63,6 @@ class TestReport:
     def test_it_has_a_curve_and_all_that_shows_what_ran(self, report):
         found = report()
         trained = curve(found)
-
         assert found.parity.passed
         assert found.environment is not None
         assert found.facts.sizes["vocab_size"] == 256
@@ -105,7 +101,6 @@ class TestReport:
 class TestSameStart:
     @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
     def test_steps_before_the_first_one_that_counts_leave_no_trace(self, report, optimizer):
-        """Modes differ in how many they need."""
         few, many = (curve(report(warmup=warmup, optimizer=optimizer)) for warmup in (1, 9))
         assert few.train_loss == many.train_loss
         assert few.validation == many.validation
@@ -206,7 +201,6 @@ def test_a_batch_is_the_text_and_its_targets_are_one_byte_later(plan):
     text = read(plan.text_file)
     workload = convergence.OnText(TinyLanguage(sequence_length=16), text, 1, 0)
     batch = next(workload.batches(3, 0, CPU))
-
     assert batch.inputs.shape == batch.targets.shape == (3, 16)
     assert batch.inputs.dtype == torch.int64
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    """What came of each scene, by rank."""
     folder = tmp_path_factory.mktemp("gate")
     here = environment(PYTHONPATH=str(Path(__file__).parents[1]))
     code, _, errors = fork_server.called([str(folder)], folder, here, 120, ("-m", "worker.gate_ranks"))

@@ -79,13 +79,10 @@ class TokensWithoutEmbedding(Tokens):
 
 
 def within(model):
-    """Name the weights of wrapped blocks as the plain model does."""
     return {name: re.sub(r"(\d)\.(block|layer)\.", r"\1.", name) for name, _ in model.named_parameters()}
 
 
 def mode_with(block_class):
-    """The baseline, but with every block of the model wrapped by `block_class`."""
-
     class Wrapped(BaselineBF16):
         plain_weights = staticmethod(within)
 
@@ -224,8 +221,6 @@ class SeesTheNext(nn.Module):
 
 
 def mode_with_layer(layer_class):
-    """The baseline, but with every layer of a Llama wrapped."""
-
     class Wrapped(BaselineBF16):
         plain_weights = staticmethod(within)
 
@@ -276,8 +271,6 @@ class TestCausal:
 
 
 def float8_with(fault):
-    """torchao's float8, but with a fault in every layer."""
-
     class Faulty(TorchAOFloat8):
         def convert(self, model):
             model = super().convert(model)

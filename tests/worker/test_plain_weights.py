@@ -129,7 +129,6 @@ class TestModes:
 
 class TestTies:
     def test_names_of_weights_that_are_not_there_are_no_fault(self):
-        """A mapping may be of every form of a layer."""
         mode = BaselineBF16()
         mode.plain_weights = lambda _model: {"other": "weight"}
         model = nn.Linear(2, 2)

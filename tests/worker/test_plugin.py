@@ -63,15 +63,12 @@ def test_a_method_is_checked_at_its_first_call_alone_and_the_object_is_of_its_cl
             return next(answers)
 
     mode = made("mode", "own", Fickle, OF_MODE, None)
-
     assert isinstance(mode, Fickle)
     assert type(mode).__name__ == "Fickle"
     assert [mode.evidence(None), mode.evidence(None)] == [{}, None]
 
 
 def test_a_copy_calls_its_own_methods():
-    """As a workload of other sizes is made."""
-
     class Sized(Mode):
         def evidence(self, model):
             return {"recipe": self.recipe}
@@ -79,7 +76,6 @@ def test_a_copy_calls_its_own_methods():
     mode = made("mode", "own", Sized, OF_MODE, "first")
     other = copy(mode)
     other.recipe = "second"
-
     assert (mode.evidence(None), other.evidence(None)) == ({"recipe": "first"}, {"recipe": "second"})
 
 
@@ -93,7 +89,6 @@ def test_a_copy_calls_its_own_methods():
 def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
     with pytest.raises(RunFailed) as refused:
         made("mode", "own", found, OF_MODE, None)
-
     assert said.format(line_of(f"class {found.__name__}")) in refused.value.what
     assert f"test_plugin.py:{line_of(f'class {found.__name__}')}" in refused.value.what
 
@@ -110,7 +105,6 @@ def test_a_class_of_another_library_names_no_line_that_it_has_not():
 def test_batches_are_counted_and_pass_on_what_is_prefetched_and_closed():
     batches = Batches(Workload(), 4, 0, CPU)
     next(batches)
-
     assert (batches.taken, batches.prefetched) == (1, 0)
     batches.close()
     with pytest.raises(RunFailed, match=r"Workload\.batches of 'own' ended at step 1 "):

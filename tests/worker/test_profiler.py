@@ -43,7 +43,6 @@ def profiled(steps, keep=None):
 
 def test_a_profile_says_what_the_steps_spent_their_time_on(steps):
     found = profiled(steps)
-
     assert (steps.taken, found.warning) == (PROFILED_STEPS, None)
     assert (found.profile.device, found.profile.steps) == ("cpu", PROFILED_STEPS)
     assert sum(found.profile.by_category.values()) == pytest.approx(found.profile.busy_s)
@@ -62,7 +61,6 @@ def test_the_trace_is_kept_where_that_was_asked_for_with_what_its_events_do_not_
     found = profiled(steps, kept)
     data = kept.read_bytes()
     document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
-
     assert found.warning is None
     assert document["fp8bench"] == {
         "mode": "baseline-bf16",
@@ -76,13 +74,10 @@ def test_the_trace_is_kept_where_that_was_asked_for_with_what_its_events_do_not_
 def test_by_default_no_trace_is_left_behind(steps, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert profiled(steps).profile is not None
-
     assert list(tmp_path.iterdir()) == []
 
 
 def failing(call, error):
-    """torch's profiler, but one of its calls fails, after having done its work."""
-
     class Failing(torch.profiler.profile):
         pass
 
@@ -109,7 +104,6 @@ def failing(call, error):
 def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, error, words, steps, monkeypatch):
     monkeypatch.setattr(profiler, "profile", failing(call, error))
     found = profiled(steps)
-
     assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert found.warning.startswith("the profiler failed, so which kernels ran is unknown: ")
     assert words in found.warning
@@ -123,7 +117,6 @@ def test_so_does_a_trace_that_cannot_be_read(error, steps, monkeypatch):
 
     monkeypatch.setattr(profiler, "read_trace", unreadable)
     found = profiled(steps)
-
     assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert str(error) in found.warning
 
@@ -131,7 +124,6 @@ def test_so_does_a_trace_that_cannot_be_read(error, steps, monkeypatch):
 def test_and_one_that_cannot_be_kept(steps, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     found = profiled(steps, tmp_path / "file" / "trace.json")
-
     assert (steps.taken, found.profile) == (PROFILED_STEPS, None)
     assert "cannot write" in found.warning
 
@@ -154,7 +146,6 @@ def test_temporary_files_lie_where_the_launcher_removes_them(steps, monkeypatch,
     seen = []
     monkeypatch.setattr(profiler, "keep_trace", lambda trace, _keep: seen.append(trace))
     found = profile_steps(steps, CPU, "baseline-bf16", 0.125, tmp_path / "kept.json.gz", tmp_path)
-
     assert found.warning is None
     assert [trace.is_relative_to(tmp_path) for trace in seen] == [True]
     assert list(tmp_path.iterdir()) == []

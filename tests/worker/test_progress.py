@@ -17,8 +17,6 @@ def path(tmp_path):
 
 @pytest.fixture
 def paced(monkeypatch):
-    """The clock that stamps steps: its times, in turn."""
-
     def pace(*times):
         ticks = iter(times)
         monkeypatch.setattr(progress, "perf_counter", lambda: next(ticks))
@@ -32,7 +30,6 @@ def test_before_the_rank_has_made_the_file_there_is_nothing(path):
 
 def test_a_rank_that_has_just_begun_is_starting(path):
     ProgressFile(path)
-
     assert read_progress(path) == Progress("starting", 0, None)
 
 
@@ -42,7 +39,6 @@ def test_every_stage_is_told_at_once(path):
     for stage in STAGES:
         file.stage(stage)
         seen.append(read_progress(path).stage)
-
     assert tuple(seen) == STAGES
 
 
@@ -54,7 +50,6 @@ def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, pa
     for _ in range(4):
         file.step()
         seen.append(read_progress(path))
-
     assert seen == [
         Progress("timing", 1, None),
         Progress("timing", 2, 1.0),
@@ -69,7 +64,6 @@ def test_the_median_is_of_the_latest_steps_so_that_a_slow_warm_up_is_soon_forgot
     file = ProgressFile(path)
     for _ in range(warm_up + timed):
         file.step()
-
     assert read_progress(path) == Progress("starting", warm_up + timed, 1.0)
 
 
@@ -80,7 +74,6 @@ def test_a_hundred_thousand_steps_take_no_more_room_than_none(path, paced):
     size = path.stat().st_size
     for _ in range(steps):
         file.step()
-
     assert read_progress(path) == Progress("starting", steps, 0.5)
     assert path.stat().st_size == size
 
@@ -90,7 +83,6 @@ def test_how_many_steps_there_will_be_is_told_once_it_is_known(path):
     file.step()
     before = read_progress(path)
     file.announce(117)
-
     assert (before.steps, read_progress(path).steps) == (None, 117)
     assert read_progress(path).step == 1
 
@@ -102,7 +94,6 @@ def test_each_stage_has_its_seconds_also_one_that_came_twice(path, monkeypatch):
     for stage in ("building", "warming up", "building", "timing"):
         file.stage(stage)
     found = read_progress(path)
-
     assert (found.began_s, found.since_s) == (10.0, 20.0)
     assert found.seconds == {"starting": 2.0, "building": 3.0 + 4.5, "warming up": 0.5}
 
@@ -112,14 +103,12 @@ def test_without_a_file_nothing_happens(tmp_path):
     file.stage("timing")
     file.announce(3)
     file.step()
-
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 15, struct.pack("<qqq", 3, 2, 0), struct.pack("<qqqd", 3, 2, 0, 1.0)])
 def test_a_file_that_is_cut_short_is_as_good_as_none(path, content):
     path.write_bytes(content)
-
     assert read_progress(path) is None
 
 
@@ -140,5 +129,4 @@ def test_another_process_reads_it_live_and_without_torch(path):
             reader.stdin.flush()
             seen.append(reader.stdout.readline().split())
         reader.stdin.close()
-
     assert seen == [["1", "False"], ["2", "False"], ["3", "False"]]

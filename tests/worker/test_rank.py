@@ -46,8 +46,6 @@ class PretendsFp8(Counting):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """The report of a rank that runs this mode."""
-
     def run(mode, workload=TinyLinear, rank=0, aside=Aside()):  # noqa: B008
         monkeypatch.setattr(main, "make_mode", lambda _config: mode)
         monkeypatch.setattr(main, "make_workload", lambda _config: workload())
@@ -58,7 +56,6 @@ def measured(monkeypatch):
 
 def test_a_rank_that_finished_reports_all_that_it_found(measured):
     report = measured(BaselineBF16(), ViTMicro)
-
     assert (report.rank, report.status, report.reason) == (0, "ok", None)
     assert report.parity.passed
     assert report.facts.units_per_step == 8
@@ -80,7 +77,6 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
 
     aside = Aside(progress=tmp_path / "progress", trace=tmp_path / "trace.json")
     measured(Polite(), Watched, aside=aside)
-
     assert list(dict.fromkeys(seen)) == [
         "proving",
         "warming up",
@@ -102,14 +98,12 @@ def test_a_host_without_memory_is_a_cause_of_its_own(measured):
 
     with pytest.raises(RunFailed, match="rank 0 ran out of host memory: cannot allocate 4 TiB\\. Lower") as failure:
         measured(Greedy())
-
     assert failure.value.cause == "oom"
 
 
 def test_every_rank_takes_the_profiled_steps_and_rank_0_alone_is_profiled(measured):
     first, second = Counting(), Counting()
     reports = measured(first), measured(second, rank=1)
-
     assert first.passes == second.passes > 4 + LEAD_IN + PROFILED_STEPS
     assert reports[0].profile is not None
     assert reports[1].profile is reports[1].evidence.fp8_kernels is None
@@ -125,7 +119,6 @@ def test_a_profiler_that_fails_costs_the_profile_and_nothing_else(measured, monk
     measured(whole)
     monkeypatch.setattr(profiler, "profile", Broken)
     report = measured(spared)
-
     assert (report.status, report.profile, report.evidence.fp8_kernels) == ("ok", None, None)
     assert spared.passes == whole.passes
     assert report.evidence.warnings == (
@@ -135,7 +128,6 @@ def test_a_profiler_that_fails_costs_the_profile_and_nothing_else(measured, monk
 
 def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what_was_found_kept(measured):
     report = measured(PretendsFp8())
-
     assert report.status == "invalid"
     assert report.reason == "a-mode ran no GEMM in fp8: the profile shows none"
     assert len(report.samples.step_s) == 3
@@ -145,14 +137,12 @@ def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what
 
 def test_an_emulation_need_not_run_in_fp8(measured):
     report = measured(TorchAOFloat8(), ViTMicro)
-
     assert (report.status, report.evidence.emulated, report.evidence.fp8_kernels) == ("ok", True, False)
 
 
 def test_a_profiler_that_fails_does_not_convict_a_mode_of_having_no_fp8(measured, monkeypatch):
     monkeypatch.setattr(profiler, "read_trace", lambda _path: (_ for _ in ()).throw(ValueError("torn")))
     report = measured(PretendsFp8())
-
     assert (report.status, report.evidence.fp8_kernels) == ("ok", None)
     assert "torn" in report.evidence.warnings[0]
 
@@ -185,7 +175,6 @@ def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
 
 @pytest.mark.slow
 def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_wrong_is_invalid(monkeypatch):
-    """A replay is stood for by steps launched from Python, since this is a CPU."""
     monkeypatch.setattr(main, "make_mode", lambda _config: Polite())
     monkeypatch.setattr(main, "make_workload", lambda _config: ViTMicro(data="loader"))
     monkeypatch.setattr(main, "choose", lambda *_: executing.CAPTURED)
@@ -199,5 +188,4 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
             assert report.evidence.executed.update_error < 1e-3
             # Eleven before a capture, whatever was asked for; then the pace of what was captured, and the lead-in.
             assert len(report.samples.warmup_step_s) == 11 + PACE_STEPS + LEAD_IN
-
     assert found == [("ok", None), ("invalid", "execution"), ("unsupported", "capture")]

@@ -47,7 +47,6 @@ def test_an_optimizer_that_does_not_fit_either_is_not_named():
 def test_by_what_is_free_of_the_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (141 * GIB, 142 * GIB))
     memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"), False)
-
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (79 * GIB, 142 * GIB))
     with pytest.raises(ModeUnavailable, match=r"79\.0 GiB of this GPU are free"):
         memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"), False)
@@ -57,7 +56,6 @@ def test_on_a_host_its_processes_share_what_is_free(monkeypatch):
     run = config(workload="llm-7b", optimizer="adamw", world_size=4, nodes=2, device="cpu")
     monkeypatch.setattr(memory, "free_host_bytes", lambda: 204 * GIB)
     memory.require_memory(run, SaysItsSize(), torch.device("cpu"), False)
-
     monkeypatch.setattr(memory, "free_host_bytes", lambda: 24 * GIB)
     with pytest.raises(ModeUnavailable) as refused:
         memory.require_memory(run, SaysItsSize(), torch.device("cpu"), False)

@@ -37,7 +37,6 @@ def modes():
 
 
 def proved(mode, workload):
-    """Prove; look whether each trained weight was compared or named, and whether the model is as it was built."""
     proof = parity.prove(mode, workload, 0, CPU)
     found = proof.parity
     assert found.passed, f"{mode.name}: {found.reason}"
@@ -112,8 +111,6 @@ class TestKeysOfAttention:
 
 class TestWhatAModeDid:
     def test_a_forward_that_a_mode_gave_a_block_stays(self):
-        """The gate puts others in its place for some passes."""
-
         class Patches(BaselineBF16):
             def convert(self, model):
                 before = model.blocks[0].forward
@@ -135,8 +132,6 @@ class TestWhatAModeDid:
         assert parity.prove(Changes(), PlainModel(OfTokens), 0, CPU).model.scale == 2
 
     def test_a_mode_that_keeps_copies_of_weights_for_a_step_passes(self):
-        """What it keeps is of the step's first pass, which the gate announces."""
-
         class Keeps(BaselineBF16):
             reuses = True
 

@@ -39,7 +39,6 @@ time.sleep(60)
 
 @pytest.fixture
 def start(tmp_path):
-    """Start the sampler of a scripted NVML; what still runs after the test is killed."""
     started = []
 
     def call(uuid: str = UUID, period_s: float = PERIOD_S, **script) -> tuple[subprocess.Popen, Path]:
@@ -70,7 +69,6 @@ def wait_for_lines(path: Path, count: int) -> None:
 
 
 def finish(process: subprocess.Popen) -> float:
-    """Close its input; how long it took to end."""
     start = time.monotonic()
     process.communicate(timeout=PATIENCE_S)
     return time.monotonic() - start
@@ -82,7 +80,6 @@ def samples(path: Path) -> list[Sample]:
 
 def test_monotonic_and_perf_counter_are_one_clock():
     clocks = [time.get_clock_info(name).implementation for name in ("monotonic", "perf_counter")]
-
     assert clocks == ["clock_gettime(CLOCK_MONOTONIC)"] * 2
 
 
@@ -92,7 +89,6 @@ def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
     wait_for_lines(path, 8)
     taken = finish(process)
     header, found = read_header(lines_of(path)[0]), samples(path)
-
     assert process.returncode == 0
     assert taken < ENDS_WITHIN_S
     assert header == (700.0, 1980, {}, None)
@@ -109,14 +105,12 @@ def test_it_samples_once_more_when_it_is_told_to_end(start):
     told = time.monotonic()
     process.terminate()
     process.wait(PATIENCE_S)
-
     assert process.returncode == 0
     assert time.monotonic() - told < ENDS_WITHIN_S
     assert [sample.at_s > told for sample in samples(path)] == [False, True]
 
 
 def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
-    """The parent forks, as a DataLoader does, and is killed; the fork lives on, and with it the input's other end."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, UUID],
         stdout=subprocess.PIPE,
@@ -132,7 +126,6 @@ def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
         deadline = time.monotonic() + ENDS_WITHIN_S
         while is_running(sampler) and time.monotonic() < deadline:
             time.sleep(0.01)
-
         assert not is_running(sampler)
         assert is_running(fork)
     finally:
@@ -153,7 +146,6 @@ def test_a_column_that_nvml_denies_is_null_and_named(start):
     wait_for_lines(path, 4)
     finish(process)
     header, found = read_header(lines_of(path)[0]), samples(path)
-
     assert header.denied == {
         "energy_j": "Not Supported",
         "power_w": "Insufficient Permissions",
@@ -167,7 +159,6 @@ def test_a_passing_error_is_null_and_not_called_a_denial(start):
     process, path = start(denied={"temperature": 999})
     wait_for_lines(path, 3)
     finish(process)
-
     assert read_header(lines_of(path)[0]).denied == {}
     assert {sample.temperature_c for sample in samples(path)} == {None}
 
@@ -179,7 +170,6 @@ def test_throttle_reasons_go_by_their_old_name_too(script, start):
     process, path = start(**script)
     wait_for_lines(path, 2)
     finish(process)
-
     assert {sample.throttle_reasons for sample in samples(path)} == {4}
 
 
@@ -189,7 +179,6 @@ def test_throttle_reasons_go_by_their_old_name_too(script, start):
 )
 def test_where_there_is_nothing_to_sample_it_says_why_and_ends(uuid, script, words, start):
     process, path = start(uuid, **script)
-
     assert process.wait(PATIENCE_S) == 0
     assert [read_header(line).error for line in lines_of(path)] == [words]
 
@@ -199,7 +188,6 @@ def test_periods_that_a_slow_call_ran_past_are_left_out(start):
     wait_for_lines(path, 5)
     finish(process)
     at_s = [sample.at_s for sample in samples(path)[:-1]]
-
     # On the grid of periods, and none made up for.
     assert all(later - earlier > 0.12 for earlier, later in pairwise(at_s))
 
@@ -230,5 +218,4 @@ def test_a_line_that_is_no_header_is_an_error(line):
 def test_it_imports_neither_torch_nor_pydantic():
     code = "import sys, fp8bench.worker.sampler; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
     assert done.stdout.strip() == "[]"

@@ -55,19 +55,16 @@ class TakesItsTime(TinyLinear):
 
 
 def loader(batch_s, workers):
-    """One that gives a batch of one item every batch_s, once all its processes are busy."""
     return LoaderBatches(Sleeping(batch_s * max(workers, 1)), EndlessSampler(ENDLESS, 1, 0), 1, CPU, workers)
 
 
 def timed(batches, steps, warmup=3, step_s=STEP_S):
-    """The samples of so many steps over these batches."""
     workload = TakesItsTime(step_s)
     training = Training(PythonLaunch(plain_parts(workload, workload.build(CPU))), batches, CPU)
     return time_steps(training, 0, Length(warmup, steps), ProgressFile(None)).samples
 
 
 def sustained_s(batches):
-    """Seconds a batch that the loader takes with nobody else at work, over a whole queue of it, once that is empty."""
     for _ in range(batches.prefetched):
         next(batches)
     began = time.perf_counter()
@@ -79,14 +76,12 @@ def sustained_s(batches):
 @pytest.mark.serial
 @pytest.mark.parametrize(("workers", "steps", "step_s"), [(2, 16, 0.12), (16, 10, 0.08)])
 def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(workers, steps, step_s):
-    """30 % too slow, and more: a step takes a little longer than it sleeps."""
     batches = loader(1.4 * step_s, workers)
     samples = timed(batches, steps, step_s=step_s)
     alone_s = sustained_s(batches)
     batches.close()
     summary = summarize([samples], workload_facts())
     bound = bottleneck(None, summary.data_wait_share)
-
     assert summary.step_time_s == pytest.approx(alone_s, rel=0.1)
     assert summary.step_time_s > 0.99 * 1.4 * step_s
     assert bound is not None
@@ -101,7 +96,6 @@ def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
     step_s = 4 * STEP_S
     batches = loader(0.5 * step_s, workers=0)
     summary = summarize([timed(batches, 6, warmup=1, step_s=step_s)], workload_facts())
-
     assert summary.data_wait_s == pytest.approx(0.5 * step_s, rel=0.2)
     assert summary.data_wait_share == pytest.approx(1 / 3, abs=0.05)
     assert str(bottleneck(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
@@ -109,13 +103,11 @@ def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
 
 @pytest.mark.serial
 def test_one_that_keeps_up_shows_no_wait():
-    """A long step, since to fetch a batch that is ready takes milliseconds on a machine that others use too."""
     step_s = 4 * STEP_S
     batches = loader(0.4 * step_s, workers=2)
     samples = timed(batches, 12, step_s=step_s)
     batches.close()
     summary = summarize([samples], workload_facts())
-
     assert summary.data_wait_share < 0.05
     assert bottleneck(None, summary.data_wait_share) is None
 
@@ -142,7 +134,6 @@ class Counted:
 def test_what_may_be_waiting_is_dropped_and_without_a_word_nothing_is(waiting, timed_steps, dropped):
     batches = Counted(waiting)
     samples = timed(batches, 3, warmup=1)
-
     assert len(samples.step_s) == timed_steps
     assert batches.made == 1 + dropped + LEAD_IN + timed_steps
 
@@ -150,14 +141,12 @@ def test_what_may_be_waiting_is_dropped_and_without_a_word_nothing_is(waiting, t
 @pytest.mark.parametrize("workers", [0, 3])
 def test_a_loader_says_how_many_of_its_batches_may_be_waiting(workers):
     batches = loader(0.0, workers)
-
     assert prefetched(batches) == workers * PREFETCH_FACTOR
     assert prefetched(TinyLinear().batches(4, 0, CPU)) == 0
 
 
 @pytest.mark.serial
 def test_a_full_queue_holds_no_more_than_it_says():
-    """Given time to fill, it gives that many at once, and then makes us wait."""
     batches = loader(0.05, workers=2)
     next(batches)
     time.sleep(1.0)
@@ -167,5 +156,4 @@ def test_a_full_queue_holds_no_more_than_it_says():
         next(batches)
         waits.append(time.perf_counter() - began)
     batches.close()
-
     assert max(waits[:-1]) < 0.05 < waits[-1]

@@ -27,7 +27,6 @@ ENDS_WITHIN_S = 2.0
 
 @pytest.fixture
 def nvml(monkeypatch):
-    """Put an NVML that is not one before the sampler, scripted, and a GPU that torch need not have."""
     monkeypatch.setenv("PYTHONPATH", str(FAKE))
     monkeypatch.setattr(telemetry, "_uuid", lambda _device: "GPU-1a2b")
     return lambda **script: monkeypatch.setenv("FAKE_NVML", json.dumps(script))
@@ -46,7 +45,6 @@ def is_running(pid: int) -> bool:
 
 
 def file_of(samples: list[tuple[float, float | None]], header: Header | None = None, **columns) -> bytes:
-    """What a sampler writes: (seconds, counter in joules) with every other column as given, or its usual value."""
     usual = {
         **{"sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_w": 500.0, "temperature_c": 61},
         **{"utilization_percent": 99, "throttle_reasons": 4},
@@ -66,7 +64,6 @@ class TestSampler:
             time.sleep(0.4)
             end = time.perf_counter()
             found = sampler.telemetry(begin, end)
-
         assert found is not None
         assert (found.rank, found.power_limit_w, found.max_sm_clock_mhz, found.warning) == (3, 700.0, 1980, None)
         assert found.timed_s == pytest.approx(0.4, abs=0.3)
@@ -85,7 +82,6 @@ class TestSampler:
             time.sleep(0.1)
             end = time.perf_counter()
             found = sampler.telemetry(begin, end)
-
         assert found is not None
         assert found.energy_j == pytest.approx(WATTS * (end - begin), rel=0.2)
         assert found.warning == "no sample fell into the timed steps"
@@ -106,7 +102,6 @@ class TestSampler:
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
-
         assert [is_running(pid) for pid in seen] == [False]
 
     def test_nothing_is_left_open(self, nvml):
@@ -114,7 +109,6 @@ class TestSampler:
         before = set(os.listdir("/proc/self/fd"))
         with Sampler(GPU, rank=0) as sampler:
             sampler.wait_ready(PATIENCE_S)
-
         assert set(os.listdir("/proc/self/fd")) == before
 
     @pytest.mark.parametrize(
@@ -132,7 +126,6 @@ class TestSampler:
             begin = time.perf_counter()
             time.sleep(0.15)
             found = sampler.telemetry(begin, time.perf_counter())
-
         assert found is not None
         assert (found.energy_j, found.warning) == (None, warning)
         assert ready == (found.series is not None) == ("missing" not in script)
@@ -145,7 +138,6 @@ class TestSampler:
             os.kill(pid_of(sampler), signal.SIGKILL)
             time.sleep(0.4)
             found = sampler.telemetry(begin, time.perf_counter())
-
         assert found is not None
         assert found.energy_j is None
         assert found.warning is not None
@@ -160,7 +152,6 @@ class TestSampler:
             begin = time.perf_counter()
             found = sampler.telemetry(begin, begin + 1)
             taken = time.perf_counter() - begin
-
         assert taken < BOUNDED_S
         assert not is_running(pid)
         assert found is not None
@@ -172,7 +163,6 @@ class TestSampler:
         with Sampler(GPU, rank=0) as sampler:
             assert not sampler.wait_ready(PATIENCE_S)
             found = sampler.telemetry(1.0, 3.0)
-
         assert found is not None
         assert (found.timed_s, found.series, found.energy_j) == (2.0, None, None)
         assert found.warning is not None
@@ -202,7 +192,6 @@ class TestSampler:
         pid = int(os.read(read_end, 100))
         os.close(read_end)
         os.close(write_end)
-
         assert is_running(pid)
         os.kill(rank, signal.SIGKILL)
         os.waitpid(rank, 0)
@@ -218,7 +207,6 @@ class TestRead:
             file_of([(at_s, 100.0 * at_s) for at_s in (98.9, 99.0, 99.9, 100.0, 101.0, 102.0, 102.1, 102.2)]),
             *(0, 100.0, 102.0, 0.2),
         )
-
         assert found.series is not None
         assert found.series.at_s == pytest.approx((-1.0, -0.1, 0.0, 1.0, 2.0, 2.1))
         assert found.warning is None
@@ -227,7 +215,6 @@ class TestRead:
     def test_the_energy_can_be_computed_again_from_what_is_kept(self, period_s):
         moments = [98.0 + period_s * place for place in range(int(4.6 / period_s) + 1)]
         found = read(file_of([(at_s, 650.0 * at_s + at_s**2) for at_s in moments]), 0, 100.0, 102.0, period_s)
-
         assert found.series is not None
         assert found.energy_j is not None
         series = found.series
@@ -235,18 +222,15 @@ class TestRead:
 
     def test_samples_around_the_timed_steps_and_none_among_them_are_a_warning(self):
         found = read(file_of([(99.9, 100.0), (102.1, 1500.0)]), 0, 100.0, 102.0, 0.2)
-
         assert found.warning == "no sample fell into the timed steps"
 
     def test_the_counter_is_read_between_its_samples(self):
         found = read(file_of([(9.9, 1000.0), (10.1, 1100.0), (11.9, 2000.0), (12.1, 2060.0)]), 0, 10.0, 12.0, 0.2)
-
         assert found.energy_j == pytest.approx(2030 - 1050)
 
     def test_a_line_that_was_not_written_to_its_end_is_left_out(self):
         content = file_of([(10.0, 0.0), (11.0, 500.0), (12.0, 1000.0)])
         found = read(content[:-5], 0, 10.0, 11.0, 0.2)
-
         assert found.series is not None
         assert len(found.series.at_s) == 2
         assert found.energy_j == pytest.approx(500)
@@ -266,7 +250,6 @@ class TestRead:
     )
     def test_garbage_is_null_and_one_line_of_warning(self, content):
         found = read(content, 0, 10.0, 12.0, 0.2)
-
         assert (found.series, found.energy_j, found.timed_s) == (None, None, 2.0)
         assert found.warning is not None
         assert found.warning.startswith("the sampler's file is damaged: ")
@@ -278,7 +261,6 @@ class TestRead:
 
     def test_trouble_that_is_known_is_said_first(self):
         found = read(file_of([(10.5, 0.0)]), 0, 10.0, 12.0, 0.2, trouble="the sampler ended early, with exit code -9")
-
         assert found.warning == (
             "the sampler ended early, with exit code -9; the energy counter does not enclose the timed steps"
         )

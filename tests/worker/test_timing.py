@@ -39,27 +39,23 @@ class Growing(TinyLinear):
 
 
 def training(workload=None, model=None):
-    """A layer and its optimizer, with batches of eight unless the workload says otherwise."""
     workload = workload or TinyLinear()
     model = workload.build(CPU) if model is None else model
     return Training(PythonLaunch(plain_parts(workload, model)), workload.batches(8, 0, CPU), CPU)
 
 
 def result(step_s, losses):
-    """What a loop of these steps gave."""
     times = StepTimes(100.0, step_s, step_s, step_s, step_s, step_s, step_s, host_lead_s=None)
     return LoopResult(times, losses)
 
 
 def one_step():
-    """The samples of a rank that timed one."""
     return to_samples(0, result([], []), result([1.0] * (LEAD_IN + 1), [1.0] * (LEAD_IN + 1)), 0, None)
 
 
 def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
     timed = time_steps(training(), 3, Length(2, 5), NO_FILE)
     samples = timed.samples
-
     assert samples.rank == 3
     assert (len(samples.warmup_step_s), len(samples.step_s), len(samples.loss)) == (2 + LEAD_IN, 5, 7 + LEAD_IN)
     parts = (samples.host_s, samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
@@ -72,13 +68,11 @@ def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
 def test_the_parts_of_a_step_add_up_to_it():
     samples = time_steps(training(), 0, Length(1, 4), NO_FILE).samples
     parts = (samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
-
     assert [sum(step) for step in zip(*parts, strict=True)] == pytest.approx(samples.step_s)
 
 
 def test_what_timed_steps_last_is_measured_and_all_are_kept():
     timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
-
     assert len(timed.samples.step_s) > 3
     assert len(timed.samples.loss) == 5 + LEAD_IN + len(timed.samples.step_s)
 
@@ -96,7 +90,6 @@ def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
     progress = ProgressFile(path)
     progress.stage("warming up")
     time_steps(training(Watched()), 0, Length(warmup, 2), progress)
-
     stages = ["warming up"] * (warmup + LEAD_IN) + ["timing"] * 2
     assert [(look.stage, look.step) for look in seen] == [(stage, step) for step, stage in enumerate(stages, start=1)]
     assert [look.steps for look in seen] == [None] * warmup + [warmup + LEAD_IN + 2] * (LEAD_IN + 2)
@@ -105,7 +98,6 @@ def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
 
 def test_a_cpu_has_no_telemetry_and_no_allocator_that_retries():
     timed = time_steps(training(), 0, Length(1, 2), NO_FILE)
-
     assert timed.telemetry is timed.samples.allocator_retries is None
 
 
@@ -133,7 +125,6 @@ def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
     monkeypatch.setattr(timing, "Sampler", FakeSampler)
     timed = time_steps(training(), 1, Length(2, 3), NO_FILE)
     begun, ready, (from_s, to_s), ended = asked
-
     assert (begun, ready, ended) == ("begun", "ready", "ended")
     assert to_s - from_s == pytest.approx(sum(timed.samples.step_s))
     assert timed.telemetry == RankTelemetry(rank=1, timed_s=to_s - from_s)
@@ -146,15 +137,11 @@ def test_the_timed_window_begins_where_warm_up_ends():
 def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
     steps = result([1.0] * (LEAD_IN + 2), [1.0] * LEAD_IN + [math.nan, math.inf])
     samples = to_samples(0, result([1.0], [1.5]), steps, 0, None)
-
     assert samples.loss == (1.5, *[1.0] * LEAD_IN, None, None)
 
 
 @pytest.fixture
 def compiled():
-    """A model through torch.compile, whose graphs are captured and run as they are: nothing is built. What other tests
-    of this process compiled is not counted.
-    """
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     yield lambda model: torch.compile(model, backend="aot_eager")
@@ -168,7 +155,6 @@ DECIDED = CompileEvidence(enabled=True, reason="asked for")
 def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
     timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
     found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
-
     assert timed.samples.recompilations == 0
     assert (found.recompilations, found.graph_breaks) == (0, 0)
     assert (found.graphs, found.split_graphs) == (timed.at_end.graphs, timed.at_end.split_graphs)
@@ -189,7 +175,6 @@ def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
 @pytest.mark.slow
 def test_recompilations_while_timed_are_told_from_those_before(sizes, while_timed, in_all, compiled):
     timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
-
     assert timed.samples.recompilations == while_timed
     assert compiled_to(DECIDED, timed.after_first_step, timed.at_end).recompilations == in_all
     steadiness = summarize([timed.samples], workload_facts()).steadiness
@@ -202,7 +187,6 @@ def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
     off = CompileEvidence(enabled=False, reason="asked for")
     counts = Compilations(frames=3, graphs=2)
     timed = Timed(one_step(), None, [1.0], counts, counts)
-
     assert compiled_to(off, timed.after_first_step, timed.at_end) == off
 
 
@@ -211,6 +195,5 @@ def test_the_reasons_of_graph_breaks_are_kept():
     first = Compilations(frames=2)
     timed = Timed(one_step(), None, [1.0], first, broken)
     found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
-
     assert (found.graphs, found.split_graphs, found.graph_breaks) == (4, 6, 3)
     assert (found.graph_break_reasons, found.recompilations) == (("a print",), 3)

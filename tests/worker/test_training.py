@@ -44,7 +44,6 @@ def test_it_trains_the_very_model_it_was_given():
         assert parts.plain is parts.model is model
         training = Training(PythonLaunch(parts), batches, CPU)
         losses = train(training, 3, HostClock(), lambda _step: None).losses
-
     assert len(losses) == 3
     assert not torch.equal(model.weight, before)
 
@@ -54,7 +53,6 @@ def test_its_batches_go_on_from_one_loop_to_the_next():
     with ready() as (_, batches):
         first.append(next(batches).inputs)
         second.append(next(batches).inputs)
-
     assert not torch.equal(first[0], second[0])
 
 
@@ -63,7 +61,6 @@ def test_its_batches_are_ended_with_it():
     with ready(workload) as (_, batches):
         next(batches)
         assert not workload.ended
-
     assert workload.ended
 
 
@@ -72,7 +69,6 @@ def test_they_are_ended_also_where_a_step_failed():
     with pytest.raises(ZeroDivisionError), ready(workload) as (_, batches):  # noqa: PT012
         next(batches)
         raise ZeroDivisionError
-
     assert workload.ended
 
 

@@ -22,20 +22,17 @@ COMPILED = Choice(CompileEvidence(enabled=True, reason="test"), PLAIN.graph)
 
 
 def settings(**values):
-    """A configuration of one small CPU process."""
     return config(
         **{"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "workers": 0, **values}
     )
 
 
 def plain_parts(workload, model, mode=None):
-    """What a step needs of a model that is neither wrapped nor joined."""
     optimizer = make_optimizer("sgd", model.parameters(), CPU)
     return Parts(model, model, model, optimizer, mode or Polite(), workload, CPU)
 
 
 def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values):
-    """A tiny ViT after some steps of warm-up, and its batches."""
     run = settings(**values)
     mode, workload = mode or Polite(), workload or ViTMicro()
     model = mode.convert(workload.build(CPU))
@@ -47,7 +44,6 @@ def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values)
 
 
 def gate(parts, tolerance=BF16_TOLERANCE):
-    """What the parity gate would pass on, but for the fresh loss. A mode of these tests is made by copying it."""
     return Gate(tolerance, 0.0, lambda: copy.deepcopy(parts.mode))
 
 

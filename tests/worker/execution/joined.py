@@ -30,7 +30,7 @@ from fp8bench.worker.execution.parallel import own_layers
 from fp8bench.worker.execution.parallel.choose import choose_strategy
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
-from fp8bench.worker.execution.parallel.strategy import grid
+from fp8bench.worker.execution.parallel.strategy import mesh_of
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 from fp8bench.worker.execution.reference import whole_bytes
 from fp8bench.worker.parity import prove
@@ -65,7 +65,7 @@ def fsdp(choice=PLAIN):
 
 
 def tensor(choice=PLAIN, groups=False):
-    alone = TensorParallel(grid(2).mesh(CPU), "test")
+    alone = TensorParallel(mesh_of(2, CPU), "test")
     return replace(choice, strategy=FSDP("test", alone) if groups else alone)
 
 
@@ -103,7 +103,6 @@ class ThreeHeads(ViTMicro):
 
 
 def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
-    """A language model, where this version has one."""
     if "llm-micro" not in workloads():
         return None
     workload = load(find_workload("llm-micro"))(sequence_length=length)
@@ -111,10 +110,8 @@ def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
 
 
 def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=BF16_TOLERANCE, **values):
-    """Transformer Engine's layers, of a stand-in, shared by their own arguments: the gate, and the steps."""
-
     def choice_of(mode):
-        own = OwnTensorParallel(grid(2).mesh(CPU), "test", mode)
+        own = OwnTensorParallel(mesh_of(2, CPU), "test", mode)
         return replace(CAPTURED if groups else PLAIN, strategy=FSDP("test", own) if groups else own)
 
     with mock.patch.dict(sys.modules, {"transformer_engine": te_stand_in, "transformer_engine.pytorch": te_stand_in}):
@@ -129,7 +126,6 @@ def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=
 
 
 def not_summed(hook, **values):
-    """As if the gradients of norms and biases were each rank's own. hook: what sums them."""
     with mock.patch.object(own_layers, hook, return_value=lambda gradient: gradient):
         return te_layers(GPTLayerMicro(weight_dtype="float32"), optimizer="sgd", **values)
 
@@ -162,7 +158,6 @@ SCENES = {
 
 
 def chosen(mode):
-    """How the ranks of two groups are joined in a mode."""
     run = executing.settings(world_size=4, tensor_parallel=2)
     strategy = choose_strategy(run, mode, GPTLayerMicro(), CPU)
     return [strategy.word, strategy.divides_early, strategy.evidence().reason]

@@ -28,7 +28,6 @@ def test_the_gradients_are_those_of_the_whole_batch():
     batch = next(batches)
     parts, _ = some_parts(warm=0, grad_accumulation=4)
     loss, pieces = step(whole, batch, NO_MARKS), step(parts, batch, NO_MARKS)
-
     assert pieces.item() == pytest.approx(loss.item(), rel=1e-3)
     for one, other in zip(whole.plain.parameters(), parts.plain.parameters(), strict=True):
         assert (other.grad - one.grad).norm() <= 0.03 * one.grad.norm() + 1e-6
@@ -53,7 +52,6 @@ def test_the_steps_are_proved_against_whole_batches(mode):
     run = settings(cuda_graphs="on", grad_accumulation=2)
     tolerance = FP8_TOLERANCE if mode else BF16_TOLERANCE
     found = decide(run, parts, CAPTURED, batches, gate(parts, tolerance), lambda _stage: None, Replayed)
-
     assert found.parallel.grad_accumulation == 2
     assert found.executed.update_error < 0.05
     # Scales follow from what a pass sees, so that the plain steps see the same micro-batches.

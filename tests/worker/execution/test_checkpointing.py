@@ -15,7 +15,6 @@ pytestmark = pytest.mark.usefixtures("process_group")
 
 
 def gradients(parts, batch):
-    """(the loss, gradients, FLOPs of forward and backward) of one pass."""
     with FlopCounterMode(display=False) as counter:
         loss = forward(parts, parts.model, batch)
         loss.backward()
@@ -29,7 +28,6 @@ def test_gradients_are_the_same_and_work_is_done_again(kind):
     loss, expected, flops = gradients(plain, batch)
     parts, _ = some_parts(warm=0, activation_checkpointing=kind)
     again_loss, found, again_flops = gradients(parts, batch)
-
     assert (parts.checkpoints.kind, len(parts.checkpoints.blocks)) == (kind, 2)
     assert again_loss == loss
     assert all(map(torch.equal, found, expected))

@@ -13,14 +13,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def compiled():
-    """A fresh function through torch.compile, whose graphs are captured and run as they are: nothing is built."""
     torch._dynamo.reset()
     yield lambda function: torch.compile(function, backend="aot_eager")
     torch._dynamo.reset()
 
 
 def since(before: Compilations) -> tuple[int, int, int, int]:
-    """(frames, graphs, split graphs, graph breaks) since then."""
     now = compilations()
     return (
         now.frames - before.frames,
@@ -32,7 +30,6 @@ def since(before: Compilations) -> tuple[int, int, int, int]:
 
 def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
-
     assert compilations() == Compilations(0, 0, 0, 0, ())
 
 
@@ -40,7 +37,6 @@ def test_one_graph_is_one_frame_and_running_it_again_compiles_nothing(compiled):
     function, before = compiled(lambda x: torch.sin(x) + 1), compilations()
     function(torch.ones(4))
     assert since(before) == (1, 1, 1, 0)
-
     function(torch.ones(4))
     assert since(before) == (1, 1, 1, 0)
 
@@ -49,7 +45,6 @@ def test_another_shape_compiles_anew(compiled):
     function, before = compiled(lambda x: torch.cos(x) + 1), compilations()
     function(torch.ones(4))
     function(torch.ones(5))
-
     assert since(before) == (2, 2, 2, 0)
 
 
@@ -62,7 +57,6 @@ def test_a_graph_break_is_counted_with_its_reason(compiled):
     before = compilations()
     compiled(breaks)(torch.ones(4))
     frames, graphs, _, graph_breaks = since(before)
-
     assert (graphs, graph_breaks) == (2, 1)
     assert frames >= 1
     assert compilations().graph_break_reasons
@@ -75,7 +69,6 @@ def test_reasons_are_a_few_short_lines(monkeypatch):
     dynamo = SimpleNamespace(counters={**counters, "graph_break": breaks}, calculate_time_spent=lambda: spent)
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
     found = compilations()
-
     assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks) == (3, 21, 98, 40)
     assert len(found.graph_break_reasons) == MAX_REASONS
     assert all(len(reason) == REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)

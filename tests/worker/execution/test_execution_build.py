@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("process_group")
 
 @pytest.fixture
 def unset_again():
-    """torch's setting as it was, after the test."""
     import torch._dynamo.config
 
     before = torch._dynamo.config.optimize_ddp
@@ -37,7 +36,6 @@ class TestWrap:
         monkeypatch.setattr(torch, "compile", lambda model: given.append(model) or nn.Sequential(model))
         torch._dynamo.config.optimize_ddp = not cut
         model = nn.Linear(16, 4)
-
         assert isinstance(wrap(model, "model", world_size), nn.Sequential)
         assert torch._dynamo.config.optimize_ddp is cut
         assert given == [model]
@@ -51,7 +49,6 @@ class TestWrap:
         compiled = []
         monkeypatch.setattr(nn.Module, "compile", lambda block: compiled.append(block))
         model = ViTMicro().build(CPU)
-
         assert wrap(model, "blocks", 2) is model
         assert compiled == list(model.blocks)
         assert torch._dynamo.config.optimize_ddp is False
@@ -128,5 +125,4 @@ class TestSnapshot:
             for batch in taken:
                 step(parts, batch, NO_MARKS)
             ways.append([weight.detach().clone() for weight in parts.plain.parameters()])
-
         assert all(torch.allclose(one, other, atol=1e-7) for one, other in zip(*ways, strict=True))

@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
 
 
 def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERANCE, parts=None):
-    """What comes of steps that are launched so."""
     stages = []
     parts, batches = parts or some_parts()
     found = decide(settings(cuda_graphs=asked), parts, choice, batches, gate(parts, tolerance), stages.append, launch)
@@ -47,7 +46,6 @@ def weights(parts):
 
 def test_a_step_that_is_neither_compiled_nor_captured_is_proved_too():
     found, stages = settled(choice=PLAIN)
-
     assert isinstance(found.launch, PythonLaunch)
     assert (found.executed.update_error, found.executed.weight_error, found.warning) == (0, 0, None)
     assert stages == ["comparing"]
@@ -55,7 +53,6 @@ def test_a_step_that_is_neither_compiled_nor_captured_is_proved_too():
 
 def test_a_right_replay_is_proved_and_told():
     found, stages = settled()
-
     assert stages == ["capturing", "comparing"]
     assert isinstance(found.launch, Replayed)
     assert (found.graph.enabled, found.graph.capture_s, found.join) == (True, 0.5, "none")
@@ -67,7 +64,6 @@ def test_a_right_replay_is_proved_and_told():
 
 
 def after_proof(parts, batches):
-    """The weights after the steps of a proof, which begin without state of the optimizer."""
     parts.optimizer.state.clear()
     for _ in range(PROOF_STEPS):
         step(parts, next(batches), NO_MARKS)
@@ -77,7 +73,6 @@ def after_proof(parts, batches):
 def test_training_goes_on_from_the_steps_that_were_proved():
     parts, batches = some_parts()
     settled(parts=(parts, batches))
-
     for one, other in zip(weights(parts), after_proof(*some_parts()), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
 
@@ -91,7 +86,6 @@ def test_training_goes_on_from_the_steps_that_were_proved():
 def test_a_replay_that_is_wrong_is_found(launch, told, tolerance):
     with pytest.raises(MeasurementInvalid, match=told) as refusal:
         settled(launch, tolerance=tolerance)
-
     assert refusal.value.cause == "execution"
     assert refusal.value.what.startswith("baseline-bf16 as executed does not compute what it does plainly")
 
@@ -110,7 +104,6 @@ def test_frozen_scales_are_found():
 def test_auto_falls_back_on_python_with_the_reason_and_from_the_same_start(launch):
     parts, batches = some_parts()
     found, stages = settled(launch, asked="auto", parts=(parts, batches))
-
     assert stages == ["capturing", "comparing"]
     assert not found.graph.enabled
     assert found.graph.reason.startswith("auto: baseline-bf16 as executed does not compute")
@@ -122,7 +115,6 @@ def test_auto_falls_back_on_python_with_the_reason_and_from_the_same_start(launc
 def test_a_capture_that_fails_under_auto_leaves_training_as_it_was():
     parts, batches = some_parts()
     found, _ = settled(Uncapturable, asked="auto", parts=(parts, batches))
-
     assert found.graph.reason == "auto: the step cannot be captured in a CUDA graph: it waits"
     assert all(map(torch.equal, weights(parts), after_proof(*some_parts())))
     assert math.isfinite(found.launch(next(batches), NO_MARKS).item())
@@ -205,7 +197,6 @@ def test_a_model_that_was_compiled_to_something_else_is_found(then, told, monkey
 
 
 def test_blocks_that_are_compiled_in_place_are_not_compared_with_themselves(monkeypatch):
-    """A block's own compiled call gives half of what it should; the reference must not run it."""
     parts, batches = some_parts(warm=0)
     for block in parts.plain.blocks:
         block.compile(backend=lambda graph, _inputs: lambda *inputs: [0.5 * out for out in graph(*inputs)])

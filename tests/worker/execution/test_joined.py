@@ -18,7 +18,6 @@ pytestmark = pytest.mark.thorough
 
 
 def of_ranks(size, folder):
-    """What came of each scene, by rank."""
     here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
     code, _, errors = fork_server.called([str(folder), str(size)], folder, here, 280, ("-m", "worker.execution.joined"))
     assert code == 0, errors
@@ -32,7 +31,6 @@ def scenes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
-    """Of two groups, whose two ranks share layers."""
     return of_ranks(4, tmp_path_factory.mktemp("groups"))
 
 

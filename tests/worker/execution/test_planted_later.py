@@ -32,8 +32,6 @@ BEGINS = pytest.mark.parametrize("begins", [WARM, TIMED, LAST], ids=["in warm-up
 
 @pytest.fixture
 def measured(monkeypatch):
-    """The report of a rank that runs a mode, made anew as often as the worker does."""
-
     ready = main.ready_to_train
 
     def after_the_gate(*given):
@@ -80,12 +78,10 @@ def blocks_of(model):
 
 
 def skips(model):
-    """Leaves its last block out."""
     blocks_of(model)[-1].forward = lambda x, *_, **__: x
 
 
 def caches(model):
-    """Returns its first output again and again."""
     forward, kept = model.forward, []
 
     def cached(*inputs, **named):
@@ -96,19 +92,16 @@ def caches(model):
 
 
 def one_sample(model):
-    """Runs one sample, and repeats its output."""
     forward = model.forward
     model.forward = lambda x: forward(x[:1]).expand(len(x), -1)
 
 
 def half(model):
-    """Runs half of the samples, and repeats their output."""
     forward = model.forward
     model.forward = lambda x: forward(x[: len(x) // 2]).repeat(2, 1)
 
 
 def detaches(model):
-    """Has an output without gradients."""
     forward = model.forward
     model.forward = lambda *inputs, **named: forward(*inputs, **named).detach().requires_grad_()
 
@@ -120,7 +113,6 @@ def detaches_a_block(model):
 
 
 def no_weight_gradients(model):
-    """Computes the gradient of inputs alone."""
     for block in blocks_of(model):
         for weight in block.parameters():
             weight.requires_grad_(False)
@@ -145,7 +137,6 @@ OF_MODES = {
 def test_a_mode_that_does_less_later_is_refused(fault, tolerance, begins, measured):
     bounds = {} if tolerance is Polite else {"tolerance": tolerance}
     report = measured(type("Planted", (Later,), {"begins": begins, "fault": staticmethod(OF_MODES[fault]), **bounds}))
-
     assert (report.status, report.cause) == ("invalid", "execution"), report.reason
     assert ("as executed" if begins == WARM else "after its timed steps") in report.reason
 
@@ -318,7 +309,6 @@ def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measur
     def trained(passes):
         class Keeps(Later):
             tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": passes})
-
             begins, passes_made = -2, 0
 
             def forward_context(self):

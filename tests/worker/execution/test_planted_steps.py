@@ -17,14 +17,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
 
 
 def every_other(patch, parts):
-    """The optimizer runs in every other step."""
     passes = iter(range(100))
     patch.setattr(step, "update", lambda parts: next(passes) % 2 or parts.optimizer.step())
 
 
 def stepped_but(share):
-    """A fault: the optimizer runs, and this share of the weights, the last ones, is put back."""
-
     def planted(patch, parts):
         weights = list(parts.plain.parameters())
         kept = weights[-max(1, int(share * len(weights))) :]
@@ -42,19 +39,15 @@ def stepped_but(share):
 
 
 def another_rate_for_one(patch, parts):
-    """One weight has a group of its own, with half the rate."""
     groups = parts.optimizer.param_groups
     groups.append({**groups[0], "params": [groups[0]["params"].pop()], "lr": groups[0]["lr"] / 2})
 
 
 def scaled(factor):
-    """A fault: the loss is multiplied before backward."""
     return lambda patch, parts: patch.setattr(step, "backward", lambda _parts, loss: (factor * loss).backward())
 
 
 def of_batches(change):
-    """A fault: the step trains on something else than its batch. change: makes it of the first batch and this one."""
-
     def planted(patch, parts):
         forward, first = step.forward, []
 
@@ -68,7 +61,6 @@ def of_batches(change):
 
 
 def without_gradients(patch, parts):
-    """One block runs under no_grad."""
     lists = torch.nn.ModuleList | torch.nn.Sequential
     block = next(module for module in parts.plain.modules() if isinstance(module, lists))[0]
     patch.setattr(block, "forward", torch.no_grad()(block.forward))
@@ -95,7 +87,6 @@ FAULTS = {
 
 
 def at_first(patch, _parts):
-    """The first step alone trains on half of its batch."""
     forward, passes = step.forward, iter(range(100))
 
     def faulty(parts, model, batch, first_micro_batch=True):

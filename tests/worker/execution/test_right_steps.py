@@ -49,7 +49,6 @@ def measured(**values):
 @pytest.mark.parametrize("right", RIGHT)
 def test_what_is_right_passes_the_proofs(right):
     report = measured(**RIGHT[right])
-
     assert report.status == "ok", report.reason
     found = report.evidence.executed
     errors = (found.gradient_error, found.update_error, found.weight_error or 0.0)
@@ -84,7 +83,6 @@ def test_samples_that_are_left_out_are_told_from_rounding():
     parts = [{"weight": (common + 0.5 * torch.randn(4000, generator=generator)) / 4} for _ in quarters(8)]
     whole = sum(part["weight"] for part in parts)
     noise = 0.4 * whole.norm() * torch.nn.functional.normalize(torch.randn(4000, generator=generator), dim=0)
-
     assert max(abs(share - 1) for share in shares({"weight": whole + noise}, parts)) < OF_SAMPLES
     half = 2 * (parts[0]["weight"] + parts[1]["weight"])
     assert max(abs(share - 1) for share in shares({"weight": half + noise}, parts)) > OF_SAMPLES

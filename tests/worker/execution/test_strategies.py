@@ -41,7 +41,6 @@ def chosen(device=CPU, mode=None, **asked):
 def test_a_model_of_a_billion_parameters_fits_a_gpu_of_80_gb_and_seven_do_not():
     small = by_memory(kept_bytes(1_230_000_000, "adamw"), 80 * GIB)
     large = by_memory(kept_bytes(6_740_000_000, "adamw"), 80 * GIB)
-
     assert small.sharded is False
     assert small.evidence().reason == (
         "auto: weights, gradients and optimizer state take 18.3 GiB, at most half of the 80.0 GiB of a GPU"
@@ -103,7 +102,6 @@ def test_ranks_that_share_layers_take_the_samples_of_all_of_them():
 def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
     run = config(world_size=1, parallel="fsdp", compile="auto", cuda_graphs="auto")
     choice = choose(run, BaselineBF16(), CPU, ViTMicro())
-
     assert choice.graph.enabled is False
     compiled = choose_compile("auto", GAINS, CUDA, choice.strategy.whole_refusal)
     assert (compiled.enabled, compiled.scope) == (True, "blocks")
@@ -133,7 +131,6 @@ def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch
         gate(parts),
         lambda _stage: None,
     )
-
     assert [type(block).__name__ for block in compiled] == ["FSDPBlock", "FSDPBlock"]
     assert compiled == list(parts.plain.blocks)
     assert (found.join, found.parallel.sharded_blocks, found.executed.reference) == ("fsdp", 2, "whole model")
@@ -149,7 +146,6 @@ def test_sharded_steps_without_room_for_a_whole_model_are_proved_with_fewer_laye
     room = int(1.2 * whole_bytes(parts, "adamw"))
     monkeypatch.setattr(reference, "free_bytes", lambda _device: room)
     found = decide(settings(**values), parts, choice, batches, gate(parts), lambda _stage: None)
-
     assert (found.executed.layers, found.executed.of_layers) == (1, 2)
     assert (found.join, found.executed.update_error) == ("fsdp", pytest.approx(0, abs=0.1))
     assert found.launch(next(batches), NO_MARKS).isfinite()
@@ -221,7 +217,6 @@ def test_rows_of_qkv_are_rearranged_by_heads_and_back():
 )
 @pytest.mark.parametrize("asked", [{"compile": "on"}, {"cuda_graphs": "on"}], ids=str)
 def test_a_dry_run_refuses_what_a_rank_refuses(settings, asked):
-    """A dry run has no torch, and so a rule of its own."""
     run = config(**{"world_size": 1, "mode": "baseline-bf16", **asked, **settings})
     machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
     try:

@@ -27,7 +27,6 @@ UPDATE = step.update
 
 
 def no_all_reduce(parts):
-    """Each rank goes its own way."""
     forward = step.forward
 
     def alone(parts, model, *rest):
@@ -38,15 +37,12 @@ def no_all_reduce(parts):
 
 
 def some_all_reduced(parts):
-    """One small weight keeps the rank's own gradient."""
     torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(parts.plain, ["norm.bias"])
     object.__setattr__(parts, "model", torch.nn.parallel.DistributedDataParallel(parts.plain))
     return nullcontext()
 
 
 def summed(parts):
-    """Gradients are added up, and not averaged."""
-
     def add_up(_state, bucket):
         return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
 
@@ -55,12 +51,10 @@ def summed(parts):
 
 
 def one_steps(parts):
-    """Only rank 0 runs its optimizer."""
     return mock.patch.object(step, "update", lambda parts: None if dist.get_rank() else UPDATE(parts))
 
 
 def other_weights(parts):
-    """Ranks begin with different weights."""
     with torch.no_grad():
         parts.plain.norm.bias.add_(0.01 * dist.get_rank())
     return nullcontext()
@@ -77,7 +71,6 @@ FAULTS = {
 
 
 def settled(plant, choice, capture, **values):
-    """What comes of steps with a fault."""
     parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN, **values)
     run = executing.settings(cuda_graphs="on", **RUN, **values)
     with plant(parts):
@@ -89,7 +82,6 @@ def settled(plant, choice, capture, **values):
 
 
 def later(plant):
-    """How far ranks are apart after steps with a fault that no proof has seen, by the sketches of their weights."""
     parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN)
     begun = sketches(parts)
     with plant(parts):
