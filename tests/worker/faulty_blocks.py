@@ -1,8 +1,7 @@
-"""What a hasty conversion does wrong: blocks that compute something else than the one they wrap, and functions that
-plant one fault in a converted model.
+"""What a hasty conversion does wrong: forward passes of a module that compute something else (each is called with the
+module, what it computed before, and its arguments), and functions that plant one fault in a converted model.
 """
 
-import copy
 import math
 from functools import partial
 
@@ -10,79 +9,35 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-
-class AcrossTheBatch(nn.Module):
-    """Takes [batch, tokens, width] for [tokens, batch, width]: attends to the same token of the other images."""
-
-    def __init__(self, block):
-        super().__init__()
-        self.block = block
-
-    def forward(self, x):
-        return self.block(x.transpose(0, 1)).transpose(0, 1)
+from fp8bench.worker import parity
 
 
-class Causal(nn.Module):
-    """Lets a token attend only to itself and to those before it."""
+def verdict(base, plant, workload):
+    """What the gate says of a mode, made by `base`, with a fault in the model that it converts."""
 
-    def __init__(self, block):
-        super().__init__()
-        self.block = block
+    class Planted(base):
+        def convert(self, model):
+            model = super().convert(model)
+            plant(model)
+            return model
 
-    def forward(self, x):
-        attn = self.block.attn
-        batch, tokens, width = x.shape
-        qkv = attn.qkv(self.block.norm1(x)).reshape(batch, tokens, 3, attn.num_heads, attn.head_dim)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        out = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + attn.proj(out.transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.block.mlp(self.block.norm2(x))
-
-
-class Forgetful(nn.Module):
-    """Has the right shape and weights of its own."""
-
-    def __init__(self, block):
-        super().__init__()
-        self.block = copy.deepcopy(block)
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for parameter in self.block.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(0, 0.2, generator=generator)
-
-    def forward(self, x):
-        return self.block(x)
-
-
-class IgnoresItsInput(nn.Module):
-    """Gives the same output whatever comes in."""
-
-    def __init__(self, block):
-        super().__init__()
-        self.block = block
-
-    def forward(self, x):
-        return self.block(torch.ones_like(x))
-
-
-class Halved(torch.autograd.Function):
-    """Lets a tensor through, and a multiple of its gradient back."""
-
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.factor = factor
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return ctx.factor * gradient, None
+    return parity.prove(Planted(), workload, 0, torch.device("cpu")).parity
 
 
 def replaced(name, forward):
     def plant(model):
         module = model.get_submodule(name)
         module.forward = partial(forward, module, module.forward)
+
+    return plant
+
+
+def everywhere(blocks, forward):
+    """The same in every block of the list of this name."""
+
+    def plant(model):
+        for name, _ in model.get_submodule(blocks).named_children():
+            replaced(f"{blocks}.{name}", forward)(model)
 
     return plant
 
@@ -96,6 +51,8 @@ def frozen(choose):
 
 
 def gradients(of, change):
+    """Change the gradient of each weight whose name has `of` in it."""
+
     def plant(model):
         for name, weight in model.named_parameters():
             if of in name:
@@ -113,30 +70,51 @@ def weight_detached(of):
     return plant
 
 
+@torch.no_grad()
+def _fill(model, name, value):
+    model.get_parameter(name).fill_(value)
+
+
 def filled(name, value):
-    def plant(model):
-        with torch.no_grad():
-            model.get_parameter(name).fill_(value)
-
-    return plant
+    return partial(_fill, name=name, value=value)
 
 
-def stale(name):
+@torch.no_grad()
+def own_weights(model):
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.blocks.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(0, 0.2, generator=generator)
+
+
+def stale(name, at_once=False):
+    """Compute with a copy of the weight that was made at the first pass, or at conversion."""
+
     def forward(layer, _before, x):
         held = layer.__dict__.setdefault("held", layer.weight.detach().clone())
         # Its gradient goes to the weight all the same.
         return F.linear(x, layer.weight + (held - layer.weight).detach(), layer.bias)
 
-    return replaced(name, forward)
-
-
-def stale_at_once(name):
     def plant(model):
-        stale(name)(model)
+        replaced(name, forward)(model)
         layer = model.get_submodule(name)
-        layer.held = layer.weight.detach().clone()
+        if at_once:
+            layer.held = layer.weight.detach().clone()
 
     return plant
+
+
+class Scaled(torch.autograd.Function):
+    """Lets a tensor through, and a multiple of its gradient back."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.factor * gradient, None
 
 
 def identity(_module, _before, x, *_args, **_kwargs):
@@ -145,6 +123,14 @@ def identity(_module, _before, x, *_args, **_kwargs):
 
 def zeros(_module, _before, x, *_args, **_kwargs):
     return torch.zeros_like(x)
+
+
+def of_ones(_module, before, x):
+    return before(torch.ones_like(x))
+
+
+def not_a_number(_module, before, x):
+    return before(x) * math.nan
 
 
 def no_mlp(layer, _before, x):
@@ -160,23 +146,71 @@ def dropout(_module, before, *args, **kwargs):
 
 
 def gradient_times(factor):
-    def forward(_module, before, *args, **kwargs):
-        return Halved.apply(before(*args, **kwargs), factor)
-
-    return forward
+    return lambda _module, before, *args, **kwargs: Scaled.apply(before(*args, **kwargs), factor)
 
 
 def detached_output(_module, before, *args, **kwargs):
     return before(*args, **kwargs).detach()
 
 
+def sees_the_next(_module, before, x, **rest):
+    """A little of the next token is mixed in, which is the target."""
+    return before(x + 1e-3 * x.roll(-1, 1), **rest)
+
+
+def across_the_batch(_module, before, x):
+    """Takes [batch, tokens, width] for [tokens, batch, width]: attends to the same token of the other images."""
+    return before(x.transpose(0, 1)).transpose(0, 1)
+
+
+def across_the_samples(_module, before, x, position_embeddings=None, **rest):
+    at_start = tuple(part[:, : x.shape[0]] for part in position_embeddings)
+    return before(x.transpose(0, 1), position_embeddings=at_start, **rest).transpose(0, 1)
+
+
+def causal(block, _before, x):
+    """Lets a token attend only to itself and to those before it."""
+    attn = block.attn
+    batch, tokens, width = x.shape
+    qkv = attn.qkv(block.norm1(x)).reshape(batch, tokens, 3, attn.num_heads, attn.head_dim)
+    out = F.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4).unbind(0), is_causal=True)
+    x = x + attn.proj(out.transpose(1, 2).reshape(batch, tokens, width))
+    return x + block.mlp(block.norm2(x))
+
+
+def no_gain(norm, _before, x):
+    return F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
+
+
+def no_rotation(_module, before, x, position_embeddings=None, **rest):
+    cos, sin = position_embeddings
+    return before(x, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)), **rest)
+
+
+def layer_scale(_module, before, x):
+    return x + 1e-5 * (before(x) - x)
+
+
+def without_bias(layer, _before, x):
+    return F.linear(x, layer.weight)
+
+
+def without_shift(norm, _before, x):
+    return F.layer_norm(x, x.shape[-1:], norm.weight, None, norm.eps)
+
+
+def wider_epsilon(norm, _before, x):
+    return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, math.e)
+
+
 def llama_with(around, head=None):
+    """A Llama whose forward pass calls its layers otherwise. around: called with x, the layers, the rotary angles."""
+
     def plant(model):
         def forward(tokens, targets=None):
             x = model.model.embed_tokens(tokens)
             positions = torch.arange(tokens.shape[1]).unsqueeze(0)
-            rotary = model.model.rotary_emb(x, positions)
-            x = around(x, model.model.layers, rotary)
+            x = around(x, model.model.layers, model.model.rotary_emb(x, positions))
             return (head or (lambda model, x, targets: model.lm_head(model.model.norm(x), targets)))(model, x, targets)
 
         model.forward = forward
@@ -185,6 +219,7 @@ def llama_with(around, head=None):
 
 
 def in_order(*order, number=18):
+    """Call layers in another order. order: pairs of a place and the layers called there."""
     changed = dict(order)
 
     def around(x, layers, rotary):
@@ -196,7 +231,19 @@ def in_order(*order, number=18):
     return around
 
 
+def seventh(call):
+    """Call layer 7 otherwise. call: is given the layer, its input, the angles."""
+
+    def around(x, layers, rotary):
+        for place, layer in enumerate(layers):
+            x = call(layer, x, rotary) if place == 7 else layer(x, position_embeddings=rotary)
+        return x
+
+    return around
+
+
 def parallel(x, layers, rotary):
+    """Layers 7 and 8 get the same input."""
     for place, layer in enumerate(layers):
         if place == 8:
             continue
@@ -205,43 +252,33 @@ def parallel(x, layers, rotary):
     return x
 
 
-def without_gradient(x, layers, rotary):
-    for place, layer in enumerate(layers):
-        with torch.set_grad_enabled(place != 7 and torch.is_grad_enabled()):
-            x = layer(x, position_embeddings=rotary)
-    return x
+def without_gradient(layer, x, rotary):
+    with torch.no_grad():
+        return layer(x, position_embeddings=rotary)
 
 
-def detached_between(x, layers, rotary):
-    for place, layer in enumerate(layers):
-        x = layer(x.detach() if place == 7 else x, position_embeddings=rotary)
-    return x
+def detached_between(layer, x, rotary):
+    return layer(x.detach(), position_embeddings=rotary)
 
 
-def detached_after_all(x, layers, rotary):
-    for place, layer in enumerate(layers):
-        y = layer(x, position_embeddings=rotary)
-        x = x + (y - x).detach() if place == 7 else y
-    return x
+def detached_after_all(layer, x, rotary):
+    """Values are right, and the layer gets no gradient."""
+    return x + (layer(x, position_embeddings=rotary) - x).detach()
 
 
-def turned_for_one(x, layers, rotary):
-    for place, layer in enumerate(layers):
-        x = layer(x, position_embeddings=tuple(one.roll(1, 1) for one in rotary) if place == 7 else rotary)
-    return x
+def turned_for_one(layer, x, rotary):
+    """The angles are of the next position."""
+    return layer(x, position_embeddings=tuple(one.roll(1, 1) for one in rotary))
 
 
-def masked_for_one(x, layers, rotary):
+def masked_for_one(layer, x, rotary):
+    """A token sees itself alone."""
     alone = torch.eye(x.shape[1], dtype=torch.bool)[None, None]
-    for place, layer in enumerate(layers):
-        x = layer(x, position_embeddings=rotary, **({"attention_mask": alone} if place == 7 else {}))
-    return x
+    return layer(x, position_embeddings=rotary, attention_mask=alone)
 
 
-def scaled_between(x, layers, rotary):
-    for place, layer in enumerate(layers):
-        x = layer(Halved.apply(x, 2.0) if place == 7 else x, position_embeddings=rotary)
-    return x
+def scaled_between(layer, x, rotary):
+    return layer(Scaled.apply(x, 2.0), position_embeddings=rotary)
 
 
 def scaled_loss(model, x, targets):
@@ -250,6 +287,7 @@ def scaled_loss(model, x, targets):
 
 
 def loss_of_others(model, x, targets):
+    """The loss is not of the logits, but of those of the tokens before."""
     return model.lm_head(model.model.norm(x), None if targets is None else targets.roll(1, 1))
 
 
@@ -263,48 +301,26 @@ def tied_blocks(model):
 
 
 def untied_names(model):
+    """Layer 8 computes with the weights of layer 7, and has its own by name."""
     model.model.layers[8].forward = model.model.layers[7].forward
 
 
-def gate_and_up_exchanged(model, number=7):
-    mlp = model.model.layers[number].mlp
-    mlp.forward = lambda x: mlp.down_proj(mlp.act_fn(mlp.up_proj(x)) * mlp.gate_proj(x))
+def gate_and_up_exchanged(model, numbers=(7,)):
+    for number in numbers:
+        mlp = model.model.layers[number].mlp
+        mlp.forward = lambda x, mlp=mlp: mlp.down_proj(mlp.act_fn(mlp.up_proj(x)) * mlp.gate_proj(x))
 
 
-def not_causal(model):
-    model.model.layers[7].self_attn.is_causal = False
-
-
-def across_the_samples(_module, before, x, position_embeddings=None, **rest):
-    at_start = tuple(part[:, : x.shape[0]] for part in position_embeddings)
-    return before(x.transpose(0, 1), position_embeddings=at_start, **rest).transpose(0, 1)
-
-
-def no_gain(norm, _before, x):
-    return F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
-
-
-def no_rotation(_module, before, x, position_embeddings=None, **rest):
-    cos, sin = position_embeddings
-    return before(x, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)), **rest)
+def not_causal(model, numbers=(7,)):
+    for number in numbers:
+        model.model.layers[number].self_attn.is_causal = False
 
 
 def first_rows_untrained(gradient):
+    """The rows of queries get no gradient."""
     changed = gradient.clone()
     changed[: len(gradient) // 3] = 0
     return changed
-
-
-def layer_scale(_module, before, x):
-    return x + 1e-5 * (before(x) - x)
-
-
-def causal_in_one(block, _before, x):
-    return Causal(block)(x)
-
-
-def across_in_one(_module, before, x):
-    return before(x.transpose(0, 1)).transpose(0, 1)
 
 
 def without_positions(model):
@@ -317,22 +333,11 @@ def positions_untrained(model):
 
 
 def without_class_token(model):
+    """Zeros stand for it."""
     model._pos_embed = lambda x: torch.cat([x.new_zeros(len(x), 1, x.shape[2]), x], 1) + model.pos_embed
-
-
-def without_bias(layer, _before, x):
-    return F.linear(x, layer.weight)
-
-
-def without_shift(norm, _before, x):
-    return F.layer_norm(x, x.shape[-1:], norm.weight, None, norm.eps)
 
 
 def fresh_norms(model):
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.LayerNorm):
             model.set_submodule(name, nn.LayerNorm(module.normalized_shape, module.eps))
-
-
-def wider_epsilon(norm, _before, x):
-    return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, math.e)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from worker import faulty_blocks as faulty
-from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, replaced, stale, stale_at_once
+from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, replaced, seventh, stale, verdict
 from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16
@@ -24,16 +24,6 @@ def gains_of_2048_wide(monkeypatch):
     monkeypatch.setattr(llama, "INITIAL_STD", 0.02 * math.sqrt(2048 / 128))
 
 
-def verdict(base, plant, workload):
-    class Planted(base):
-        def convert(self, model):
-            model = super().convert(model)
-            plant(model)
-            return model
-
-    return parity.prove(Planted(), workload(data="device"), 0, CPU).parity
-
-
 DEEP = {
     "all weights frozen but the last": (frozen(lambda names: names[:-1]), "does not train model.embed_tokens.weight"),
     "one frozen": (frozen(lambda names: [f"{LAYER}.mlp.up_proj.weight"]), f"does not train {LAYER}.mlp.up_proj.weight"),
@@ -46,7 +36,10 @@ DEEP = {
     "a weight gradient doubled": (gradients(f"{LAYER}.mlp.up_proj", lambda g: 2 * g), f"{LAYER}.mlp.up_proj"),
     "the gradient halved": (replaced(f"{LAYER}.mlp", faulty.gradient_times(0.5)), f"the gradient of {LAYER}.mlp"),
     "the gradient doubled": (replaced(LAYER, faulty.gradient_times(2.0)), LAYER),
-    "the gradient doubled between": (llama_with(faulty.scaled_between), f"the gradient given to {LAYER[:-1]}6"),
+    "the gradient doubled between": (
+        llama_with(seventh(faulty.scaled_between)),
+        f"the gradient given to {LAYER[:-1]}6",
+    ),
     "an output detached": (replaced(LAYER, faulty.detached_output), f"its block '{LAYER}' gives"),
     "a block that is nothing": (replaced(LAYER, faulty.identity), LAYER),
     "an MLP that is nothing": (replaced(f"{LAYER}.mlp", faulty.zeros), f"{LAYER}.mlp"),
@@ -57,13 +50,16 @@ DEEP = {
     "the last block called twice": (llama_with(in_order((17, (17, 17)))), "calls model.layers.17 where"),
     "two blocks exchanged": (llama_with(in_order((7, (8,)), (8, (7,)))), "where the plain model calls model.layers.7"),
     "two blocks in parallel": (llama_with(faulty.parallel), f"the gradient given to {LAYER}"),
-    "a block without gradients": (llama_with(faulty.without_gradient), "what model.layers.8 is given"),
-    "a block whose input is detached": (llama_with(faulty.detached_between), f"what {LAYER} is given"),
-    "a block whose part is detached": (llama_with(faulty.detached_after_all), f"the gradient given to {LAYER}"),
+    "a block without gradients": (llama_with(seventh(faulty.without_gradient)), "what model.layers.8 is given"),
+    "a block whose input is detached": (llama_with(seventh(faulty.detached_between)), f"what {LAYER} is given"),
+    "a block whose part is detached": (
+        llama_with(seventh(faulty.detached_after_all)),
+        f"the gradient given to {LAYER}",
+    ),
     "blocks tied": (faulty.tied_blocks, "does not train model.layers.8"),
     "blocks tied behind their names": (faulty.untied_names, "model.layers.8"),
-    "angles of another position": (llama_with(faulty.turned_for_one), f"what is given to {LAYER}"),
-    "a mask for one layer": (llama_with(faulty.masked_for_one), f"what {LAYER} is given"),
+    "angles of another position": (llama_with(seventh(faulty.turned_for_one)), f"what is given to {LAYER}"),
+    "a mask for one layer": (llama_with(seventh(faulty.masked_for_one)), f"what {LAYER} is given"),
     "no rotation in one layer": (replaced(LAYER, faulty.no_rotation), LAYER),
     "gate for up": (faulty.gate_and_up_exchanged, LAYER),
     "no causal mask in one layer": (faulty.not_causal, LAYER),
@@ -80,7 +76,7 @@ DEEP = {
     "the loss of other targets": (llama_with(in_order(), faulty.loss_of_others), "what is given to lm_head"),
     "a penalty in the loss": (llama_with(in_order(), faulty.with_penalty), f"{LAYER}.mlp.up_proj.weight beside"),
     "weights of the first pass": (stale(f"{LAYER}.mlp.up_proj"), LAYER),
-    "weights of the conversion": (stale_at_once(f"{LAYER}.mlp.up_proj"), LAYER),
+    "weights of the conversion": (stale(f"{LAYER}.mlp.up_proj", at_once=True), LAYER),
 }
 
 VIT = {
@@ -91,8 +87,8 @@ VIT = {
     "fresh norms": (faulty.fresh_norms, "blocks.0.norm1.weight"),
     "another epsilon": (replaced("blocks.1.norm2", faulty.wider_epsilon), "blocks.1"),
     "a tiny LayerScale": (replaced("blocks.1", faulty.layer_scale), "blocks.1"),
-    "a causal mask in one layer": (replaced("blocks.1", faulty.causal_in_one), "blocks.1"),
-    "attention across the batch in one layer": (replaced("blocks.1", faulty.across_in_one), "blocks.1"),
+    "a causal mask in one layer": (replaced("blocks.1", faulty.causal), "blocks.1"),
+    "attention across the batch in one layer": (replaced("blocks.1", faulty.across_the_batch), "blocks.1"),
     "no positions": (faulty.without_positions, "what is given to blocks.0"),
     "positions untrained": (faulty.positions_untrained, "the gradient of pos_embed"),
     "no class token": (faulty.without_class_token, "the gradient of cls_token"),
@@ -123,20 +119,20 @@ class TestFaults:
     @pytest.mark.thorough
     @pytest.mark.parametrize(("plant", "named"), DEEP.values(), ids=DEEP)
     def test_in_a_deep_language_model_in_float8(self, plant, named):
-        found = verdict(TorchAOFloat8, plant, DeepLlama)
+        found = verdict(TorchAOFloat8, plant, DeepLlama(data="device"))
         assert not found.passed
         assert named in found.reason
 
     @pytest.mark.parametrize("mode", [BaselineBF16, TorchAOFloat8])
     @pytest.mark.parametrize(("plant", "named"), VIT.values(), ids=VIT)
     def test_in_a_vision_transformer(self, mode, plant, named):
-        found = verdict(mode, plant, ViTMicro)
+        found = verdict(mode, plant, ViTMicro(data="device"))
         assert not found.passed
         assert named in found.reason
 
     @pytest.mark.parametrize(("plant", "named"), GPT.values(), ids=GPT)
     def test_in_a_layer_in_float8(self, plant, named):
-        found = verdict(TorchAOFloat8, plant, GPTLayerMicro)
+        found = verdict(TorchAOFloat8, plant, GPTLayerMicro(data="device"))
         assert not found.passed
         assert named in found.reason
 
