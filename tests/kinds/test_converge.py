@@ -74,9 +74,6 @@ class TestPrepare:
         assert (config.validate_every, config.validation_batches) == (5, 8)
         assert (config.compile, config.cuda_graphs, config.te_attention) == ("auto", "auto", "te")
 
-    def test_no_mode_named_is_all_of_this_machines(self, prepared):
-        assert prepared(modes=()).config.config.modes == (BASELINE, "torchao-float8:tensorwise")
-
     def test_words_become_numbers(self, prepared):
         words = {"seed": "7", "seeds": "2", "validate_every": "500", "learning_rate": "0.01", "sizes": ("depth=1",)}
         config = prepared(**words, optimizer="sgd", gpus="2", compile="off").config.config
@@ -150,17 +147,6 @@ class TestPrepare:
         with pytest.raises(UsageError, match="too short"):
             prepared(text=str(file))
 
-    def test_what_is_advised_for_a_size_is_accepted_when_it_is_typed(self, prepared):
-        with pytest.raises(UsageError) as refused:
-            prepared(sizes=("depth=0",))
-        assert refused.value.remedy == "Give, for example, --size depth=1"
-
-        with pytest.raises(UsageError) as refused:
-            prepared(sizes=("foo=4",))
-        hint, _, names = refused.value.remedy.partition("Name one of ")
-        assert hint == ""
-        assert "depth" in names.split(", ")
-
     def test_under_torchrun_the_ranks_of_all_nodes_train(self, prepared):
         config = prepared(environ=TORCHRUN).config.config
         assert (config.world_size, config.nodes) == (4, 2)
@@ -176,10 +162,6 @@ class TestPrepare:
         assert prepared().alike.keys() == alike.keys()
         assert prepared().alike != alike
 
-    def test_nothing_is_written(self, prepared, tmp_path):
-        prepared()
-        assert not (tmp_path / "results").exists()
-
 
 @pytest.mark.slow
 class TestTraining:
@@ -188,12 +170,6 @@ class TestTraining:
         trained(prepared(seeds="2"), ranks)
         assert ranks.ran == [(MODES[0], 0), (MODES[1], 0), (MODES[1], 1), (MODES[0], 1)]
         assert ranks.ran == list(in_turns(prepared(seeds="2").config.config))
-
-    def test_ranks_obey_the_configuration_under_each_mode_and_seed(self, prepared):
-        config = prepared("te-fp8", BASELINE, gpus="2", optimizer="adam").config.config
-        run = run_config(config, "te-fp8:delayed", 5)
-        assert (run.mode, run.recipe, run.seed, run.world_size, run.optimizer) == ("te-fp8", "delayed", 5, 2, "adam")
-        assert (run.workload, run.batch_size, run.steps, run.sequence_length) == ("outside-language", 2, 100, None)
 
     def test_processes_are_given_the_plan(self, prepared, monkeypatch):
         given = []
@@ -284,11 +260,6 @@ class TestStopped:
         assert log.read_text() == "Traceback\n"
         assert f"tracebacks and stacks are in {log}" in lines
 
-    def test_what_broke_under_one_seed_keeps_what_was_trained_under_another(self, prepared):
-        record = trained(prepared(), Ranks({(MODES[1], 1): BROKEN}))
-        assert record.status == "ok"
-        assert [one.status for one in record.trainings if one.mode == MODES[1]] == ["ok", "failed"]
-
 
 @pytest.mark.slow
 class TestResume:
@@ -303,10 +274,6 @@ class TestResume:
         assert lines[0] == "resumed: 3 of 6 trainings were done before"
         assert len(record.trainings) == 6
         assert list((tmp_path / "results").rglob("*")) == [tmp_path / "results" / "cpu"], "the record has all of it"
-
-    def test_before_anything_was_trained_there_is_nothing_to_resume(self, prepared):
-        with pytest.raises(Interrupted, match=r"under seed 0; its workers have ended\. Run the same command again"):
-            trained(prepared(), Ranks(interrupt=(MODES[0], 0)))
 
     def test_other_settings_are_other_trainings(self, prepared):
         with pytest.raises(Interrupted):

@@ -95,14 +95,6 @@ def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seed
     assert f"| {seeds} | {least:g} to {most:g} times" in page
 
 
-@pytest.mark.slow
-def test_how_often_a_spread_is_a_tenth_of_what_it_should_be_is_as_documented():
-    from scipy.stats import chi2
-
-    assert chi2.cdf(2 * 0.01, 2) == pytest.approx(1 / 100, rel=0.01)
-    assert chi2.cdf(4 * 0.01, 4) == pytest.approx(1 / 5000, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("losses", "train", "expected"),
     [
@@ -118,18 +110,6 @@ def test_a_loss_that_is_not_finite_or_above_the_start_is_divergence(losses, trai
 
 
 class TestCurves:
-    def test_over_steps_time_and_money(self):
-        one = curve(5.0, 4.0, 3.0)
-
-        assert gaps.by_steps(one) == [(0.0, 5.0), (2.0, 4.0), (4.0, 3.0)]
-        assert gaps.by_cost(one) == [(0.0, 5.0), (1.0, 4.0), (2.0, 3.0)]
-        assert gaps.by_cost(one, 0.1) == [(0.0, 5.0), (pytest.approx(0.1), 4.0), (pytest.approx(0.2), 3.0)]
-
-    @pytest.mark.parametrize(("spent", "loss"), [(0, 5.0), (1, 4.0), (1.5, 3.5), (2, 3.0), (2.1, None), (-1, None)])
-    def test_a_straight_curve_stays_straight(self, spent, loss):
-        found = gaps.loss_at(gaps.by_cost(curve(5.0, 4.0, 3.0)), spent)
-        assert found == (loss if loss is None else pytest.approx(loss))
-
     @given(
         steps=st.lists(st.floats(0.1, 10), min_size=1, max_size=8),
         losses=st.lists(st.floats(0.1, 10), min_size=9, max_size=9),
@@ -159,10 +139,6 @@ class TestCurves:
 
     def test_a_curve_that_rises_again_counts_from_where_it_first_was_there(self):
         assert gaps.spent_to(gaps.by_cost(curve(5.0, 4.0, 4.5, 3.0)), 4.0) == 1.0
-
-    def test_where_a_loss_is_reached_the_curve_has_it(self):
-        points = gaps.by_cost(curve(5.0, 3.5, 3.0, 2.9))
-        assert gaps.loss_at(points, gaps.spent_to(points, 3.2)) == pytest.approx(3.2)
 
 
 class TestGaps:

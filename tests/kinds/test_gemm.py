@@ -1,28 +1,41 @@
-"""What `fp8bench gemm` makes of words and of the machine, and the record that it keeps."""
+"""What `fp8bench gemm` makes of words and of the machine, formats that a user names, and the record that it keeps."""
+
+import dataclasses
 
 import builders
 import pytest
+import torch
 from builders import evidence, machine_called, measured, place, summary
+from report.made_gemm import config, gemm_record
 
+from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm import measure as measuring
 from fp8bench.kinds.gemm.measure import (
     GemmRecord,
     GemmRequest,
     exit_code,
     measure,
+    of_shape,
+    parse_outputs,
+    parse_pairs,
     parse_precisions,
     parse_shape,
     prepare,
 )
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
+from fp8bench.numerics.gemm import bench
+from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.gemm import PRECISIONS, Product, ProductTimings, Shape, Timing
+from fp8bench.schema.gemm import PAIRS, PRECISIONS, Product, ProductTimings, Shape, Timing
+from fp8bench.tables.render import render
+from fp8bench.worker.environment import environment
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
 SMALL = Shape(m=32, n=16, k=48)
+ONE = ("32,16,48",)
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -44,16 +57,15 @@ def machine(monkeypatch):
 
 
 @pytest.fixture
-def request_of(tmp_path):
-    def made(**changes):
-        return GemmRequest(**{"results_dir": tmp_path / "results", **changes})
-
-    return made
+def prepared(tmp_path, machine):
+    return lambda **changes: prepare(GemmRequest(**{"results_dir": tmp_path / "results", **changes}), {})
 
 
 @pytest.fixture
-def small_ceilings(monkeypatch):
-    monkeypatch.setattr("fp8bench.numerics.gemm.bench.CEILING_SIZES", {"cpu": (16, 32)})
+def record_of(prepared, monkeypatch):
+    """The record of a quick measurement."""
+    monkeypatch.setattr(bench, "CEILING_SIZES", {"cpu": (16, 32)})
+    return lambda told=[].append, **words: measure(prepared(seconds="0.0001", **words), told)
 
 
 @pytest.mark.parametrize("text", ["12608,5120,1280", "12608x5120x1280", " 12608 X 5120, 1280 "])
@@ -62,15 +74,25 @@ def test_a_shape_is_m_n_k(text):
 
 
 @pytest.mark.parametrize(
+    ("parse", "words", "found"),
+    [
+        (parse_precisions, (), PRECISIONS),
+        (parse_precisions, ("fp8-rowwise",), ("bf16", "fp8-rowwise")),
+        (parse_pairs, ("e5m2xe4m3", " E4M3 , e4m3 "), (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
+        (parse_pairs, ("all",), PAIRS),
+        (parse_outputs, ("e4m3", "bf16"), ("bf16", "e4m3")),
+        (parse_outputs, ("all",), ("bf16", "fp32", "e4m3")),
+    ],
+)
+def test_names_are_read_in_one_order(parse, words, found):
+    assert parse(words) == found
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("64,64", "is not three whole numbers"),
-        ("64,64,64,64", "is not three whole numbers"),
-        ("64,64,many", "is not three whole numbers"),
-        ("64,64,6.4", "is not three whole numbers"),
-        ("64,64,-64", "is not three whole numbers"),
-        ("64,,64", "is not three whole numbers"),
-        ("64,64,²", "is not three whole numbers"),
+        *((text, "is not three whole numbers") for text in ("64,64", "64,64,64,64", "64,64,many", "64,64,6.4")),
+        *((text, "is not three whole numbers") for text in ("64,64,-64", "64,,64", "64,64,²")),
         (f"64,64,{'9' * 5000}", "is too large: the most is 2,147,483,647, since"),
         ("64,64,2147483648", "is too large"),
         ("64,0,64", "has a dimension of 0"),
@@ -81,111 +103,66 @@ def test_what_is_no_shape_is_refused(text, said):
         parse_shape(text)
 
 
-def test_bf16_is_always_measured_and_all_are_without_a_name():
-    assert parse_precisions(()) == PRECISIONS
-    assert parse_precisions(("fp8-rowwise",)) == ("bf16", "fp8-rowwise")
-    assert parse_precisions(("bf16",)) == ("bf16",)
-
-
-def test_an_unknown_precision_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match=r"Did you mean 'fp8-rowwise'\?"):
-        parse_precisions(("fp8-rowise",))
-
-
-def test_the_machine_chooses_workload_and_batch(machine, request_of):
-    config = prepare(request_of(), {}).config
-    assert (config.device, config.workload, config.batch_size, config.rounds) == ("cpu", "vit-micro", 16, 1)
+def test_the_machine_chooses_workload_and_batch(machine, prepared):
+    found = prepared().config
+    assert (found.device, found.workload, found.batch_size, found.rounds) == ("cpu", "vit-micro", 16, 1)
     machine(H200)
-    config = prepare(request_of(), {}).config
-    assert (config.device, config.workload, config.batch_size) == ("cuda", "vit-huge", 64)
-    assert (config.precisions, config.seconds, config.seed, config.rounds) == (PRECISIONS, 0.1, 0, 3)
-
-
-def test_shapes_have_no_workload(machine, request_of):
-    config = prepare(request_of(shapes=("64,64,64",), sweep=True, seconds="0.5", seed="7"), {}).config
-    assert (config.workload, config.batch_size, config.sweep) == (None, None, True)
-    assert (config.shapes, config.seconds, config.seed) == ((Shape(m=64, n=64, k=64),), 0.5, 7)
+    found = prepared().config
+    assert (found.device, found.workload, found.batch_size) == ("cuda", "vit-huge", 64)
+    assert (found.precisions, found.seconds, found.seed, found.rounds) == (PRECISIONS, 0.1, 0, 3)
+    assert prepared(allow_busy=True).warnings == ("busy GPU: 1.0 GiB",)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ({"batch_size": "many"}, "--batch-size 'many' is not a whole number of at least 1"),
-        ({"batch_size": "0"}, "--batch-size '0' is not a whole number"),
         ({"rounds": "0"}, "--rounds '0' is not a whole number of at least 1"),
         ({"seed": "-1"}, "--seed '-1' is not a whole number of at least 0"),
-        ({"seed": "1.5"}, "--seed '1.5' is not a whole number"),
         ({"seed": "9" * 5000}, r"--seed '9{40}\.\.\.' is too large: the most is 4,294,967,295, since"),
         ({"batch_size": "99999999999999999999"}, "--batch-size '99999999999999999999' is too large"),
         ({"rounds": "1001"}, "--rounds '1001' is too large: the most is 1,000, since"),
         ({"seconds": "1e99"}, "--seconds '1e99' is too large: the most is 600, since"),
-        ({"seconds": "0"}, "--seconds '0' is not a number above 0"),
-        ({"seconds": "nan"}, "--seconds 'nan' is not a number above 0"),
-        ({"seconds": "inf"}, "--seconds 'inf' is not a number above 0"),
-        ({"seconds": "soon"}, "--seconds 'soon' is not a number above 0"),
+        *(({"seconds": word}, f"--seconds '{word}' is not a number above 0") for word in ("0", "nan", "inf", "soon")),
         ({"workload": "vit-hug"}, "unknown workload 'vit-hug'. Did you mean 'vit-huge'?"),
         ({"workload": "vit-micro", "sweep": True}, "both --workload and --sweep were given"),
         ({"workload": "vit-micro", "shapes": ("64,64,64",)}, "both --workload and --shape were given"),
         ({"batch_size": "4", "sweep": True}, "--batch-size belongs to a workload"),
         ({"instance": "p55"}, "unknown instance 'p55'"),
-        (
-            {"shapes": ("64,40,64",)},
-            "has N = 40, which is not divisible by 16, as fp8 GEMMs need. Pad it: --shape 64,48,64 would do",
-        ),
+        ({"shapes": ("64,40,64",)}, "has N = 40, which is not divisible by 16.* Pad it: --shape 64,48,64 would do"),
         ({"shapes": ("63,1000,1279",)}, "has M = 63, .* Pad it: --shape 64,1008,1280 would do"),
+        ({"precisions": ("fp8-rowise",)}, r"Did you mean 'fp8-rowwise'\?"),
+        ({"shapes": ONE, "pairs": ("e4m3,e5m3",)}, "unknown --pair 'e4m3,e5m3'. Did you mean 'e4m3,e5m2'"),
+        ({"shapes": ONE, "outputs": ("fp16",)}, "unknown --output 'fp16'"),
+        ({"pairs": ("all",)}, "--pair belongs to --shape, and a workload has the formats of training"),
+        ({"bias": True}, "--bias belongs to --shape, and a workload"),
+        ({"outputs": ("fp32",), "sweep": True}, "--output belongs to --shape, and a sweep"),
+        ({"shapes": ONE, "pairs": ("all",), "precisions": ("bf16",)}, "--pair is of fp8, and bf16 alone was named"),
     ],
 )
-def test_wrong_words_are_refused_before_anything_is_measured(machine, request_of, words, said, tmp_path):
+def test_wrong_words_are_refused_before_anything_is_measured(prepared, words, said):
     with pytest.raises(UsageError, match=said):
-        prepare(request_of(**words), {})
+        prepared(**words)
 
 
-def test_bf16_alone_takes_any_shape(machine, request_of):
-    assert prepare(request_of(shapes=("63,40,7",), precisions=("bf16",)), {}).config.shapes
-
-
-def test_a_named_gpu_instance_is_wanted_and_not_there(machine, request_of):
-    with pytest.raises(ModeUnavailable, match="this machine shows no GPU"):
-        prepare(request_of(instance="p5"), {})
-
-
-def test_a_torch_that_cannot_use_the_gpu_measures_the_cpu_and_says_so(machine, request_of):
+def test_a_torch_that_cannot_use_the_gpu_measures_the_cpu_and_says_so_unless_the_gpus_instance_was_named(
+    machine, prepared
+):
     machine(H200, cuda=False)
-    prepared = prepare(request_of(), {})
-    assert (prepared.config.device, prepared.instance.key) == ("cpu", "cpu")
-    assert prepared.warnings == ("the driver shows NVIDIA H200, and this torch cannot use it: measured on the CPU",)
-
-
-def test_unless_the_gpus_instance_was_named(machine, request_of):
-    machine(H200, cuda=False)
-    (name,) = _instances_with_an_h200(1)
-    with pytest.raises(ModeUnavailable, match="the driver shows NVIDIA H200, and this torch cannot use it"):
-        prepare(request_of(instance=name), {})
-
-
-def _instances_with_an_h200(count):
-    from fp8bench.pricing.catalog import load
-
+    found = prepared()
+    assert (found.config.device, found.instance.key) == ("cpu", "cpu")
+    assert found.warnings == ("the driver shows NVIDIA H200, and this torch cannot use it: measured on the CPU",)
     catalog = load()
     gpu = catalog.gpu_by_product("NVIDIA H200").name
-    return [key for key, instance in catalog.instances.items() if instance.gpu == gpu][:count]
+    name = next(key for key, instance in catalog.instances.items() if instance.gpu == gpu)
+    with pytest.raises(ModeUnavailable, match="the driver shows NVIDIA H200, and this torch cannot use it"):
+        prepared(instance=name)
 
 
-def test_a_busy_gpu_is_marked_where_it_is_allowed(machine, request_of):
-    machine(H200)
-    assert prepare(request_of(allow_busy=True), {}).warnings == ("busy GPU: 1.0 GiB",)
-
-
-def measured_now(prepared):
+def test_a_record_is_kept_and_read_back(record_of, tmp_path):
     told = []
-    record = measure(prepared, told.append)
-    return record, results.write(record, prepared.results_dir), told
-
-
-@pytest.mark.usefixtures("small_ceilings")
-def test_a_record_is_kept_and_read_back(machine, request_of, tmp_path):
-    prepared = prepare(request_of(shapes=("32,16,48",), seconds="0.0001", precisions=("fp8-rowwise",)), {})
-    record, path, told = measured_now(prepared)
+    record = record_of(told.append, shapes=ONE, precisions=("fp8-rowwise",))
+    path = results.write(record, tmp_path / "results")
     assert path.parent == tmp_path / "results" / "cpu"
     assert GemmRecord.model_validate_json(path.read_text()) == record
     assert not results.read(tmp_path / "results", ["cpu"])
@@ -194,104 +171,110 @@ def test_a_record_is_kept_and_read_back(machine, request_of, tmp_path):
     ((one,), (ceiling,)) = record.products, record.ceilings
     assert (one.product.shape, one.product.layers) == (SMALL, ())
     assert [t.precision for t in one.timings] == ["bf16", "fp8-rowwise", "fp8-rowwise"]
-    assert (ceiling.arithmetic, record.flush_bytes) == ("bf16", None)
-    assert record.fingerprint["cache"] == "warm"
+    assert (ceiling.arithmetic, record.flush_bytes, record.fingerprint["cache"]) == ("bf16", None, "warm")
+    assert record.fingerprint.keys().isdisjoint({"pairs", "bias", "outputs"})
     assert exit_code(record, GemmRequest()) == 0
 
 
-@pytest.mark.usefixtures("small_ceilings")
-def test_a_workloads_record_holds_its_layers(machine, request_of):
-    prepared = prepare(request_of(seconds="0.0001", precisions=("bf16",), batch_size="2"), {})
-    record, _, _ = measured_now(prepared)
+def test_a_workloads_record_holds_its_layers(record_of):
+    record = record_of(precisions=("bf16",), batch_size="2")
     assert len(record.products) == 15
-    assert record.fingerprint["workload"] == "vit-micro"
-    assert record.fingerprint["sizes"]["embed_dim"] == 64
-    assert record.scaled_mm is None
-    assert record.bounds == ()
+    assert (record.fingerprint["workload"], record.fingerprint["sizes"]["embed_dim"]) == ("vit-micro", 64)
+    assert (record.scaled_mm, record.bounds) == (None, ())
 
 
-@pytest.mark.usefixtures("small_ceilings")
-def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
+def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
     """On a machine whose kernel claims to be no emulation, and whose runs claim to be of a GPU. A later run of another
     machine, and one with other software, do not count.
     """
-    import dataclasses
-
-    import torch
-
-    from fp8bench.worker.environment import environment
-
     here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
-    from fp8bench.numerics.gemm import bench, bound
-
     found = bench.find_kernel
     monkeypatch.setattr(bench, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
-    settings = {"workload": "vit-micro", "world_size": 1, "batch_size": 16}
-    baseline = measured("cpu", settings=settings, summary=summary(5.0), session=place(), **here)
-    fp8 = measured(
-        *("cpu", "te-fp8", "delayed"),
-        settings=settings,
-        summary=summary(4.0),
-        evidence=evidence(fp8=True),
-        minutes=1,
-        **here,
-    )
-    elsewhere = measured(
-        "cpu", settings=settings, summary=summary(3.0), minutes=2, **{**here, "machine": machine_called("vendor-b")}
-    )
-    older = measured(
-        "cpu",
-        settings=settings,
-        summary=summary(2.0),
-        minutes=3,
-        **{**here, "environment": builders.environment(None)},
-    )
-    for record in (baseline, fp8, elsewhere, older):
+
+    def kept(step_s, minutes, *mode, **changes):
+        settings = {"workload": "vit-micro", "world_size": 1, "batch_size": 16}
+        of = {**here, "settings": settings, "summary": summary(step_s), "minutes": minutes, **changes}
+        record = measured("cpu", *mode, **of)
         results.write(record, tmp_path / "results")
-    assert bound.BASELINE == "baseline-bf16"
-    prepared = prepare(request_of(seconds="0.0001", precisions=("fp8-tensorwise",)), {})
-    record, _, _ = measured_now(prepared)
+        return record
+
+    baseline = kept(5.0, 0, session=place())
+    kept(4.0, 1, "te-fp8", "delayed", evidence=evidence(fp8=True))
+    kept(3.0, 2, machine=machine_called("vendor-b"))
+    kept(2.0, 3, environment=builders.environment(None))
+    record = record_of(precisions=("fp8-tensorwise",))
     assert record.machine == here["machine"]
     (bound,) = record.bounds
     assert (bound.baseline_run_id, bound.step_time_s) == (baseline.run_id, 5.0)
     assert [(mode.label, mode.speedup) for mode in bound.modes] == [("te-fp8:delayed", 1.25)]
 
 
-def test_a_batch_that_fp8_cannot_take_is_refused_before_anything_is_measured(machine, request_of):
-    prepared = prepare(request_of(batch_size="3"), {})
-    with pytest.raises(UsageError, match="Say --batch-size 16, or --precision bf16 alone"):
-        measure(prepared, lambda line: None)
-
-
-def test_a_shape_beyond_memory_is_refused(machine, request_of):
-    prepared = prepare(request_of(shapes=("99999984,99999984,16",)), {})
-    with pytest.raises(UsageError, match=r"99999984 x 16 needs .* GiB are free on this host"):
-        measure(prepared, lambda line: None)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"batch_size": "3"}, "Say --batch-size 16, or --precision bf16 alone"),
+        ({"shapes": ("99999984,99999984,16",)}, r"99999984 x 16 needs .* GiB are free on this host"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_first(record_of, words, said):
+    with pytest.raises(UsageError, match=said):
+        record_of(**words)
 
 
 @pytest.mark.parametrize(
-    ("statuses", "wanted"),
-    [(("ok", "ok"), 0), (("ok", "invalid"), 4), (("ok", "unsupported"), 0), (("unsupported",), 3), ((), 0)],
+    ("statuses", "named", "wanted"),
+    [
+        ({"fp8-rowwise": "ok", "fp8-tensorwise": "ok"}, (), 0),
+        ({"fp8-rowwise": "ok", "fp8-tensorwise": "invalid"}, (), 4),
+        ({"fp8-rowwise": "unsupported"}, (), 3),
+        ({}, (), 0),
+        ({"fp8-tensorwise": "ok", "fp8-rowwise": "unsupported"}, (), 0),
+        ({"fp8-tensorwise": "ok", "fp8-rowwise": "unsupported"}, ("fp8-tensorwise",), 0),
+        ({"fp8-tensorwise": "ok", "fp8-rowwise": "unsupported"}, ("fp8-tensorwise", "fp8-rowwise"), 3),
+    ],
 )
-def test_exit_codes(statuses, wanted):
-    def timing(status):
-        if status == "ok":
-            return Timing(precision="fp8-rowwise", time_s=1e-3)
-        return Timing(precision="fp8-rowwise", status=status, reason="for a reason")
-
-    timings = (Timing(precision="bf16", time_s=1e-3), *map(timing, statuses))
+def test_exit_codes(statuses, named, wanted):
+    timings = [
+        Timing(precision=name, time_s=1e-3)
+        if status == "ok"
+        else Timing(precision=name, status=status, reason="for a reason")
+        for name, status in {"bf16": "ok", **statuses}.items()
+    ]
     products = (ProductTimings(product=Product(shape=SMALL), timings=timings),)
-    assert exit_code(GemmRecord.model_construct(products=products), GemmRequest()) == wanted
+    assert exit_code(GemmRecord.model_construct(products=products), GemmRequest(precisions=named)) == wanted
 
 
-def test_a_precision_that_was_named_and_ran_for_no_product_counts_beside_another_that_did():
-    timings = (
-        Timing(precision="bf16", time_s=1e-3),
-        Timing(precision="fp8-tensorwise", time_s=1e-3),
-        Timing(precision="fp8-rowwise", status="unsupported", reason="for a reason"),
-    )
-    record = GemmRecord.model_construct(products=(ProductTimings(product=Product(shape=SMALL), timings=timings),))
+def test_named_formats_make_a_gemm_for_each():
+    found = of_shape(SMALL, config(pairs=(("e4m3", "e5m2"),), bias=True, outputs=("bf16", "e4m3")))
+    labels = ("e4m3 x e5m2", "e4m3 x e5m2, bias", "e4m3 x e5m2, to e4m3", "e4m3 x e5m2, bias, to e4m3")
+    assert tuple(one.label for one in found) == labels
+    (only,) = of_shape(SMALL, config(outputs=("fp32",)))
+    assert (only.formats, only.label) == (("e4m3", "e4m3"), "e4m3 x e4m3, to fp32")
 
-    assert exit_code(record, GemmRequest()) == 0
+
+def test_named_formats_are_kept_shown_and_part_of_the_fingerprint(record_of, tmp_path):
+    words = {"pairs": ("all",), "bias": True, "outputs": ("bf16", "e4m3"), "precisions": ("fp8-tensorwise",)}
+    record = record_of(shapes=ONE, **words)
     assert exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
-    assert exit_code(record, GemmRequest(precisions=("fp8-tensorwise", "fp8-rowwise"))) == 3
+    assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
+    assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
+    assert len(record.products) == 4 * 2 * 2
+    shown = render(KIND.document([record], load()), "plain")
+    rows = [line for line in shown.splitlines() if "fp8-tensorwise" in line]
+    assert len(rows) == len(record.products)
+    assert sum("unsupported [a]" in row for row in rows) == 4
+    assert "[a] no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices" in shown
+
+
+def test_a_record_of_an_older_format_has_the_formats_of_training():
+    """Its products and its configuration know nothing of named formats."""
+    record = gemm_record(schema_version=6)
+    older = record.model_dump(mode="json")
+    for key in ("pairs", "bias", "outputs"):
+        older["config"].pop(key)
+    for one in older["products"]:
+        for key in ("formats", "bias", "output"):
+            one["product"].pop(key)
+    read = GemmRecord.model_validate(older)
+    assert {one.product.formats for one in read.products} == {None}
+    assert read.products == record.products

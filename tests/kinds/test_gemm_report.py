@@ -1,7 +1,7 @@
 """From a record to rows: speed, shares, speed-ups, and where fp8 begins to pay."""
 
 import pytest
-from report.made_gemm import CEILINGS, H200, gemm_record, of_layers, of_sweep, sweep_record, timing
+from report.made_gemm import CEILINGS, gemm_record, of_layers, of_sweep, sweep_record, timing
 
 from fp8bench.kinds.gemm.report import break_even, gemm_report, judge, measured_ceilings, speedup
 from fp8bench.pricing.catalog import load
@@ -32,13 +32,6 @@ def test_a_row_is_a_product_in_a_precision():
     assert (row.verdict, row.calls_per_step) == ("faster", 32)
 
 
-def test_bf16_has_its_own_ceiling_and_peak():
-    report = gemm_report(gemm_record(), CATALOG)
-    row = row_of(report, "blocks.*.mlp.fc1 forward", "bf16")
-    assert (row.share_of_ceiling, row.share_of_peak) == (pytest.approx(669 / 790), pytest.approx(669 / 989))
-    assert (row.speedup_vs_bf16, row.verdict) == (1.0, None)
-
-
 def test_a_product_that_is_faster_than_the_large_squares_is_the_ceiling():
     low = Ceiling(arithmetic="fp8", tflops=900.0, precision="fp8-tensorwise", size=4096)
     report = gemm_report(gemm_record(ceilings=(CEILINGS[0], low)), CATALOG)
@@ -65,27 +58,12 @@ def test_an_unknown_gpu_has_no_peak():
     assert report.rows[0].share_of_ceiling is not None
 
 
-def test_casts_stand_beside_their_product():
-    report = gemm_report(gemm_record(), CATALOG)
-    row = row_of(report, "blocks.*.attn.qkv forward", "fp8-tensorwise")
-    assert [one.casts for one in row.with_casts] == ["eager"]
-    assert row.way("eager").speedup_vs_bf16 < 1 < row.speedup_vs_bf16
-    assert row.way("eager").verdict == "slower"
-    assert row.way("compiled") is None
-
-
 @pytest.mark.parametrize(
     ("fp8_s", "verdict"), [(0.9e-3, "faster"), (0.995e-3, "undecided"), (1.1e-3, "slower"), (1e-3, "undecided")]
 )
 def test_times_differ_where_their_intervals_have_nothing_in_common(fp8_s, verdict):
     (_, row) = report_of(timing("bf16", 1e-3), timing("fp8-rowwise", fp8_s)).rows
     assert row.verdict == verdict
-
-
-def test_emulated_products_have_no_speed_up():
-    (_, row) = report_of(timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)).rows
-    assert (row.speedup_vs_bf16, row.verdict, row.share_of_ceiling, row.share_of_peak) == (None,) * 4
-    assert row.tflops is not None
 
 
 @pytest.mark.parametrize("emulated", [(True, False), (False, True)])
@@ -127,18 +105,8 @@ def test_a_lucky_small_size_is_not_where_it_begins():
     assert (found.size, found.sizes) == (256, (64, 128, 256, 512))
 
 
-def test_a_difference_within_the_noise_is_none():
-    (found,) = break_even([square(64, 1e-3, 0.999e-3), square(128, 1e-3, 0.999e-3)])
-    assert found.size is None
-
-
 def test_one_size_or_a_models_product_breaks_nothing_even():
     assert break_even(of_sweep((512,))) == []
     layer = Product(shape=Shape(m=64, n=64, k=64), layers=("fc",), calls_per_step=1)
     of_model = ProductTimings(product=layer, timings=square(64, 1e-3, 5e-4).timings)
     assert break_even([of_model, square(128, 1e-3, 5e-4)]) == []
-
-
-def test_the_report_says_what_it_is_of():
-    report = gemm_report(gemm_record(), CATALOG)
-    assert (report.device_name, report.workload, report.batch_size, report.is_sweep) == (H200, "vit-huge", 64, False)

@@ -56,13 +56,6 @@ class TestPrepare:
         assert (found.config.device, found.config.width, found.config.tokens) == ("cuda", 1280, 2048)
         assert found.instance.key == "custom-1x-nvidia-h200"
 
-    def test_modes_are_named_once_with_their_recipes_and_lists_keep_our_order(self, tmp_path):
-        config = prepared(
-            tmp_path, "te-fp8", "te-fp8:delayed", "baseline-tf32", inputs=("outlier", "normal"), layers=("block",)
-        ).config
-        assert config.modes == ("te-fp8:delayed", "baseline-tf32")
-        assert (config.inputs, config.layers) == (("normal", "outlier"), ("block",))
-
     @pytest.mark.parametrize(
         ("modes", "words", "said"),
         [
@@ -87,10 +80,6 @@ class TestPrepare:
     def test_a_wrong_word_is_wrong_usage(self, tmp_path, modes, words, said):
         with pytest.raises(UsageError, match=said):
             prepared(tmp_path, *modes, **words)
-
-    def test_it_writes_nothing(self, tmp_path):
-        prepared(tmp_path)
-        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -31,10 +31,6 @@ def test_of_a_vit_all_layers_but_the_head_are_fp8_and_blocks_are_whole():
     assert [(one.layers, one.number) for one in found.groups][-1] == (("head",), 1)
 
 
-def test_of_llama_each_layer_is_a_block():
-    assert facts("llm-micro").transformer_engine.blocks == 2
-
-
 def test_the_layer_of_a_gpt_is_a_block_in_its_own_dtype():
     found = facts("gpt-layer-micro")
     assert (found.sizes["weight_dtype"], found.fp8_layers, found.transformer_engine.blocks) == ("bfloat16", 4, 1)

@@ -54,17 +54,6 @@ def test_json_is_a_list_of_predictions_with_every_number():
     assert "gain_vs_reference" not in rows[0]
 
 
-def test_a_machine_reads_the_warnings_of_all_predictions_in_each():
-    rows = json.loads(render(shown("fast-8x"), "json"))
-    assert all(any("8 GPUs are predicted from 1" in text for text in row["warnings"]) for row in rows)
-
-
-def test_csv_has_a_line_for_each_prediction():
-    header, *lines = render(shown(), "csv").splitlines()
-    assert header.startswith("source,status,")
-    assert [line.split(",")[:2] for line in lines] == [["predicted", "predicted"]] * 2
-
-
 def test_what_cannot_run_says_so_and_has_its_reason_below():
     elsewhere = (case_of("another architecture", left_out="GPU type"),)
     text = render(shown("old-1x", errors=elsewhere), PIPE)
@@ -73,11 +62,6 @@ def test_what_cannot_run_says_so_and_has_its_reason_below():
     alone = render(shown("old-1x", sources=(_fp8(),)), PIPE)
     assert "Assumed" not in alone
     assert "predicted to buy" not in alone
-
-
-def test_a_share_of_an_instance_costs_its_share():
-    text = render(shown("narrow-8x", gpus=1), PIPE)
-    assert "at 10.00 USD/h (price of 2026-11-01, 0.125 of the whole instance's)" in text
 
 
 def test_of_several_machines_each_row_names_its_own():

@@ -9,14 +9,11 @@ from builders import (
     parity,
     profile,
     published,
-    rank_samples,
     rounds,
-    steps_about,
     summary,
 )
 from known import QUERY, catalog, one_source, records, what_is_known
 
-from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.prediction import predictions, target
 from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
 from fp8bench.predict.step import gradient_bytes
@@ -38,15 +35,6 @@ def test_the_work_is_that_of_one_gpu():
     assert found.label == "baseline-bf16"
 
 
-def test_a_step_is_timed_as_compare_times_it():
-    slower = tuple(rank_samples(rank, steps_about(0.104)) for rank in range(1))
-    first, second = records()
-    found = one_source(first, second.model_copy(update={"samples": slower}))
-    low, high = found.interval_s
-    assert low < found.step_s < high
-    assert found.step_s == pytest.approx(unit_time(found.measurement).by_elapsed.value * 64)
-
-
 def test_the_profile_is_of_the_round_nearest_the_measurement():
     steps = (0.10, 0.12, 0.20)
     profiles = [profile(by_category={"gemm_bf16": step}, busy_s=step) for step in steps]
@@ -55,11 +43,6 @@ def test_the_profile_is_of_the_round_nearest_the_measurement():
         for record, one in zip(rounds(*steps, instance="fast-1x", settings={"world_size": 1}), profiles, strict=True)
     ]
     assert one_source(*of).record.run_id == of[1].run_id
-
-
-def test_a_gpu_that_is_idle_for_a_tenth_of_its_step_waits_for_its_host():
-    assert one_source(*records(by_category={"gemm_bf16": 0.05})).work.host_bound
-    assert not one_source(*records(by_category={"gemm_bf16": 0.095})).work.host_bound
 
 
 LLM = {"hidden_size": 2048, "sequence_length": 2048}
@@ -147,8 +130,3 @@ def test_words_choose_mode_variant_batch_and_workload():
     for text, batch_size in (("fast-1x:te-fp8/eager", None), ("fast-1x", 7), ("fast-1x:te-fp8:current", None)):
         with pytest.raises(UsageError, match=r"There are: baseline-bf16/eager at batch 64, te-fp8:delayed/compiled"):
             labels(text, batch_size=batch_size)
-
-
-def test_peak_memory_is_the_most_of_any_round():
-    assert one_source(*records()).peak_memory_bytes == 26 * 2**30
-    assert one_source(*records(memory=())).peak_memory_bytes is None

@@ -61,18 +61,6 @@ def test_no_second_machine_no_range():
     assert row.warnings == ("no range: no record of a second machine tests such a change",)
 
 
-def test_a_host_that_the_gpu_waits_for_has_no_range_either():
-    waiting = some(*records(by_category={"gemm_bf16": 0.05}))
-    (row,) = predicted(waiting, errors=[case_of()]).rows
-    assert row.step_time_range_s is None
-    assert "the speed of another host is not known" in row.warnings[0]
-
-
-def test_one_process_is_not_a_measurement():
-    (row,) = predicted(some(records()[0]), errors=[case_of()]).rows
-    assert row.warnings == ("one process was measured, which has no interval",)
-
-
 def test_the_same_gpu_in_another_instance_has_the_measured_interval():
     (row,) = predicted(some(*records("fast-2x")), "fast-8x", gpus=2).rows
     assert row.step_time_s == pytest.approx(0.1)
@@ -136,12 +124,6 @@ def test_doubtful_figures_of_the_catalogue_are_named():
     assert found.rows[0].units_per_usd is None
 
 
-def test_what_was_measured_on_some_gpus_costs_their_share():
-    half = one_source(*records("fast-8x", settings={"world_size": 4}, samples=records("fast-2x")[0].samples * 2))
-    (row,) = predicted(Sources((half,), ())).rows
-    assert (row.measured.world_size, row.measured.usd_per_hour) == (4, 40.0)
-
-
 def test_a_machine_of_ones_own_without_a_price_costs_a_share_of_a_listed_one():
     """As in `compare`: the measured one, and the predicted one."""
     rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
@@ -162,23 +144,9 @@ def test_a_record_that_ran_on_another_gpu_than_its_instance_has_no_price_of_it()
     assert row.measured.usd_per_hour is None
 
 
-def test_all_gpus_of_an_instance_train_unless_fewer_are_asked_for():
-    assert (of("narrow-8x").machine.gpus, of("narrow-8x").paid.usd_per_hour) == (8, 80.0)
-    two = of("narrow-8x", 2)
-    assert (two.machine.gpus, two.paid.share, two.paid.usd_per_hour) == (2, 0.25, 20.0)
-
-
 def test_an_instance_without_a_price_says_why():
     assert of("small").paid is None
     assert "no price: none is known of 'small'" in of("small").about_price
-
-
-def test_an_instance_of_ones_own_without_a_price_costs_a_share_of_a_listed_one():
-    found = of("mine")
-
-    assert (found.paid.instance, found.paid.gpus, found.paid.of) == ("rented", 2, 8)
-    assert (found.paid.share, found.paid.usd_per_hour) == (0.25, 20.0)
-    assert found.about_price == "no price of mine is known: 2 of 8 GPUs of rented stand in for it"
 
 
 def test_more_gpus_than_an_instance_has_are_refused():
@@ -189,14 +157,6 @@ def test_more_gpus_than_an_instance_has_are_refused():
 def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
     with pytest.raises(UsageError, match="neither dense_bf16_tflops nor memory_bandwidth_gb_s is known"):
         of("bare")
-
-
-def test_fp8_needs_its_units():
-    assert unsupported(fp8(), of("old-1x")) == (
-        "Old has no fp8 units, which take compute capability 8.9 or more, and Old has 8.0"
-    )
-    assert unsupported(fp8(), of("narrow-1x")) is None
-    assert unsupported(one_source(), of("old-1x")) is None
 
 
 @pytest.mark.parametrize(

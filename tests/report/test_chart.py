@@ -109,23 +109,11 @@ def test_the_front_is_joined_and_each_point_has_its_number():
     }
 
 
-def test_points_that_are_all_alike_have_axes():
-    same = Scatter("s", "", "", tuple(Point(Item(n, "a", "x"), 5.0, 0.0) for n in (1, 2)), x_title="", y_title="")
-
-    low, high = painted(same).axes[1].get_xlim()
-    assert low < 5 < high
-
-
 def test_every_step_is_drawn_and_a_late_one_far_out():
     strokes = [line for line in painted(STRIPS).axes[0].lines if len(line.get_xdata()) == 9]
     first, second = ([x for x in line.get_xdata() if not math.isnan(x)] for line in strokes)
 
     assert max(second) > max(first) + WIDTH / 3
-
-
-def test_steps_that_are_all_alike_are_drawn_at_the_median():
-    (line, _mean) = painted(Strips("steps", "", "", (Strip(Item(1, "a", ""), ((0.1, 0.1),)),))).axes[0].lines[-2:]
-    assert len({x for x in line.get_xdata() if not math.isnan(x)}) == 1
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():

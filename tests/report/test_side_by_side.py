@@ -27,12 +27,6 @@ def test_within_a_minute_by_their_second_and_within_a_second_by_their_id():
     assert labels([record(run_id="one"), record(run_id="two")]) == ("p5 one", "p5 two")
 
 
-def test_another_instance_at_the_same_moment_makes_no_label_longer():
-    found = labels([record(), record(minutes=1), record("p4d"), record("p4d", minutes=1)])
-    assert found[0] == "p5 2026-05-01 10:00"
-    assert len(set(found)) == 4
-
-
 def test_only_what_differs_and_moves_numbers_is_a_difference():
     versions = {"torch": "2.11.0", "cuda": "13.0", "numpy": "2.5", "torchao": "0.18"}
     one = record(environment=environment(H200, versions=versions, python="3.11.1", driver="580.0"))

@@ -9,7 +9,7 @@ from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, series
 
 from fp8bench.scaling.document import document
 from fp8bench.scaling.projected import Projections, projections
-from fp8bench.tables.render import FORMATS, PIPE, render
+from fp8bench.tables.render import PIPE, render
 
 BOTH = (series(), series("te-fp8", {1: 1100.0, 2: 1080.0}))
 FAR = [*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed")]
@@ -38,17 +38,6 @@ def test_the_table_has_a_row_a_size_and_mode():
     assert re.search(r"^2 x 8 +te-fp8 +1,080 +98.2 % +\+20.0 % ", text, re.MULTILINE)
 
 
-def test_losses_are_shown_with_their_difference():
-    both = (series(losses={1: 6.2, 2: 6.1}), series("te-fp8", losses={1: 6.4, 2: 6.0}))
-    text = shown(gathered(figures=both))
-    assert "6.400 +0.200" in text
-
-
-def test_intervals_are_in_brackets():
-    text = shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
-    assert re.search(r"^2 x 8 +baseline-bf16\S* +579.2 \([\d.]+-[\d.]+\)", text, re.MULTILINE)
-
-
 def test_a_projection_stands_apart_with_its_warning():
     found = gathered(*FAR)
     text = shown(found, ahead_of(found, 2, 4))
@@ -67,11 +56,6 @@ def test_machines_find_projections_apart_too():
     assert len(lines) == 1 + len(data["points"])
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_every_format_has_every_point(form):
-    assert "1080" in shown(gathered(figures=BOTH), form=form).replace(",", "")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_it_is_drawn(tmp_path, suffix):
@@ -83,16 +67,6 @@ def test_it_is_drawn(tmp_path, suffix):
         text = path.read_text()
         assert "projected (broken lines)" in text
         assert "stroke-dasharray" in text
-
-
-@pytest.mark.slow
-def test_a_drawing_without_a_projection_has_no_broken_line(tmp_path):
-    path = tmp_path / "scaling.svg"
-    document(gathered(figures=BOTH), Projections()).figure("scaling").draw(path)
-    text = path.read_text()
-    assert "te-fp8" in text
-    assert "stroke-dasharray" not in text
-    assert "projected" not in text
 
 
 def test_micro_batches_that_differ_name_the_row():
@@ -116,12 +90,3 @@ def test_a_cpu_has_processes():
 def test_a_row_without_an_interval_says_why():
     assert "one process." in shown(gathered(*on_cpu(), instances=("cpu",)))
     assert "one process." not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
-
-
-@pytest.mark.slow
-def test_losses_are_drawn_by_nodes_where_a_source_has_them(tmp_path):
-    with_loss, without = tmp_path / "loss.svg", tmp_path / "none.svg"
-    document(gathered(figures=[series(losses={1: 6.2, 2: 6.1})]), Projections()).figure("scaling").draw(with_loss)
-    document(gathered(figures=BOTH), Projections()).figure("scaling").draw(without)
-    assert "final loss" in with_loss.read_text()
-    assert "final loss" not in without.read_text()

@@ -32,14 +32,6 @@ def test_a_published_series_is_computed_by_our_formulas():
     assert (most.units_per_s_per_gpu_ci, most.share_of_smallest_ci, most.faster_vs_reference_ci) == (None, None, None)
 
 
-def test_the_smallest_has_no_share_and_the_reference_no_gain():
-    found = gathered(figures=STUDY)
-    first = point_of(found, "baseline-bf16", 1)
-    assert first.is_reference
-    assert (first.share_of_smallest, first.faster_vs_reference) == (None, None)
-    assert (first.smallest_nodes, first.smallest_world_size) == (1, 8)
-
-
 def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
     records = [
         *nodes_of(1, 0.100, 0.101, 0.102),
@@ -117,12 +109,6 @@ def test_an_instance_without_a_price_says_why():
     found = gathered(figures=STUDY, catalog=bare)
     assert all(one.usd_per_billion_units is None for one in points_of(found))
     assert any("no price" in mark for mark in points_of(found)[0].marks)
-
-
-def test_a_price_may_be_assumed():
-    found = gathered(figures=STUDY, price={"p5": 10.0})
-    assert point_of(found, "te-fp8", 2).usd_per_hour == 20.0
-    assert point_of(found, "te-fp8", 2).price_source == "what-if"
 
 
 def test_what_was_measured_on_another_machine_is_marked():

@@ -71,11 +71,6 @@ def test_without_a_profile_it_is_a_range_from_all_hidden_to_nothing():
     assert least_s <= most_s
 
 
-def test_one_node_is_projected_to_itself():
-    for node in (NODE, NODE._replace(nccl_s=0.2, exposed_s=0.05)):
-        assert project(node, FAST, 1)[:2] == (pytest.approx(1.0), pytest.approx(1.0))
-
-
 def test_gradients_follow_from_the_models_operations():
     records = of_one_node()
     assert gradient_bytes_of(records) == pytest.approx(4 * 632e6 * 196 / 197)

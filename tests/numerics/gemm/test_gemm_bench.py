@@ -100,14 +100,6 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
     ]
 
 
-@pytest.mark.slow
-def test_compiled_casts_are_proved_too(bench, monkeypatch):
-    compiled = torch.compile(module.quantize, fullgraph=True, backend="eager")
-    monkeypatch.setattr(module, "_compiled_quantize", lambda: compiled)
-    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("fp8-rowwise",))
-    assert [(t.casts, t.status) for t in both.timings] == [("none", "ok"), ("eager", "ok"), ("compiled", "ok")]
-
-
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("illegal access")])
 def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
     def breaks(left, right, fast, then):
@@ -191,18 +183,6 @@ def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
     assert all(timing.time_ci_s is not None for timing in found.timings)
 
 
-def test_rounds_that_differ_widen_the_interval(bench):
-    def width(slower):
-        timed = dataclasses.replace(bench, timer=Clock(slower), rounds=3).measure(PRODUCT, ("bf16",)).timings[0]
-        return timed.time_s, (timed.time_ci_s[1] - timed.time_ci_s[0]) / timed.time_s
-
-    alike, unlike = width((1, 1, 1)), width((1, 1.03, 1.06))
-    assert alike[0] == pytest.approx(1.0001e-3, rel=1e-4)
-    assert unlike[0] == pytest.approx(1.03e-3, rel=1e-3)
-    assert alike[1] < 0.001
-    assert unlike[1] > 0.06
-
-
 def test_what_fails_in_a_later_round_is_not_timed(bench):
     calls = []
 
@@ -217,12 +197,6 @@ def test_what_fails_in_a_later_round_is_not_timed(bench):
         ("bf16", "ok", False),
         ("fp8-tensorwise", "invalid", True),
     ]
-
-
-def test_ceilings_have_one_round(bench):
-    clock = Clock()
-    dataclasses.replace(bench, timer=clock, rounds=3, seconds=0.3).ceilings(("bf16",))
-    assert clock.asked == [0.3, 0.3]
 
 
 def test_emulation_has_no_ceiling_and_bf16_alone_asks_for_none_of_fp8(bench):
@@ -249,12 +223,3 @@ def test_the_rounds_medians_are_averaged_and_their_samples_kept_in_order():
     assert found.time_ci_s[1] > 1.04e-3
     assert (found.repetitions, found.round_sizes, found.error) == (78, (24, 30, 24), 0.002)
     assert found.samples_s == (*rounds[0].samples_s, *rounds[1].samples_s, *rounds[2].samples_s)
-
-
-def test_one_round_is_the_answer_itself():
-    assert pooled([ok(1e-3)]) == ok(1e-3)
-
-
-def test_a_round_that_is_not_ok_is_the_answer():
-    wrong = Timing(precision="bf16", status="invalid", reason="the product is off by 1")
-    assert pooled([ok(1e-3), wrong]) == wrong

@@ -1,7 +1,7 @@
 """How much fp8 can give a step: hand-made times, whose bounds are known."""
 
 import pytest
-from builders import evidence, measured, place, profile, replayed, summary
+from builders import evidence, measured, place, replayed, summary
 
 from fp8bench.numerics.gemm.bound import bound, bounds, latest_measurements
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
@@ -63,18 +63,6 @@ def test_without_a_baseline_it_is_of_the_products_alone():
     assert [gain.speedup for gain in found.at_most] == pytest.approx([2.0, 4 / 3])
 
 
-def test_compiled_casts_have_a_bound_of_their_own():
-    one = fc()
-    compiled = ProductTimings(product=one.product, timings=(*one.timings, timing("fp8-tensorwise", 0.0022, "compiled")))
-    assert [gain.casts for gain in bound([compiled]).at_most] == ["none", "compiled", "eager"]
-
-
-def test_casts_that_cost_more_than_fp8_saves_bound_below_one():
-    slow = product(timing("bf16", 0.001), timing("fp8-tensorwise", 0.0008), timing("fp8-tensorwise", 0.002, "eager"))
-    free, eager = bound([slow], [run()]).at_most
-    assert free.speedup > 1 > eager.speedup
-
-
 def test_a_product_without_a_right_fp8_time_counts_as_bf16_and_is_told():
     wrong = Timing(precision="fp8-tensorwise", status="invalid", reason="the product is off by 1, more than 0.01")
     found = bound([fc(), product(timing("bf16", 0.004), wrong)], [run()])
@@ -96,11 +84,6 @@ def test_products_longer_than_the_step_are_told_and_bound_nothing():
     assert found.reason == "the GEMMs alone take longer here than the whole step did"
 
 
-def test_the_profile_says_what_the_gemms_took_in_the_step():
-    assert bound([fc()], [run(profile=profile())]).profiled_products_s == pytest.approx(0.06)
-    assert bound([fc()], [run(profile=None)]).profiled_products_s is None
-
-
 def test_measured_modes_stand_beside_it():
     fp8 = [run("te-fp8", "delayed", step, number) for number, step in enumerate((0.08, 0.07, 0.09), start=1)]
     (mode,) = bound([fc()], [run()], [fp8]).modes
@@ -112,12 +95,6 @@ def test_a_mode_that_its_host_holds_back_says_so():
     free = run("te-fp8", "current", summary=summary(0.08, idle_share=0.03))
     modes = bound([fc()], [run()], [[held], [free]]).modes
     assert [mode.held_back_by for mode in modes] == ["host-bound (idle 40 %)", None]
-
-
-def test_what_held_an_older_mode_back_is_told_by_its_profile():
-    held = run("te-fp8", "delayed", profile=profile(busy_s=0.05), summary=summary(0.2))
-    (mode,) = bound([fc()], [run()], [[held]]).modes
-    assert mode.held_back_by == "host-bound (idle 50 %)"
 
 
 def test_the_latest_session_of_each_mode_is_taken():

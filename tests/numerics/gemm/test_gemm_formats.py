@@ -9,9 +9,7 @@ from numerics.gemm.of_cpus import public
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.gemm.multiply import (
     E4M3,
-    E5M2,
     Epilogue,
-    Kernel,
     Quantized,
     bf16_mm,
     epilogue,
@@ -22,7 +20,6 @@ from fp8bench.numerics.gemm.multiply import (
     output_size,
     private_scaled_mm,
     quantize,
-    refusal,
     widened_mm,
 )
 from fp8bench.schema.gemm import OUTPUTS, PAIRS, REFUSED_PAIR, Product, Shape
@@ -40,11 +37,6 @@ def made(one, precision="fp8-tensorwise"):
     pair = operands(one, CPU, by)
     quantized = [Quantized(*quantize(m, f, False)) for m, f in zip(pair, formats(one, precision), strict=True)]
     return *quantized, epilogue(one, CPU, by)
-
-
-def test_the_formats_are_those_named_whatever_the_precision():
-    one = Product(shape=SHAPE, formats=("e4m3", "e5m2"))
-    assert formats(one, "fp8-tensorwise") == formats(one, "fp8-rowwise-fast") == (E4M3, E5M2)
 
 
 @pytest.mark.parametrize("multiply", [public, private_scaled_mm, widened_mm])
@@ -78,14 +70,6 @@ def test_sums_fit_an_e4m3_output_and_use_its_range(bias, inner):
     assert sums.std() == pytest.approx(output_size(one) * (2**0.5 if bias else 1), rel=0.3)
 
 
-def test_the_left_operand_is_smaller_by_a_power_of_two_alone():
-    plain, small = (Product(shape=SHAPE, formats=TAKEN[0], output=output) for output in ("bf16", "e4m3"))
-    drawn = [operands(one, CPU, torch.Generator().manual_seed(0))[0] for one in (plain, small)]
-    ratio = float(drawn[1][0, 0] / drawn[0][0, 0])
-    assert torch.equal(drawn[0] * ratio, drawn[1])
-    assert torch.tensor(ratio).log2().item().is_integer()
-
-
 def test_the_reference_adds_the_bias_too():
     one = Product(shape=SHAPE, formats=TAKEN[0], bias=True, output="e4m3")
     left, right = operands(one, CPU, torch.Generator().manual_seed(0))
@@ -100,10 +84,6 @@ def test_two_e5m2_operands_are_refused_as_a_gpu_refuses_them():
     bf16, fp8 = found.timings
     assert bf16.status == "ok"
     assert (fp8.status, fp8.reason) == ("unsupported", "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices")
-
-
-def test_a_gpu_is_asked_and_refuses_by_itself():
-    assert refusal(Product(shape=SHAPE, formats=REFUSED_PAIR), Kernel("a GPU's", widened_mm, emulated=False)) is None
 
 
 def test_named_formats_are_measured_without_casts():

@@ -11,7 +11,6 @@ from fp8bench.numerics.gemm.timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, Ho
 from fp8bench.numerics.memory import (
     FEWEST_SETS,
     MOST_SETS,
-    checked_rows,
     gemm_bytes,
     operand_sets,
     require_memory,
@@ -150,24 +149,6 @@ def test_twice_an_l2_cache_is_flushed_and_the_usual_where_it_is_small_or_unknown
 )
 def test_operand_sets_exceed_the_cache(shape, flush, wanted):
     assert operand_sets(shape, flush) == wanted
-
-
-def test_needed_memory_counts_every_set_and_the_output():
-    elements = 12608 * 1280 + 5120 * 1280
-    least = 12 * elements * 3 + 12608 * 5120 * 2
-    assert least < gemm_bytes(HUGE, FLUSH) < 4 * least
-
-
-def test_a_check_never_needs_the_whole_output_at_once():
-    assert checked_rows(HUGE) == 12608
-    assert checked_rows(Shape(m=2**17, n=2**17, k=16)) == 512
-
-
-def test_a_shape_beyond_memory_is_refused_before_it_is_asked_for():
-    with pytest.raises(UsageError) as refused:
-        require_memory([HUGE, Shape(m=2**20, n=2**20, k=16)], FLUSH, 80 * 2**30, "NVIDIA H200")
-    assert str(refused.value).startswith("the GEMM 1048576 x 1048576 x 16 needs 4,")
-    assert "80.0 GiB are free on NVIDIA H200" in str(refused.value)
 
 
 def test_what_fits_is_not_refused():
