@@ -23,7 +23,6 @@ from fp8bench.schema.gemm import PRECISIONS, Product, Shape
 
 CPU = torch.device("cpu")
 SHAPE = Shape(m=48, n=64, k=96)
-FORWARD = Product(shape=SHAPE)
 
 
 def drawn(role="forward", seed=0):
