@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from fork_server import trains
 
@@ -61,15 +61,13 @@ def become(call: Call) -> None:
 
 
 def _fork_instead_of_spawning() -> None:
-    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`; and the process with a group's store."""
+    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`."""
     from torch import multiprocessing
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-    from fp8bench.launch.nodes import store
     from fp8bench.launch.processes import start
 
     start.start_rank = _fork_rank
-    store._start = _fork_store
     SubprocessHandler._popen = _fork_of_torchrun
     start_processes = multiprocessing.start_processes
     multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
@@ -87,16 +85,9 @@ def _open_streams() -> None:
 class _Forked:
     """As much of a Popen as the launcher and torchrun use."""
 
-    def __init__(self, pid: int, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.stdin = stdin
-        self.stdout = stdout
         self.returncode: int | None = None
-
-    def kill(self) -> None:
-        """Unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
 
     def poll(self) -> int | None:
         """None while it runs."""
@@ -132,30 +123,6 @@ def _fork_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = Fal
         _renew(but=pipe)
         leave_with(parent)
         main(folder, rank, pipe, entry)
-    finally:
-        os._exit(1)
-
-
-def _fork_store(errors: IO[bytes]) -> _Forked:
-    """In place of `nodes.store._start`."""
-    from fp8bench.launch.nodes.store import main
-    from fp8bench.lifeline import leave_with
-
-    parent = os.getpid()
-    # Far from the numbers of files that were closed after a fork, which those who held them may close again.
-    asked, ask, answered, answer = (_high(end) for pipe in (os.pipe(), os.pipe()) for end in pipe)
-    pid = _fork()
-    if pid:
-        os.close(asked)
-        os.close(answer)
-        return _Forked(pid, open(ask, "wb", buffering=0), open(answered, "rb", buffering=0))
-    try:
-        os.dup2(asked, 0)
-        os.dup2(answer, 1)
-        os.dup2(errors.fileno(), 2)
-        _renew()
-        leave_with(parent)
-        main()
     finally:
         os._exit(1)
 

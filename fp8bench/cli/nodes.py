@@ -4,7 +4,6 @@ This module has no effect if torchrun's variables are absent.
 """
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -22,14 +21,13 @@ if TYPE_CHECKING:
     from fp8bench.launch.nodes.messages import Asked, Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.config import RunConfig
     from fp8bench.schema.rank import RankReport
 
 PreparedT = TypeVar("PreparedT")
 
 
 class Group:
-    """The nodes of one call, as seen by node 0."""
+    """The nodes of one call, as seen by one of them."""
 
     def __init__(self, agent: "Agent") -> None:
         self.agent = agent
@@ -68,51 +66,42 @@ class Group:
         """Meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0 requests, and
         then raise typer.Exit. Raises as `meet`.
         """
+        from fp8bench.launch.nodes.follower import Follower
         from fp8bench.launch.nodes.leader import Leader
-        from fp8bench.launch.prepare import prepare
+        from fp8bench.launch.plan import hourly_price
+        from fp8bench.launch.prepare import marks, prepare
 
         # The session is node 0's to look up.
         alone = request.model_copy(update={"session": None})
         prepared = self.meet(request, lambda: prepare(alone, os.environ, self.agent.place))
-        if not self.agent.leads:
-            raise typer.Exit(self._follow(prepared, request))
-        return Leader(self.agent, request.timeout_s)
-
-    def _follow(self, prepared: "Prepared", request: "RunRequest") -> int:
-        from fp8bench.launch.nodes.follower import Follower
-        from fp8bench.launch.plan import hourly_price
-        from fp8bench.machine.busy import require_idle
-
+        if self.agent.leads:
+            return Leader(self.agent, request.timeout_s)
         price = hourly_price(request, prepared.instance)
+        follower = Follower(
+            self.agent,
+            lambda config: marks(prepared, config),
+            lambda turn, reports: _keep(prepared, price, turn, reports),
+            prepared.timeout_s,
+        )
+        raise typer.Exit(follower.obey())
 
-        def marks(config: "RunConfig") -> Sequence[str]:
-            return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
-        return Follower(self.agent, marks, _keeper(prepared, price), prepared.timeout_s).obey()
+def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
+    """Keep a record in place of node 0, with its log and what is known of the instance."""
+    from fp8bench.launch.assemble import assemble, new_run_id
+    from fp8bench.launch.place import register
+    from fp8bench.launch.session import written
 
-
-def _keeper(prepared: "Prepared", price: float | None) -> "Callable[[Turn, Sequence[RankReport]], None]":
-    """Return a function that keeps a record in place of node 0, with its log and what is known of the instance. price:
-    USD per hour of the machine, as the user gave it.
-    """
-
-    def keep(turn: "Turn", reports: "Sequence[RankReport]") -> None:
-        from fp8bench.launch.assemble import assemble, new_run_id
-        from fp8bench.launch.place import register
-        from fp8bench.launch.session import written
-
-        now = datetime.now(UTC)
-        key, run_id = prepared.instance.key, new_run_id(turn.config.switched_label, now)
-        try:
-            register(prepared, price, now.date(), log)
-            record = assemble(turn.config, reports, key, run_id, now, turn.place)
-            _, path = written(record, reports, prepared.results_dir)
-        except (Fp8benchError, OSError) as error:
-            log(f"warning: no record of what failed could be kept here: {error}")
-        else:
-            log(f"node 0 is gone, so the record of what failed is kept here: {path}")
-
-    return keep
+    now = datetime.now(UTC)
+    key, run_id = prepared.instance.key, new_run_id(turn.config.switched_label, now)
+    try:
+        register(prepared, price, now.date(), log)
+        record = assemble(turn.config, reports, key, run_id, now, turn.place)
+        _, path = written(record, reports, prepared.results_dir)
+    except (Fp8benchError, OSError) as error:
+        log(f"warning: no record of what failed could be kept here: {error}")
+    else:
+        log(f"node 0 is gone, so the record of what failed is kept here: {path}")
 
 
 @contextmanager
@@ -135,12 +124,17 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
         raise typer.Exit(0)
     if place.local_rank > 0:
         raise typer.Exit(waiting.follow(place, environ))
-    with waiting.awaited(place, environ) as codes, _ending(codes):
-        if place.nodes == 1 or alone:
-            yield place, None
-            return
-        with _joined(place) as group:
-            yield place, group
+    with waiting.awaited(place, environ) as codes:
+        try:
+            if place.nodes == 1 or alone:
+                yield place, None
+            else:
+                with _joined(place) as group:
+                    yield place, group
+        except BaseException as error:
+            codes.append(code_of(error))
+            raise
+        codes.append(0)
 
 
 def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: Mapping[str, str]) -> int:
@@ -161,17 +155,6 @@ def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: M
     return error.exit_code
 
 
-@contextmanager
-def _ending(codes: list[int]) -> Iterator[None]:
-    """Store the exit code with which the block ends."""
-    try:
-        yield
-    except BaseException as error:
-        codes.append(code_of(error))
-        raise
-    codes.append(0)
-
-
 def code_of(error: BaseException) -> int:
     """Return the exit code of an error."""
     from fp8bench.launch import signals
@@ -185,31 +168,26 @@ def code_of(error: BaseException) -> int:
 def _joined(place: "Elastic") -> Iterator[Group]:
     """Yield the group, and tell its nodes how the block ends."""
     from fp8bench.launch.nodes.agent import Agent
-    from fp8bench.launch.nodes.store import StoreProcess
+    from fp8bench.launch.nodes.store import GroupStore, StoreLost
 
-    with StoreProcess(place) as store:
+    with GroupStore(place) as store:
         store.join(log)
-        group = Group(Agent(place, store, log))
+        agent = Agent(place, store, log)
+        group = Group(agent)
         try:
             yield group
-        except BaseException as error:
-            _tell_the_others(group, error)
+        except StoreLost:
+            # No other node is left to be told.
             raise
-        if group.agent.leads:
-            group.agent.end(0, "")
-
-
-def _tell_the_others(group: Group, error: BaseException) -> None:
-    from fp8bench.launch.nodes.store import StoreLost
-
-    agent, code = group.agent, code_of(error)
-    if isinstance(error, StoreLost):
-        # No other node is left to be notified.
-        return
-    if not group.met and isinstance(error, Fp8benchError):
-        agent.refuse(error, socket.gethostname())
-    elif agent.leads:
-        ours = isinstance(error, Fp8benchError) and not isinstance(error, Interrupted)
-        agent.end(code, str(error) if ours else "" if code == 0 else f"ended with exit code {code}")
-    elif not isinstance(error, typer.Exit):
-        agent.leave(error)
+        except BaseException as error:
+            ours = isinstance(error, Fp8benchError) and not isinstance(error, Interrupted)
+            if not group.met and isinstance(error, Fp8benchError):
+                agent.refuse(error)
+            elif agent.leads:
+                code = code_of(error)
+                agent.end(code, str(error) if ours else "" if code == 0 else f"ended with exit code {code}")
+            elif not isinstance(error, typer.Exit):
+                agent.leave(error)
+            raise
+        if agent.leads:
+            agent.end(0, "")

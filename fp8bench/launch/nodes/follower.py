@@ -6,34 +6,21 @@ If node 0 is gone, no other node would keep the record of the run that failed, s
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import TypeVar
 
-from fp8bench.launch.nodes.agent import POLL_S, Agent, NodeGone
-from fp8bench.launch.nodes.leader import (
-    LOOK_S,
-    RunRanks,
-    all_ranks,
-    left_behind,
-    lost_node,
-    lost_store,
-    on_machines,
-    run_turn,
-    where_of,
-)
-from fp8bench.launch.nodes.messages import End, NodeView, Ready, Refusal, Results, Status, Turn, keyed
-from fp8bench.launch.nodes.store import StoreLost
+from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.leader import LOOK_S, RunRanks, left_behind, on_machines, reports_on_nodes, run_turn
+from fp8bench.launch.nodes.messages import End, Ready, Refusal, Turn, keyed
+from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import group
-from fp8bench.launch.processes.blame import in_general
 from fp8bench.launch.processes.group import ConnectionLost, Job
 from fp8bench.launch.processes.rank import Rendezvous
-from fp8bench.launch.processes.watch import reports_of, run_ranks
+from fp8bench.launch.processes.watch import run_ranks
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import RankReport
-from fp8bench.worker.progress import Progress
 
 HEAR_S = 10.0
 """How long a node whose ranks lost their connection waits to hear why."""
@@ -41,15 +28,24 @@ HEAR_S = 10.0
 RESULTS_S = 60.0
 """How much later than node 0's ranks those of another node may end."""
 
+MessageT = TypeVar("MessageT")
+
 RunJob = Callable[[Job, Callable[[], object]], list[str]]
 """`group.run`; tests replace it."""
-
 
 Marks = Callable[[RunConfig], Sequence[str]]
 """Returns the marks of a node's circumstances before a run; raises ModeUnavailable if the node should not run."""
 
 Keep = Callable[[Turn, Sequence[RankReport]], object]
 """Keeps the record of a run whose leader is gone."""
+
+
+class Ended(Exception):
+    """Node 0 has ended the call."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end)
+        self.end = end
 
 
 @dataclass
@@ -67,29 +63,31 @@ class Follower:
         after the record is kept.
         """
         turn = 0
-        while True:
-            told = self._next(keyed("turn", turn))
-            if isinstance(told, End):
-                return part(self.agent, told)
-            self._take(turn, told)
-            turn += 1
+        try:
+            while True:
+                self._take(turn, self._next(keyed("turn", turn), Turn))
+                turn += 1
+        except Ended as ended:
+            return self.agent.part(ended.end)
 
-    def _next(self, key: str) -> "Turn | End":
-        """Return what is stored under the key once it is there, or the end."""
+    def _next(self, key: str, kind: type[MessageT]) -> MessageT:
+        """Return what is stored under the key once it is there. Raises Ended."""
         agent = self.agent
-        while True:
-            for found in (agent.find(key, Turn), agent.find("end", End)):
-                if found is not None:
-                    return found
+        while (found := agent.store.get(key, kind)) is None:
+            if (end := agent.ended()) is not None:
+                raise Ended(end)
             agent.require_alive(0)
-            agent.sleep(POLL_S)
+            time.sleep(agent.poll_s)
+        return found
 
     def _take(self, turn: int, told: Turn) -> None:
         agent, told_all = self.agent, False
-        ready = self._ready(told.config)
-        agent.store.put(keyed("ready", turn, agent.place.node), ready.model_dump_json())
-        if isinstance(self._next(keyed("go", turn)), End):
-            return
+        try:
+            ready = Ready(marks=tuple(self.marks(told.config)))
+        except ModeUnavailable as refusal:
+            ready = Ready(refusal=Refusal.of(refusal))
+        agent.store.put(keyed("ready", turn, agent.place.node), ready)
+        self._next(keyed("go", turn), bool)
         with held_back() as interrupted:
 
             def noticed() -> bool:
@@ -101,52 +99,18 @@ class Follower:
                         agent.leave(KeyboardInterrupt())
                 return interrupted()
 
-            view, gone = run_turn(agent, turn, told, _nobody, noticed, self.timeout_s, run=self.run_ranks)
-            if isinstance(gone, NodeGone | StoreLost):
-                self._keep_failed(gone, told, left_behind(view))
+            seen, gone = run_turn(
+                agent, turn, told, lambda _progress: None, noticed, self.timeout_s, run=self.run_ranks
+            )
+            if isinstance(gone, NodeGone):
+                if agent.place.node == 1 and told.place is not None:
+                    reports = reports_on_nodes(told.config, {1: left_behind(seen)}, [gone])
+                    self.keep(told, on_machines(reports, told.config, agent.verdict.machines))
                 raise gone
-            if view is not None:
-                agent.store.put(keyed("view", turn, agent.place.node), view.model_dump_json())
+            if seen is not None:
+                agent.store.put(keyed("view", turn, agent.place.node), seen)
             if gone is not None:
                 raise gone
-
-    def _ready(self, config: RunConfig) -> Ready:
-        try:
-            return Ready(marks=tuple(self.marks(config)))
-        except ModeUnavailable as refusal:
-            return Ready(refusal=Refusal.of(refusal))
-
-    def _keep_failed(self, gone: NodeGone | StoreLost, told: Turn, mine: NodeView) -> None:
-        """Keep the record of the failed run in place of node 0. mine: of this node's ranks."""
-        config = told.config
-        lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
-        views = {self.agent.place.node: mine}
-        where = partial(where_of, config=config)
-        reports = reports_of(all_ranks(config, views), None, [lost], where, in_general(config))
-        if self.agent.place.node == 1 and told.place is not None:
-            self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
-
-
-def part(agent: Agent, end: End) -> int:
-    """Tell node 0 that its end was heard, and say why it ended. Returns the exit code."""
-    # Node 0 may not have waited for this message.
-    with suppress(StoreLost):
-        agent.store.put(keyed("bye", agent.place.node), "{}")
-    if end.why:
-        agent.log(f"{agent.called(0)}: {end.why}")
-    return end.code
-
-
-def _nobody(_progress: Progress) -> None:
-    """Show nothing: node 0 shows the progress."""
-
-
-class Ended(Exception):
-    """Node 0 has ended the call."""
-
-    def __init__(self, end: End) -> None:
-        super().__init__(end)
-        self.end = end
 
 
 def lead_job(agent: Agent, job: Job, run: RunJob = group.run) -> list[str]:
@@ -158,20 +122,19 @@ def lead_job(agent: Agent, job: Job, run: RunJob = group.run) -> list[str]:
     """
     found = _ranks_here(agent, job, run)
     for node in agent.others:
-        found += agent.await_message(keyed("results", node), Results, (node,), RESULTS_S, node).texts
+        found += agent.await_message(keyed("results", node), node, list[str], RESULTS_S)
     return found
 
 
 def follow_job(agent: Agent, job: Job, run: RunJob = group.run) -> int:
     """Run this node's ranks, send their results to node 0, and wait for it. Returns the exit code."""
     try:
-        mine = Results(texts=tuple(_ranks_here(agent, job, run)))
-        agent.store.put(keyed("results", agent.place.node), mine.model_dump_json())
+        agent.store.put(keyed("results", agent.place.node), _ranks_here(agent, job, run))
         while True:
             _look(agent)
-            agent.sleep(POLL_S)
+            time.sleep(agent.poll_s)
     except Ended as ended:
-        return part(agent, ended.end)
+        return agent.part(ended.end)
 
 
 def _ranks_here(agent: Agent, job: Job, run: RunJob) -> list[str]:
@@ -189,10 +152,10 @@ def _ranks_here(agent: Agent, job: Job, run: RunJob) -> list[str]:
     try:
         return run(mine, look)
     except ConnectionLost:
-        deadline = agent.clock() + HEAR_S
-        while agent.clock() < deadline:
+        deadline = time.monotonic() + HEAR_S
+        while time.monotonic() < deadline:
             _look(agent)
-            agent.sleep(POLL_S)
+            time.sleep(agent.poll_s)
         raise
 
 
@@ -200,7 +163,6 @@ def _look(agent: Agent) -> None:
     """Raises Ended if node 0 has ended the call, NodeGone if a node is gone that this one depends on, and Interrupt if
     a signal ended that node.
     """
-    agent.store.say(Status().model_dump_json())
-    if not agent.leads and (end := agent.find("end", End)) is not None:
+    if not agent.leads and (end := agent.ended()) is not None:
         raise Ended(end)
     agent.require_others()

@@ -1,5 +1,4 @@
 """What nodes tell each other, as JSON under keys of the store; and what may differ between nodes, and what is refused.
-Pure, except for what a node knows of itself.
 
 A run is one measurement of one kind of machine: nodes with another GPU, driver, number of processes or version, or with
 another request, make a measurement that nobody can read. Differences that hardly matter are marked in the record.
@@ -13,9 +12,7 @@ from pydantic import Field, JsonValue
 
 from fp8bench import __version__
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.processes.blame import Overdue
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Work
-from fp8bench.launch.processes.watch import RankView
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import digest, software_here, this_machines_identity
@@ -29,8 +26,9 @@ from fp8bench.worker.progress import Stage
 Key = Literal["hello", "verdict", "turn", "ready", "go", "stop", "view", "results", "left", "end", "bye"]
 """hello: what a node is, and what was requested on it. verdict: of node 0, whether the nodes fit together. turn: what
 runs next; turns are counted from 0 in each call. ready: whether a node can begin. go: all can. stop: one of a node's
-ranks did not end well. view: what became of a node's ranks. results: what they found, for a kind that is not `run`.
-left: a node leaves before the end. end: the session is over. bye: a node has heard of the end.
+ranks did not end well; the seconds that ranks on other nodes may go on. view: what became of a node's ranks. results:
+what they found, for a kind that is not `run`. left: a node leaves before the end. end: the session is over. bye: a node
+has heard of the end.
 """
 
 
@@ -110,26 +108,6 @@ class Ready(Frozen):
     refusal: Refusal | None = None
 
 
-class Stop(Frozen):
-    """That ranks of a node did not end well. grace_s: seconds that ranks on other nodes may go on."""
-
-    node: int
-    grace_s: float
-
-
-class NodeView(Frozen):
-    """What an agent saw of its ranks, by rank. overdue: the ranks that were late."""
-
-    ranks: tuple[RankView, ...]
-    overdue: Overdue | None = None
-
-
-class Results(Frozen):
-    """What each rank of a node found, by rank."""
-
-    texts: tuple[str, ...]
-
-
 class Left(Frozen):
     """That a node left early. what: the event, in words. interrupted: the signal that ended it. at_s: since 1970.
     stage: of its rank that was furthest behind; None if none ran.
@@ -148,12 +126,6 @@ class End(Frozen):
     why: str = ""
 
 
-class Status(Frozen):
-    """What a node says with its signs of life: the phase of the rank that is furthest behind."""
-
-    stage: Stage | None = None
-
-
 class Asked(Protocol):
     """The options of a command. name: the machine's label, as the user gave it."""
 
@@ -165,7 +137,6 @@ class Asked(Protocol):
 
 def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str, str]) -> Hello:
     """Return this node's first message: what the node is, and what was requested on it."""
-    asked = request.model_dump(mode="json", exclude=set(EACH_ITS_OWN))
     found = software_here(machine.has_gpu)
     gpus = ", ".join(f"{machine.gpus.count(name)} x {name}" for name in dict.fromkeys(machine.gpus))
     # Digests, because values are private to a site.
@@ -174,27 +145,11 @@ def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str
         node=place.node,
         host=socket.gethostname(),
         processes=place.local_world_size,
-        settings=asked,
+        settings=request.model_dump(mode="json", exclude=set(EACH_ITS_OWN)),
         hardware={"GPU": gpus or "none"},
         software={"fp8bench": __version__, **{name: it or "absent" for name, it in found.items()}},
         harmless={"CPU": cpu_model(), "CPU cores": machine.cpu_count, **variables},
         machine=this_machines_identity(request.name),
-    )
-
-
-def judge(hellos: Sequence[Hello]) -> Verdict:
-    """Return the verdict on all nodes. hellos: ordered by node."""
-    refusal = _unlike(hellos)
-    for one in reversed(hellos):
-        if one.refusal is not None:
-            what = f"{named(one.node, one.host)}: {one.refusal.what}"
-            refusal = one.refusal.model_copy(update={"what": what})
-    marks = [f"unlike nodes: {name}" for name in differing(hellos, lambda one: one.harmless)]
-    return Verdict(
-        hosts=tuple(one.host for one in hellos),
-        machines=tuple(one.machine for one in hellos),
-        marks=tuple(marks),
-        refusal=refusal,
     )
 
 
@@ -203,52 +158,58 @@ def named(node: int, host: str) -> str:
     return f"node {node} ({host})"
 
 
-def _unlike(hellos: Sequence[Hello]) -> Refusal | None:
-    processes = _by_value({one.node: one.processes for one in hellos})
-    if len(processes) > 1:
-        return Refusal.of(
-            UsageError(
-                f"the nodes have unequal numbers of processes: {_listed(processes, hellos)}",
-                "Start as many on each, one a GPU (--nproc-per-node)",
-            )
-        )
-    for part, remedy in (
-        (lambda one: one.settings, "Give every node the same command, files and FP8BENCH_ variables"),
-        (lambda one: one.hardware, "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)"),
-        (lambda one: one.software, "Install the same versions on every node, best from one image"),
+def judge(hellos: Sequence[Hello]) -> Verdict:
+    """Return the verdict on all nodes. hellos: ordered by node."""
+    unlike: UsageError | None = None
+    for part, what, remedy in (
+        (lambda one: one.software, "the nodes differ", "Install the same versions on every node, best from one image"),
+        (
+            lambda one: one.hardware,
+            "the nodes differ",
+            "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)",
+        ),
+        (
+            lambda one: one.settings,
+            "the nodes differ",
+            "Give every node the same command, files and FP8BENCH_ variables",
+        ),
+        (
+            lambda one: {"": one.processes},
+            "the nodes have unequal numbers of processes",
+            "Start as many on each, one a GPU (--nproc-per-node)",
+        ),
     ):
-        unlike = differing(hellos, part)
-        if unlike:
-            what = "; ".join(f"{name} is {_listed(values, hellos)}" for name, values in list(unlike.items())[:AT_MOST])
-            return Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
-    return None
+        if differing := _differing(hellos, part):
+            found = (f"{name} is {values}" if name else values for name, values in list(differing.items())[:AT_MOST])
+            unlike = UsageError(f"{what}: {'; '.join(found)}", remedy)
+    refusal = None if unlike is None else Refusal.of(unlike)
+    for one in reversed(hellos):
+        if one.refusal is not None:
+            what = f"{named(one.node, one.host)}: {one.refusal.what}"
+            refusal = one.refusal.model_copy(update={"what": what})
+    return Verdict(
+        hosts=tuple(one.host for one in hellos),
+        machines=tuple(one.machine for one in hellos),
+        marks=tuple(f"unlike nodes: {name}" for name in _differing(hellos, lambda one: one.harmless)),
+        refusal=refusal,
+    )
 
 
-def differing(
-    hellos: Sequence[Hello], part: Callable[[Hello], Mapping[str, JsonValue]]
-) -> dict[str, dict[str, list[int]]]:
-    """Return what differs between nodes, by name: which nodes have which value, in words."""
-    names = dict.fromkeys(name for one in hellos for name in part(one))
-    found = {name: _by_value({one.node: part(one).get(name) for one in hellos}) for name in names}
-    return {name: values for name, values in found.items() if len(values) > 1}
-
-
-def _by_value(of_nodes: Mapping[int, JsonValue]) -> dict[str, list[int]]:
-    """Return the nodes by their value in words: a setting that was not given is left to the machine."""
-    found: dict[str, list[int]] = {}
-    for node, value in of_nodes.items():
-        words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        found.setdefault("not given" if value is None or value == [] else words, []).append(node)
-    return found
-
-
-def _listed(values: Mapping[str, Sequence[int]], hellos: Sequence[Hello]) -> str:
-    """Return the values in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
-    hosts = {one.node: one.host for one in hellos}
-    parts = []
-    for value, nodes in values.items():
-        if len(nodes) == 1:
-            parts.append(f"{value} on {named(nodes[0], hosts[nodes[0]])}")
-        else:
-            parts.append(f"{value} on nodes {', '.join(map(str, nodes[:-1]))} and {nodes[-1]}")
-    return ", ".join(parts)
+def _differing(hellos: Sequence[Hello], part: Callable[[Hello], Mapping[str, JsonValue]]) -> dict[str, str]:
+    """Return what differs between nodes, by name, in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
+    differing = {}
+    for name in dict.fromkeys(name for one in hellos for name in part(one)):
+        nodes: dict[str, list[Hello]] = {}
+        for one in hellos:
+            value = part(one).get(name)
+            words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            # What was not given is left to the machine.
+            nodes.setdefault("not given" if value is None or value == [] else words, []).append(one)
+        if len(nodes) > 1:
+            parts = []
+            for words, [*before, last] in nodes.items():
+                others = ", ".join(str(one.node) for one in before)
+                of = f"nodes {others} and {last.node}" if before else named(last.node, last.host)
+                parts.append(f"{words} on {of}")
+            differing[name] = ", ".join(parts)
+    return differing

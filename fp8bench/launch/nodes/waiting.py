@@ -33,10 +33,17 @@ RUN_ID = "TORCHELASTIC_RUN_ID"
 """Set by torchrun, which is then the parent of this process."""
 
 
-def leave_with_torchrun(environ: Mapping[str, str]) -> None:
-    """Have SIGTERM end this process in order when torchrun is gone: a torchrun that is killed ends no process."""
+@contextmanager
+def _socket(place: Elastic, environ: Mapping[str, str]) -> Iterator[tuple[socket.socket, bytes]]:
+    """Yield a socket, and the name of this node's agent, which no other node on the machine has. SIGTERM ends this
+    process when torchrun is gone: a torchrun that is killed ends no process.
+    """
     if RUN_ID in environ:
         signal_with_parent(signal.SIGTERM)
+    words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
+    name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        yield made, f"\0fp8bench-{name}".encode()
 
 
 def follow(place: Elastic, environ: Mapping[str, str]) -> int:
@@ -44,27 +51,21 @@ def follow(place: Elastic, environ: Mapping[str, str]) -> int:
     RunFailed for all, so that it is reported once.
     """
     try:
-        return _followed(place, environ)
+        with _socket(place, environ) as (connection, name):
+            try:
+                _connect(connection, name)
+                return _code(connection)
+            except KeyboardInterrupt as interrupt:
+                signals.ignore_signals()
+                code = signals.exit_code(interrupt)
+                if select.select([connection], [], [], PARTING_S)[0]:
+                    with suppress(RunFailed):
+                        code = _code(connection)
+                return code
     except RunFailed:
         if place.local_rank == 1:
             raise
         return RunFailed.exit_code
-
-
-def _followed(place: Elastic, environ: Mapping[str, str]) -> int:
-    leave_with_torchrun(environ)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            _connect(connection, _name(place, environ))
-            return _code(connection)
-        except KeyboardInterrupt as interrupt:
-            signals.ignore_signals()
-            ready, _, _ = select.select([connection], [], [], PARTING_S)
-            code = signals.exit_code(interrupt)
-            if ready:
-                with suppress(RunFailed):
-                    code = _code(connection)
-            return code
 
 
 @contextmanager
@@ -73,10 +74,9 @@ def awaited(place: Elastic, environ: Mapping[str, str]) -> Iterator[list[int]]:
 
     Raises UsageError if there is already an agent of this place.
     """
-    leave_with_torchrun(environ)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with _socket(place, environ) as (listener, name):
         try:
-            listener.bind(_name(place, environ))
+            listener.bind(name)
         except OSError as error:
             raise UsageError(
                 f"another process is node {place.node} of the group at {place.address}:{place.port} already",
@@ -105,8 +105,7 @@ def _connect(connection: socket.socket, name: bytes) -> None:
     deadline = time.monotonic() + BEGIN_S
     while True:
         try:
-            connection.connect(name)
-            return
+            return connection.connect(name)
         except OSError as error:
             if time.monotonic() > deadline:
                 raise RunFailed(
@@ -130,9 +129,3 @@ def _code(connection: socket.socket) -> int:
         connection.settimeout(LEAVE_S)
         connection.recv(1)
     return said[0]
-
-
-def _name(place: Elastic, environ: Mapping[str, str]) -> bytes:
-    """Return a name for all local ranks of a node and nobody else on the machine: nodes may share a machine."""
-    words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
-    return b"\0fp8bench-" + hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32].encode()

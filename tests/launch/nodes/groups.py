@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from builders import config, machine_called, rank_report
+from pydantic import TypeAdapter
 
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.messages import Verdict
@@ -25,8 +26,8 @@ class Shared:
     store answers no longer.
     """
 
-    texts: dict[str, str] = field(default_factory=dict)
-    said: dict[int, str] = field(default_factory=dict)
+    texts: dict[str, bytes] = field(default_factory=dict)
+    said: dict[int, Stage | None] = field(default_factory=dict)
     silent: dict[int, float] = field(default_factory=dict)
     lost: bool = False
 
@@ -38,29 +39,30 @@ class FakeStore:
     shared: Shared
     node: int
 
-    def put(self, key: str, text: str) -> None:
+    def put(self, key, value):
         self._require()
-        self.shared.texts[key] = text
+        self.shared.texts[key] = TypeAdapter(type(value)).dump_json(value)
 
-    def get(self, key: str) -> str | None:
+    def get(self, key, kind):
         self._require()
-        return self.shared.texts.get(key)
+        text = self.shared.texts.get(key)
+        return None if text is None else TypeAdapter(kind).validate_json(text)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key):
         self._require()
         self.shared.texts.pop(key, None)
 
-    def say(self, status: str) -> None:
+    def say(self, stage):
         self._require()
-        self.shared.said[self.node] = status
+        self.shared.said[self.node] = stage
 
-    def heard(self, node: int) -> tuple[float, str]:
+    def heard(self, node):
         self._require()
-        return self.shared.silent.get(node, 0.0), self.shared.said.get(node, "")
+        return self.shared.silent.get(node, 0.0), self.shared.said.get(node)
 
     def _require(self) -> None:
         if self.shared.lost:
-            raise StoreLost("connection closed")
+            raise StoreLost("connection closed", int(self.node == 0))
 
 
 RUN = config(world_size=4, nodes=2, device="cpu")
@@ -75,7 +77,7 @@ def agents(shared: Shared, log: Callable[[str], None] = lambda _line: None) -> l
             FakeStore(shared, node),
             log,
             verdict=VERDICT,
-            sleep=lambda _seconds: time.sleep(0.01),
+            poll_s=0.01,
         )
         for node in (0, 1)
     ]

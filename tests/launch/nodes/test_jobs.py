@@ -6,8 +6,8 @@ import pytest
 from launch.nodes.groups import InBackground, Shared, agents
 
 from fp8bench.launch.nodes import follower
-from fp8bench.launch.nodes.agent import NodeGone
 from fp8bench.launch.nodes.follower import follow_job, lead_job
+from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes.group import ConnectionLost, Job
 from fp8bench.schema.errors import RunFailed
 

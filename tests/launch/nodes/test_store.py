@@ -1,18 +1,15 @@
-"""The thin process: what it makes of an agent's questions, signs of life, and real ones that meet at a port."""
+"""A node's connection to the store: what it makes of values, signs of life, and real ones that meet at a port."""
 
-import os
 import random
-import signal
 import socket
+import time
 from dataclasses import dataclass, field
 
-import fork_server
 import pytest
-from cli.calling import environment
 
 from fp8bench.launch.nodes import store as store_module
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import Answerer, Heard, StoreLost, StoreProcess
+from fp8bench.launch.nodes.store import GroupStore, StoreLost
 
 
 @dataclass
@@ -34,86 +31,74 @@ class TorchStore:
         del self.held[key]
 
 
-def agent(store, node=0, watch=(1,)):
-    return Answerer(store, node, {other: Heard() for other in watch})
+def connected(store, node=0):
+    found = GroupStore(Elastic(node, 0, 2, 1, node=node, nodes=2))
+    found.store, found._beat_at = store, 0.0
+    return found
 
 
-@pytest.mark.slow
-def test_a_text_of_megabytes_is_put_in_pieces_that_the_store_takes_and_dropped_whole():
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def at(port, node):
+    return GroupStore(Elastic(node, 0, 2, 1, node=node, nodes=2, address="127.0.0.1", port=port))
+
+
+def test_signs_of_life_carry_the_phase_and_silence_counts_from_the_last_one():
     store = TorchStore()
-    text = random.Random(0).randbytes(3 << 20).hex()
-    one = agent(store)
-
-    assert one.answer({"get": "view"}) == {"text": None}
-    one.answer({"put": "view", "text": text})
-    assert one.answer({"get": "view"}) == {"text": text}
-    assert len(store.held) > 3
-    assert max(map(len, store.held.values())) <= store_module.PIECE_BYTES
-    one.answer({"drop": "view"})
-    assert store.held == {}
-    assert one.answer({"drop": "view"}) == {}
-
-
-def test_signs_of_life_carry_what_a_node_says_and_silence_counts_from_the_last_one():
-    store = TorchStore()
-    first, second = agent(store), agent(store, 1, (0,))
+    first, second = connected(store), connected(store, 1)
     for now in (0.0, 1.0, 2.0):
         first.beat(now)
-    assert first.answer({"heard": 1}) == {"silent_s": 0.0, "status": ""}
+    assert first.heard(1) == (0.0, None)
 
-    second.answer({"say": "timing"})
+    second._stage = "timing"
+    second.beat(2.5)
     first.beat(3.0)
-    assert first.answer({"heard": 1}) == {"silent_s": 0.0, "status": "timing"}
+    assert first.heard(1) == (0.0, "timing")
     for now in (4.0, 5.0, 6.0):
         first.beat(now)
-    assert first.answer({"heard": 1}) == {"silent_s": 3.0, "status": "timing"}
+    assert first.heard(1) == (3.0, "timing")
 
 
 def test_time_in_which_a_node_was_stopped_itself_is_not_anothers_silence():
     store = TorchStore()
-    first = agent(store)
-    agent(store, 1, (0,)).beat(0.0)
+    first = connected(store)
+    connected(store, 1).beat(0.0)
     first.beat(1.0)
     first.beat(600.0)
 
-    assert first.heard[1].silent_s == 2 * store_module.BEAT_S
+    assert first.heard(1)[0] == 2 * store_module.BEAT_S
 
 
-class Forked:
-    """As much of a Popen as is used, of a process whose imports are done."""
-
-    def __init__(self, errors, folder):
-        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
-        program = ("-m", "fp8bench.launch.nodes.store")
-        self.running = fork_server.begin([], folder, environment(), [asked, answer, errors.fileno()], program)
-        os.close(asked)
-        os.close(answer)
-        self.stdin, self.stdout = open(ask, "wb", buffering=0), open(answered, "rb", buffering=0)
-
-    def kill(self):
-        if self.running.returncode is None:
-            self.running.send_signal(signal.SIGKILL)
-
-    def wait(self):
-        return self.running.wait(60)
+def until(true):
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_two_processes_meet_at_a_port_and_know_when_the_other_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "_start", lambda errors: Forked(errors, tmp_path))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    places = [
-        Elastic(rank, 0, 2, 1, node=rank, nodes=2, address="127.0.0.1", port=port, hosted=False) for rank in (0, 1)
-    ]
-    with StoreProcess(places[0]) as first, StoreProcess(places[1]) as second:
+def test_two_nodes_meet_at_a_port_and_know_when_the_other_is_gone(port):
+    megabytes = random.Random(0).randbytes(3 << 20).hex()
+    with at(port, 0) as first, at(port, 1) as second:
         first.join()
         second.join()
-        first.put("turn/0", "ü" * 500_000)
-        assert second.get("turn/0") == "ü" * 500_000
-        assert second.get("turn/1") is None
+        assert second.get("turn/0", str) is None
+        first.put("turn/0", megabytes)
+        until(lambda: second.get("turn/0", str) == megabytes)
+        second.drop("turn/0")
+        until(lambda: first.get("turn/0", str) is None)
         first.close()
         with pytest.raises(StoreLost, match="the store of the group no longer answers") as lost:
-            second.get("turn/1")
-    assert (lost.value.exit_code, lost.value.cause) == (5, "host-death")
+            second.get("turn/1", str)
+    assert (lost.value.exit_code, lost.value.cause, lost.value.node) == (5, "host-death", 0)
+
+
+def test_a_store_that_gives_no_answer_is_lost(monkeypatch, port):
+    monkeypatch.setattr(store_module, "ANSWER_S", 0.05)
+    with at(port, 0) as alone, pytest.raises(StoreLost, match="no answer within 0 s"):
+        alone.get("turn/0", str)

@@ -89,6 +89,5 @@ def test_a_second_agent_of_the_same_place_is_refused(environ):
 
 def test_two_nodes_on_one_machine_do_not_meet(environ):
     other = Elastic(rank=2, local_rank=0, world_size=4, local_world_size=2, node=1, nodes=2)
-
-    assert waiting._name(AGENT, environ) != waiting._name(other, environ)
-    assert waiting._name(AGENT, environ) == waiting._name(BESIDE, environ)
+    with waiting.awaited(AGENT, environ), waiting.awaited(other, environ):
+        pass
