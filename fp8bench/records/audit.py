@@ -51,7 +51,11 @@ def verify(folder: Path, models: Models) -> Audit:
         elif reason := _fault(path, models, there.get(path.parent, frozenset())):
             bad.append(Bad(_below(path, folder), reason))
     own = instances.files(folder)
-    bad += [Bad(_below(path, folder), reason) for path in own if (reason := _fault_of_instance(path))]
+    for path in own:
+        try:
+            read_own(read_text(path), path)
+        except UsageError as error:
+            bad.append(Bad(_below(path, folder), error.what))
     return Audit(len(paths) + len(own), tuple(bad))
 
 
@@ -79,17 +83,8 @@ def _read(path: Path, models: Models) -> RecordHead | Broken:
     if isinstance(found, Broken):
         return found
     if found.kind not in models:
-        reason = f"is of the unknown kind {found.kind!r}"
-        return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
+        return Broken(path, f"is of the unknown kind {found.kind!r}", "Upgrade fp8bench, or move the file away")
     return layout.whole(path, models[found.kind])
-
-
-def _fault_of_instance(path: Path) -> str:
-    try:
-        read_own(read_text(path), path)
-    except UsageError as error:
-        return error.what
-    return ""
 
 
 def name_twice(data: bytes) -> str | None:

@@ -1,16 +1,14 @@
 """Finds where records may be: any `.json` file below a folder of results. Describes those that cannot be read."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import fault, refused
-from fp8bench.schema.record import SCHEMA_VERSION
+from fp8bench.schema.files import fault
 
 SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
@@ -24,19 +22,27 @@ def samples_path(path: Path, run_id: str | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Broken:
-    """A file or folder among records that cannot be read. line: from 1; None for all of it. error: the same as
-    `reason`, to raise if this very file was named. readable: whether it could be read, and is left out all the same.
+    """A file or folder among records that cannot be read. line: from 1; None for all of it. readable: whether it could
+    be read, and is left out all the same. what: the whole sentence, where it is not path, line and reason.
     """
 
     path: Path
-    line: int | None
     reason: str
-    error: UsageError
+    remedy: str = "Fix it, or move the file away"
+    line: int | None = None
     readable: bool = False
+    what: str = ""
 
     def __str__(self) -> str:
         """Return one line with the file, the line and the reason."""
-        return self.error.what
+        at = f" line {self.line}" if self.line is not None else ""
+        comma = "," if self.reason.startswith("field ") else ""
+        return self.what or f"{self.path}{at}{comma} {self.reason}"
+
+    @property
+    def error(self) -> UsageError:
+        """The error to raise if this very file was named."""
+        return UsageError(str(self), self.remedy)
 
     @property
     def told(self) -> str:
@@ -47,53 +53,13 @@ class Broken:
 def unreadable(path: Path, error: OSError) -> Broken:
     """Return the fault of a file or folder that the system refuses to open."""
     reason = error.strerror or str(error)
-    return Broken(path, None, reason, UsageError(f"cannot read {path}: {reason}", "Check its name and its permissions"))
-
-
-def newer(path: Path, version: int) -> Broken:
-    """Return the fault of a record of a later fp8bench."""
-    reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
-    return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
+    return Broken(path, reason, "Check its name and its permissions", what=f"cannot read {path}: {reason}")
 
 
 def invalid(path: Path, error: ValidationError, text: str) -> Broken:
     """Return the fault of a file whose text is not JSON, or not a record's. text: as in the file, line by line."""
     line, reason = fault(error, text)
-    return Broken(path, line, reason, refused(path, line, reason))
-
-
-AHEAD = timedelta(days=1)
-"""How far clocks may differ."""
-
-
-def of_the_future(path: Path, created: datetime) -> Broken | None:
-    """Return the fault of a record dated later than now, which would hide all others as the latest one forever."""
-    now = datetime.now(UTC)
-    if created - now <= AHEAD:
-        return None
-    reason = f"field created_utc: {created:%Y-%m-%d} is later than today, {now:%Y-%m-%d}, by this machine's clock"
-    return Broken(path, None, reason, UsageError(f"{path}, {reason}", "Correct the clock, or move the file away"))
-
-
-def no_samples(path: Path) -> Broken:
-    """Return the fault of a measurement that is ok and has no samples, or has them in its own file."""
-    reason = "field samples: a measured record with status ok has samples, and they lie beside it"
-    return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
-
-
-def without_samples(path: Path, why: str) -> Broken:
-    """Return the fault of a record whose samples do not lie beside it. why: beginning with their name."""
-    reason = f"lacks its samples: {why}"
-    return Broken(
-        path, None, reason, UsageError(f"{path} {reason}", "Restore that file, or move the record away"), True
-    )
-
-
-def contradictory(path: Path, found: Sequence[str]) -> Broken:
-    """Return the fault of a record that contradicts itself. found: in what, in words; at least one."""
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    reason = f"contradicts itself: {found[0]}{more}"
-    return Broken(path, None, reason, UsageError(f"{path} {reason}", "Measure again, or move the file away"), True)
+    return Broken(path, reason, "Fix that field, or move the file away", line)
 
 
 def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
@@ -104,8 +70,7 @@ def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
     if folder == instance or folder not in there:
         return None
     reason = f"contradicts its folder: its instance is {instance}, and the folder is that of {folder}"
-    error = UsageError(f"{path} {reason}", f"Move it to the folder {instance}, or away")
-    return Broken(path, None, reason, error, True)
+    return Broken(path, reason, f"Move it to the folder {instance}, or away", readable=True)
 
 
 def is_record(name: str) -> bool:

@@ -47,15 +47,13 @@ def _fit_log(text: str, secrets: Collection[str]) -> str:
 def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str] = ()) -> ModelT:
     fields = {name: each for name, each in vars(model).items() if name not in omitted}
     found = {
-        name: _fit_log(each, secrets) if name in LOGS and isinstance(each, str) else _fit(each, _of(name, secrets))
+        name: _fit_log(each, secrets)
+        if name in LOGS and isinstance(each, str)
+        else _fit(each, () if name in FACTS else secrets)
         for name, each in fields.items()
     }
     changed = {name: each for name, each in found.items() if each is not fields[name]}
     return model.model_copy(update=changed) if changed else model
-
-
-def _of(name: str, secrets: Collection[str]) -> Collection[str]:
-    return () if name in FACTS else secrets
 
 
 def _fit(value: Any, secrets: Collection[str]) -> Any:

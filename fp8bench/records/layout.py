@@ -10,17 +10,13 @@ Up to format 9 a record had its raw part in its own file. Records of older forma
 their files stay as they are.
 
 From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
-with a recipe were those in fp8; the other new fields were not recorded, and are null.
-From 2 to 3: what is new was not recorded, and is null; only the number changes.
-From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not recorded, which the defaults say.
-From 4 to 5: every batch size was given.
-From 5 to 6: the run chose how ranks are joined, and took DDP, and a step took its samples at once.
-From 6 to 7: all modes of a session had the same settings.
-From 7 to 8, and from 8 to 9: what is new was not recorded, and is null.
+with a recipe were those in fp8. From then on only the number changes: the defaults of the models say what was so before
+a field existed, or that it was not recorded.
 """
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -29,17 +25,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from fp8bench.records.contradictions import contradictions, of_step_times
-from fp8bench.records.files import (
-    Broken,
-    contradictory,
-    invalid,
-    newer,
-    no_samples,
-    of_the_future,
-    samples_path,
-    unreadable,
-    without_samples,
-)
+from fp8bench.records.files import Broken, invalid, samples_path, unreadable
 from fp8bench.schema.files import Frozen, bytes_of
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead, Samples
 from fp8bench.stats.steps import step_times
@@ -50,6 +36,9 @@ Document = dict[str, Any]
 RUN = "run"
 VERSION_BYTES = 64
 """Enough for the first field, which is the version."""
+
+AHEAD = timedelta(days=1)
+"""How far clocks may differ."""
 
 WHOSE_BYTES = 1024
 """Enough for a record's kind and instance, which are among its first fields."""
@@ -74,18 +63,13 @@ def _text(model: Frozen) -> str:
     """Return a model with a line for each field, and for each element of an array of objects. A number that is not
     finite, which only a mode's evidence may have, is null.
     """
-    fields = (f'"{name}": {_value(value)}' for name, value in json.loads(model.model_dump_json()).items())
+    line = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ": ")).encode
+    fields = []
+    for name, value in json.loads(model.model_dump_json()).items():
+        objects = isinstance(value, list) and value and isinstance(value[0], dict)
+        text = "[\n" + ",\n".join(map(line, value)) + "\n]" if objects else line(value)
+        fields.append(f'"{name}": {text}')
     return "{\n" + ",\n".join(fields) + "\n}\n"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(map(_line, value)) + "\n]"
-    return _line(value)
-
-
-def _line(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ": "))
 
 
 def _bare(record: SomeRecord, digest: str | None = None) -> SomeRecord:
@@ -155,38 +139,38 @@ def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return all of a record, read strictly. A run that contradicts itself or its raw part is broken."""
-    if issubclass(model, Record):
-        return cast("SomeRecord | Broken", _whole_run(path))
     try:
-        return _parsed(bytes_of(path), path, model)
+        record = _parsed(bytes_of(path), path, model)
     except OSError as error:
         return unreadable(path, error)
+    return cast("SomeRecord | Broken", _with_samples(record, path)) if isinstance(record, Record) else record
 
 
-def _whole_run(path: Path) -> Record | Broken:
-    try:
-        record = _parsed(bytes_of(path), path, Record)
-    except OSError as error:
-        return unreadable(path, error)
-    if isinstance(record, Broken):
-        return record
+def _with_samples(record: Record, path: Path) -> Record | Broken:
     found: list[str] = []
     if record.samples_sha256 is not None:
         try:
             beside = samples_path(path, record.run_id)
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
-                return without_samples(path, f"{beside.name} is not the file that was written with it")
+                return _without_samples(path, f"{beside.name} is not the file that was written with it")
             stored, record = record.step_times, _joined(record, Samples.model_validate_json(data))
         except OSError as error:
-            return without_samples(path, f"{beside.name}: {error.strerror}")
+            return _without_samples(path, f"{beside.name}: {error.strerror}")
         except ValidationError as error:
             return invalid(beside, error, data.decode("utf-8", "replace"))
         except ValueError:
-            return without_samples(path, "the file that it names is of another record")
+            return _without_samples(path, "the file that it names is of another record")
         found += of_step_times(stored, step_times(record))
     found += contradictions(record)
-    return contradictory(path, found) if found else record
+    if not found:
+        return record
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Broken(path, f"contradicts itself: {found[0]}{more}", "Measure again, or move the file away", readable=True)
+
+
+def _without_samples(path: Path, why: str) -> Broken:
+    return Broken(path, f"lacks its samples: {why}", "Restore that file, or move the record away", readable=True)
 
 
 def _has_raw(record: RecordHead) -> bool:
@@ -212,26 +196,27 @@ def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Br
     if version is None:
         version = (_document(data) or {}).get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        return newer(path, version)
+        reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
+        return Broken(path, reason, "Upgrade fp8bench, or move the file away")
     # A version of any other type is refused by the model: `True == 1`.
     text = to_json(from_version_1(_document(data) or {})) if type(version) is int and version == 1 else data
     try:
         record = model.model_validate_json(text)
     except ValidationError as error:
         return invalid(path, error, data.decode("utf-8", "replace"))
-    if record.schema_version < SCHEMA_VERSION:
-        record = record.model_copy(update={"schema_version": SCHEMA_VERSION})
-    elif isinstance(record, Record) and _has_raw(record):
-        return no_samples(path)
-    return _of_today(record, path)
-
-
-def _of_today(record: SomeRecord, path: Path) -> SomeRecord | Broken:
-    if isinstance(record, Record) and record.status == "ok" and record.source == "measured":
+    older = record.schema_version < SCHEMA_VERSION
+    if isinstance(record, Record):
+        measured = record.status == "ok" and record.source == "measured"
         beside = record.samples_sha256 is not None and record.step_times is not None
-        if not record.samples and not beside:
-            return no_samples(path)
-    return of_the_future(path, record.created_utc) or record
+        if (not older and _has_raw(record)) or (measured and not record.samples and not beside):
+            reason = "field samples: a measured record with status ok has samples, and they lie beside it"
+            return Broken(path, reason, "Fix that field, or move the file away", 1)
+    created, now = record.created_utc, datetime.now(UTC)
+    if created - now > AHEAD:
+        # It would hide all others as the latest one forever.
+        reason = f"field created_utc: {created:%Y-%m-%d} is later than today, {now:%Y-%m-%d}, by this machine's clock"
+        return Broken(path, reason, "Correct the clock, or move the file away")
+    return record.model_copy(update={"schema_version": SCHEMA_VERSION}) if older else record
 
 
 def _document(data: bytes) -> Document | None:

@@ -56,6 +56,7 @@ def require_writable(results_dir: Path) -> None:
     room for a record.
     """
     # Imported here, as below: code that only reads does not need it.
+    import resource
     import tempfile
 
     try:
@@ -73,13 +74,7 @@ def require_writable(results_dir: Path) -> None:
             f"{results_dir} has {free / 2**20:.1f} MiB left, and a record may need {RECORD_BYTES >> 20}",
             "Make room, or choose another folder with --results-dir",
         )
-    _require_long_files()
-
-
-def _require_long_files() -> None:
-    """Raise the limit of a file's size if it is too small for a record. Raises UsageError if that is not allowed."""
-    import resource
-
+    # The limit of a file's size is raised if it is too small for a record.
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == resource.RLIM_INFINITY or soft >= RECORD_BYTES:
         return
@@ -153,9 +148,9 @@ def _kept_elsewhere(texts: Mapping[str, str]) -> str:
     import shutil
     import tempfile
 
-    for place in (*_folder_of_temporary_files(), *ELSEWHERE):
+    for place in (None, *ELSEWHERE):
         try:
-            kept = Path(tempfile.mkdtemp(prefix="fp8bench-", dir=os.path.expanduser(place)))
+            kept = Path(tempfile.mkdtemp(prefix="fp8bench-", dir=place and os.path.expanduser(place)))
         except OSError:
             continue
         try:
@@ -166,15 +161,6 @@ def _kept_elsewhere(texts: Mapping[str, str]) -> str:
         except OSError:
             shutil.rmtree(kept, ignore_errors=True)
     return "It could not be kept in any other folder either: free some space, and run again"
-
-
-def _folder_of_temporary_files() -> tuple[str, ...]:
-    import tempfile
-
-    try:
-        return (tempfile.gettempdir(),)
-    except FileNotFoundError:
-        return ()
 
 
 class Found(tuple[_Item, ...]):

@@ -180,28 +180,10 @@ def test_the_bus_counts_gpus_only(bus, no_bus):
     assert (gpus_on_the_bus(bus), gpus_on_the_bus(no_bus)) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("setting", "indices"),
-    [
-        (None, (0, 1, 2)),
-        ("", ()),
-        ("-1", ()),
-        ("2,0", (2, 0)),
-        ("0,9,1", (0,)),
-        ("GPU-1a3", (1,)),
-        ("GPU-1a", ()),
-        ("1,1", ()),
-        ("MIG-5f", (0, 1, 2)),
-    ],
-)
+@pytest.mark.parametrize(("setting", "indices"), [(None, (0, 1, 2)), ("", ()), ("2,0", (2, 0)), ("GPU-1a3", (1,))])
 def test_cuda_visible_devices_is_heeded(setting, indices, no_bus, look_at):
     found = look_at({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, Nvml(UUIDS), no_bus)
 
     assert tuple(gpu.index for gpu in found.gpus) == indices
     assert found.hidden == len(UUIDS) - len(indices)
-
-
-def test_hidden_gpus_are_counted(no_bus, look_at):
-    found = look_at({"CUDA_VISIBLE_DEVICES": ""}, Nvml(UUIDS), no_bus)
-
-    assert (found.hidden, found.why_no_gpu) == (3, "CUDA_VISIBLE_DEVICES hides every GPU")
+    assert found.why_no_gpu == (None if indices else "CUDA_VISIBLE_DEVICES hides every GPU")

@@ -57,21 +57,6 @@ def test_no_quota_limits_nothing(files, root):
     assert root(**files).cores == len(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize(
-    ("limit", "used", "free"), [("3221225472", "1073741824", 2 * GIB), ("max", "5", 4 * GIB), ("5", "9", 0)]
-)
-def test_a_containers_limit_on_memory_counts(limit, used, free, root):
-    found = root(
-        **{
-            "proc__meminfo": "MemAvailable: 4194304 kB\n",
-            "sys__fs__cgroup__memory.max": f"{limit}\n",
-            "sys__fs__cgroup__memory.current": f"{used}\n",
-        }
-    )
-
-    assert found.memory_free_bytes == free
-
-
 def test_every_governor_is_told_once(root):
     governor = "sys__devices__system__cpu__cpu{}__cpufreq__scaling_governor"
 
@@ -86,14 +71,6 @@ def test_this_machine_has_cores_and_a_load():
     assert found.cores > 0
     assert found.load is not None
     assert found.memory_free_bytes
-
-
-def test_a_machine_says_what_is_available(written):
-    assert free_host_bytes(written(proc__meminfo="MemTotal:  100 kB\nMemAvailable:   64 kB\n")) == 64 * 1024
-
-
-def test_nothing_tells(written):
-    assert free_host_bytes(written()) is None
 
 
 @pytest.mark.parametrize(

@@ -87,28 +87,15 @@ class TestWrite:
 
         assert results.read_record(path) == record
 
-    def test_a_measurement_and_an_external_figure_lie_in_their_instances_folder(self, tmp_path: Path) -> None:
-        ours = measured("mine", run_id="one")
-        external = published("mine", published_on=None, run_id="two")
+    def test_it_lies_in_its_instances_folder_and_a_published_figure_with_the_others(self, tmp_path: Path) -> None:
+        folder = tmp_path / "a" / "b"
+        path = results.write(measured("mine", run_id="one"), folder)
 
-        assert results.write(ours, tmp_path) == tmp_path / "mine" / "one.json"
-        assert results.write(external, tmp_path) == tmp_path / "mine" / "two.json"
-
-    def test_a_published_figure_lies_with_the_published_ones(self, tmp_path: Path) -> None:
-        assert results.write(published(run_id="one"), tmp_path) == tmp_path / "published" / "one.json"
-
-    def test_it_makes_the_folders_that_it_needs(self, tmp_path: Path) -> None:
-        assert results.write(measured(), tmp_path / "a" / "b").is_file()
-
-    def test_others_may_read_the_file(self, tmp_path: Path) -> None:
-        path = results.write(measured(), tmp_path)
-
-        assert path.stat().st_mode & 0o777 == 0o644
-
-    def test_nothing_but_the_record_and_its_samples_is_left_in_the_folder(self, tmp_path: Path) -> None:
-        path = results.write(measured(), tmp_path)
-
+        assert path == folder / "mine" / "one.json"
         assert sorted(path.parent.iterdir()) == [path, samples_path(path)]
+        external = published("mine", published_on=None, run_id="two")
+        assert results.write(external, folder) == folder / "mine" / "two.json"
+        assert results.write(published(run_id="one"), folder) == folder / "published" / "one.json"
 
     @pytest.mark.parametrize("step", ["link", "rename"])
     def test_the_file_is_whole_and_on_the_disk_before_it_gets_its_name(
@@ -188,17 +175,6 @@ class TestWrite:
         assert str(path) in caught.value.what
         assert results.read_record(record_in(kept_in)) == second
 
-    @pytest.mark.parametrize("call", ["fsync", "link"])
-    def test_a_fault_of_the_disk_leaves_neither_half_a_record_nor_a_temporary_file(
-        self, tmp_path: Path, kept_in: Path, monkeypatch: pytest.MonkeyPatch, call: str
-    ) -> None:
-        monkeypatch.setattr(os, call, no_space)
-
-        with pytest.raises(RunFailed, match="No space left on device"):
-            results.write(measured(), tmp_path / "results")
-
-        assert files_in(tmp_path / "results") == []
-
     def test_ctrl_c_leaves_no_temporary_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def interrupted(_descriptor: int) -> None:
             raise KeyboardInterrupt
@@ -251,9 +227,10 @@ class TestWrite:
     ) -> None:
         monkeypatch.setattr(os, call, no_space)
 
-        with pytest.raises(RunFailed) as caught:
+        with pytest.raises(RunFailed, match="No space left on device") as caught:
             results.write(measured(), tmp_path / "results")
 
+        assert files_in(tmp_path / "results") == []
         (kept,) = kept_in.iterdir()
         assert results.read_record(record_in(kept)) == measured()
         assert str(kept) in caught.value.remedy
