@@ -92,7 +92,7 @@ class TestWhichInstance:
         said = next(one for one in sentences(compared(*P4D, *P5)) if one.startswith("Which instance?"))
         assert "p5: 60.0 % more images per USD" in said
         assert (
-            "(p4d against it: -37.5 %; 4.00x its speed at 2.50x its price), while p4d costs more than 0.25 times"
+            "(4.00x its speed at 2.50x its price; p4d against it: -37.5 %), while p4d costs more than 0.25 times"
             in said
         )
 
@@ -176,6 +176,16 @@ class TestWhichInstance:
             ("published", "published"),
             ("measured", "measured"),
         }
+
+    @pytest.mark.parametrize(("step_time_s", "decided"), [(0.1605, False), (0.163, True)])
+    def test_derived_figures_are_named_and_not_told_apart_within_their_rounding(self, step_time_s, decided):
+        stated = published("p4d", "te-bf16", step_time_s=0.4)
+        other = published("p5", "te-bf16", step_time_s=step_time_s, minutes=-30)
+        provenance = other.provenance.model_copy(update={"derivation": "rounded percentages"})
+        told = compared(stated, other.model_copy(update={"provenance": provenance}))
+        (said,) = [one for one in sentences(told) if one.startswith("Which instance?")]
+        assert ("not told apart at batch 64 with te-bf16, derived" in said) != decided
+        assert {row.origin: row.source for row in told.rows} == {"published": "published", "derived": "published"}
 
 
 def committed():

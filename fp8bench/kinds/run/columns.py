@@ -134,7 +134,7 @@ OF_ITS_OWN: dict[str, RowColumn] = {
     "pareto": word("Pareto front", lambda r: None if r.pareto is None else "yes" if r.pareto else "no"),
     "workload": word("workload", lambda r: r.workload),
     "micro-batches": RowColumn("micro-batches", lambda r: r.grad_accumulation, "d"),
-    "source": word("source", lambda r: r.source),
+    "source": word("source", lambda r: r.origin, names=lambda r: (r.source,)),
     "status": word("status", lambda r: r.outcome),
     "machine": word("machine", lambda r: r.machine_label or r.machine, names=lambda r: (r.machine,)),
     "session": word("session", lambda r: r.session_id),

@@ -33,7 +33,8 @@ class Weight(IntEnum):
     NOT_RUN = 0
     NOT_COMPARED = 1
     DOUBT = 2
-    ASIDE = 3
+    OF_ALL = 3
+    ASIDE = 4
 
 
 class Mark(str):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from statistics import median
 
+from pydantic import Field
+
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.priced import Priced
 from fp8bench.kinds.run.marks import MarkField, marks
@@ -29,17 +31,12 @@ class Row(Labelled, Frozen):
     elapsed time over steps, median_step_time_s the mean of the processes' medians, slow_steps the number of steps that
     took more than 1.2 times their process's median. spread_between_processes is the relative standard deviation of the
     processes' own step times, spread_within_process the relative standard error of one process's. unseen_share: a state
-    that fewer processes than this have may be unseen. verdict_on: what the verdict is about. reference_run_id: of the
-    row that this one is compared with. pareto: whether no row that is shown trains faster without costing more for a
-    unit, nor costs less without training slower; null without a price. job_hours, job_usd: to train on job_units.
-    warnings: of the complete table. compile: whether torch.compile compiled anything. execution: how the steps were
-    executed, in a word. joined: how ranks were joined, and what else in a step differs from the plain one. te_switches:
-    options of Transformer Engine's layer. grad_accumulation: micro-batches a step; null for a figure from elsewhere.
-    cause: of a row that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity. machine_label:
-    the name given to it. software: what `schema.machine` derives from its environment. price_share_of: the instance of
-    whose price usd_per_hour is a share. price_share: that share. Both are null if the price of the row's complete own
-    instance is paid. proof_version: by which rules its rounds were proved, the oldest; null for a figure that was not
-    measured.
+    that fewer processes than this have may be unseen. pareto: whether no row that is shown trains faster without
+    costing more for a unit, nor costs less without training slower. job_hours, job_usd: to train on job_units.
+    warnings: of the complete table. joined: how ranks were joined, and what else in a step differs from the plain one.
+    run_id: the latest round's. machine: the id of its MachineIdentity. software: what `schema.machine` derives from its
+    environment. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: by which rules its
+    rounds were proved, the oldest. derived: whether a published figure was computed from rounded ones.
     """
 
     instance: str
@@ -113,6 +110,12 @@ class Row(Labelled, Frozen):
     machine_label: str | None = None
     software: dict[str, str | None] | None = None
     proof_version: int | None = None
+    derived: bool = Field(default=False, exclude=True)
+
+    @property
+    def origin(self) -> str:
+        """Where the figure is from, for a reader: `measured`, `published`, `external`, or `derived` from published."""
+        return "derived" if self.derived else self.source
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
@@ -134,6 +137,10 @@ class Elsewhere(Frozen):
     most: float
 
 
+ROUNDED = 0.01
+"""Two figures that were derived from whole per cents may differ by so much, as a share, by their rounding alone."""
+
+
 class Pair(Frozen):
     """Two rows compared. row: with its gain, interval and verdict against `reference`. elsewhere: the gain at other
     providers' prices.
@@ -145,12 +152,11 @@ class Pair(Frozen):
 
     @property
     def by_value(self) -> bool:
-        """Whether they are compared by what a dollar buys, and not by speed."""
+        """Whether by what a dollar buys, and not by speed."""
         return self.row.gain_vs_reference is not None
 
     @property
     def gain(self) -> float:
-        """How much more the row gives than the reference, as a share."""
         gain = self.row.gain_vs_reference
         return (self.row.speedup_vs_reference or 1.0) - 1 if gain is None else gain
 
@@ -163,8 +169,23 @@ class Pair(Frozen):
 
     @property
     def decided(self) -> bool:
-        """Whether one is better. Published figures have no interval, and are taken as they are."""
-        return self.row.verdict != "inconclusive" and self.gain != 0
+        """Whether one is better. Published figures have no interval, and are taken as they are, but for rounding."""
+        least = ROUNDED if self.origin == "derived" else 0.0
+        return self.row.verdict != "inconclusive" and abs(self.gain) > least
+
+    @property
+    def origin(self) -> str:
+        """Where the figures are from, as of a row: `derived` if either is."""
+        return self.reference.origin if self.reference.derived else self.row.origin
+
+    @property
+    def price_ratio(self) -> float | None:
+        row, other = self.row.usd_per_hour, self.reference.usd_per_hour
+        return row / other if row and other else None
+
+    @property
+    def instances(self) -> set[str]:
+        return {self.row.instance, self.reference.instance}
 
 
 class OfMode(Frozen):
@@ -236,6 +257,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         price_source=price.source if price else None,
         price_share_of=priced.share_of,
         price_share=priced.share,
+        derived=bool(record.provenance and record.provenance.derivation),
         proof_version=min((one.proof_version for one in measurement.rounds if one.proof_version), default=None),
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )

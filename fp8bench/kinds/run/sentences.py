@@ -8,23 +8,27 @@ from fp8bench.kinds.run.row import Answer, Comparison, OfMode, Pair, Row
 NAMING = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
 """The fields of a row that say which one it is."""
 
-MODE, INSTANCE, CHANGES = "Which mode?", "Which instance?", "What could change it:"
-
 
 def sentences(comparison: Comparison) -> Iterator[str]:
     """Yield a line for each question that the answer has something to say of."""
     answer = comparison.answer
     if answer.modes:
-        yield f"{MODE} {'; '.join(_of_modes(answer.modes))}."
-        yield from _conditions(answer.modes)
+        yield f"Which mode? {'; '.join(_of_modes(answer.modes))}."
+    # Most training loops have no CUDA graph.
+    depends = [of for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
+    if depends:
+        launched = [of.in_python for of in depends if of.in_python is not None]
+        told = "; ".join(f"{_more(pair)} with {pair.row.mode_label} on {pair.row.instance}" for pair in launched)
+        measured = told or "not measured (fp8bench run --cuda-graphs off)"
+        yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
     if answer.pairs:
-        yield f"{INSTANCE} {' '.join(_of_instances(answer))}"
+        yield f"Which instance? {' '.join(_of_instances(answer))}"
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
     if answer.missing:
         calls = (f"{name} at batch {size} (fp8bench run --batch-size {size} there)" for name, size in answer.missing)
-        yield f"{CHANGES} {'; '.join(calls)}."
+        yield f"What could change it: {'; '.join(calls)}."
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
@@ -66,7 +70,7 @@ def _numbers(pair: Pair) -> dict[str, object]:
         "gain_on": "units_per_usd" if pair.by_value else "throughput",
         "verdict": row.verdict,
         "speedup": row.speedup_vs_reference,
-        "price_ratio": _price_ratio(pair),
+        "price_ratio": pair.price_ratio,
         "at_other_providers": None if pair.elsewhere is None else pair.elsewhere.model_dump(),
     }
 
@@ -74,80 +78,60 @@ def _numbers(pair: Pair) -> dict[str, object]:
 def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
     """Yield a clause for each mode that is best somewhere, and one for each instance where the base is."""
     gains: dict[tuple[str, str, str], list[Pair]] = {}
-    for of in modes:
-        row, base = of.pair.row, of.pair.reference.mode_label
-        if of.pair.decided and of.pair.gain > 0:
-            gains.setdefault((row.mode_label, base, row.source), []).append(of.pair)
+    for pair in (of.pair for of in modes):
+        row, base = pair.row, pair.reference.mode_label
+        if pair.decided and pair.gain > 0:
+            gains.setdefault((row.mode_label, base, pair.origin), []).append(pair)
         else:
-            outcome = _more(of.pair) if of.pair.decided else f"not told apart, {_interval(of.pair)}"
-            yield f"{base} {_where(row)}; {row.mode_label} there: {outcome}{_source(row)}"
+            outcome = _more(pair) if pair.decided else f"not told apart, {_interval(pair)}"
+            yield f"{base} {_where(row)}; {row.mode_label} there: {outcome}{_origin(pair)}"
     for (mode, base, _), (first, *others) in gains.items():
         rest = "".join(f", {_percent(pair)} {_where(pair.row)}" for pair in others)
-        yield f"{mode}: {_more(first)} than the best {base} {_where(first.row)}{rest}{_source(first.row)}"
-
-
-def _conditions(modes: Sequence[OfMode]) -> Iterator[str]:
-    """Say what a gain depends on: most training loops have no CUDA graph."""
-    depends = [of for of in modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
-    launched = [of.in_python for of in depends if of.in_python is not None]
-    told = "; ".join(f"{_more(pair)} with {pair.row.mode_label} on {pair.row.instance}" for pair in launched)
-    measured = told or "not measured (fp8bench run --cuda-graphs off)"
-    if depends:
-        yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
+        yield f"{mode}: {_more(first)} than the best {base} {_where(first.row)}{rest}{_origin(first)}"
 
 
 def _of_instances(answer: Answer) -> Iterator[str]:
-    names = {name for pair in answer.pairs for name in _names(pair)}
+    names = {name for pair in answer.pairs for name in pair.instances}
     if len(names) > 2 and 2 * len(answer.pairs) == len(names) * (len(names) - 1):
         yield f"{answer.best or 'None'} wins against each of the others."
     for pair in answer.pairs:
         if len(names) == 2 or answer.best in (None, pair.row.instance):
-            turned = [one for one in answer.opposite if _names(one) == _names(pair)]
+            turned = [one for one in answer.opposite if one.instances == pair.instances]
             opposite = (f"; at batch {one.row.batch_size} {one.row.instance}: {_more(one)}" for one in turned)
             yield f"{_of_pair(pair)}{''.join(opposite)}."
     for pair in answer.at_best:
         one, other = (f"{row.instance} ({row.mode_label}, {row.batch_size})" for row in (pair.row, pair.reference))
         if pair.decided:
-            yield f"Each at its best batch, {one}: {_more(pair)} than {other}."
+            yield f"Each at its best batch, {one}: {_more(pair)} than {other}{_origin(pair)}."
         else:
-            yield f"Each at its best batch, {one} and {other} are not told apart: {_interval(pair)}."
+            yield f"Each at its best batch, {one} and {other} are not told apart: {_interval(pair)}{_origin(pair)}."
 
 
 def _of_pair(pair: Pair) -> str:
     row, other = pair.row, pair.reference
-    source = "" if row.source == "measured" else f", {row.source}"
-    how = f"at batch {row.batch_size} with {' and '.join(dict.fromkeys((row.mode_label, other.mode_label)))}{source}"
+    modes = " and ".join(dict.fromkeys((row.mode_label, other.mode_label)))
+    how = f"at batch {row.batch_size} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
     if not pair.decided:
         return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
-    speedup, paid, found = row.speedup_vs_reference or 1.0, _price_ratio(pair), pair.elsewhere
+    speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere
     # How much of the gain is speed and how much is price.
-    factors = f"; {speedup:.2f}x its speed at {paid:.2f}x its price" if pair.by_value and paid else ""
-    loss = f"{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %{factors}"
+    factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
+    loss = f"{factors}{other.instance} against it: {-pair.gain / (1 + pair.gain) * 100:.1f} %"
     said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss})"
-    if not pair.by_value:
-        return said
-    said += f", while {other.instance} costs more than {1 / speedup:.2f} times as much as {row.instance}"
-    if found is None:
-        return said
-    ends = f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
-    return f"{said}; at the {found.providers} providers that list both GPUs: {ends}"
-
-
-def _price_ratio(pair: Pair) -> float | None:
-    row, other = pair.row.usd_per_hour, pair.reference.usd_per_hour
-    return row / other if row and other else None
-
-
-def _names(pair: Pair) -> set[str]:
-    return {pair.row.instance, pair.reference.instance}
+    if pair.by_value:
+        said += f", while {other.instance} costs more than {1 / speedup:.2f} times as much as {row.instance}"
+    if pair.by_value and found is not None:
+        ends = f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
+        said += f"; at the {found.providers} providers that list both GPUs: {ends}"
+    return said
 
 
 def _where(row: Row) -> str:
     return f"on {row.instance} at batch {row.batch_size}"
 
 
-def _source(row: Row) -> str:
-    return "" if row.source == "measured" else f" ({row.source})"
+def _origin(pair: Pair) -> str:
+    return "" if pair.origin == "measured" else f" ({pair.origin})"
 
 
 def _more(pair: Pair) -> str:
@@ -158,13 +142,14 @@ def _more(pair: Pair) -> str:
 
 
 def _percent(pair: Pair, what: str = "") -> str:
-    ends = "" if pair.gain_ci is None else f" ({_ends(sorted(map(abs, pair.gain_ci)))})"
+    low, high = sorted(map(abs, pair.gain_ci or (0.0, 0.0)))
+    ends = "" if pair.gain_ci is None else f" ({low * 100:.1f} to {high * 100:.1f})"
     return f"{abs(pair.gain) * 100:.1f} %{what}{ends}"
 
 
 def _interval(pair: Pair) -> str:
-    return f"{pair.gain * 100:+.1f} % {'of one process' if pair.gain_ci is None else f'({_ends(pair.gain_ci)})'}"
-
-
-def _ends(interval: Sequence[float]) -> str:
-    return f"{interval[0] * 100:.1f} to {interval[1] * 100:.1f}"
+    if pair.gain_ci is not None:
+        how = f"({pair.gain_ci[0] * 100:.1f} to {pair.gain_ci[1] * 100:.1f})"
+    else:
+        how = "of one process" if pair.origin == "measured" else "within their rounding"
+    return f"{pair.gain * 100:+.1f} % {how}"

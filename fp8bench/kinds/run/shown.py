@@ -1,10 +1,9 @@
 """A comparison of runs as a document: a table of 80 characters that answers, the wide table that has everything, or the
 columns that were requested; then the answer in sentences, and notes.
 
-The table that answers says which mode on which instance, how long a step is, how much faster that is than the
-reference, and what a dollar buys; with a job, its time and cost instead. A name says what tells its row from others:
-executions only where a mode has several, a recipe unless it is the default, options in which rows differ. Notes stand
-below, those first that would change a decision. The wide table has short marks in its rows and letters for the rest.
+In the table that answers, a name says what tells its row from others: executions only where a mode has several, a
+recipe unless it is the default, options in which rows differ. Notes stand below, those first that would change a
+decision. Tables of columns have short marks in their rows and letters for the rest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.row import ROUNDED, Comparison, Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.schema.execution import Variant
@@ -22,22 +21,12 @@ from fp8bench.tables import document as doc
 from fp8bench.tables.written import change, counted, number
 
 SHORT_MARK, SHORT_MARKS = 24, 48
-"""The most characters of a mark, and of all marks of a row together, in the row of the wide table."""
+"""The most characters of a mark, and of all marks of a row together, in the row of a table of columns."""
 
-NAMED_MARK = 9
-"""The longest mark in a cell of notes among named columns: `published`, `emulated`, `what-if`."""
+MOST_NOTES, NAMED = 3, 2
+"""The most notes below a table unless all are asked for, and the most rows that one of them names."""
 
-SCALES, LEAST = ((1e-6, " M"), (1e-3, " k")), 10
-"""Larger units of what a dollar buys, and the least value that is shown in one."""
-
-MOST_NOTES, NAMED, OTHERS = 3, 2, 3
-"""The most notes below a table unless all are asked for, and the most rows that one of them names: of a row's marks,
-and of those proved by older rules.
-"""
-
-PARETO = "Pareto"
 CERTAIN = "*"
-SHORT_UNITS = {"images": "img", "tokens": "tok"}
 EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
@@ -46,18 +35,16 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     rows = tuple(row for one in comparisons for row in one.rows)
     letters = doc.Letters()
     in_columns = view.wide or bool(view.columns)
-    tables: list[list[doc.Part]] = []
-    for one in comparisons:
-        certain = not in_columns and any(map(_decided, one.rows))
-        sign = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
-        tables.append(
-            [
-                *([doc.Heading(one.name)] if one.name else []),
-                _table(one.rows, letters, view),
-                *([doc.Note(sign)] if certain else []),
-                *map(doc.Sentence, sentences(one)),
-            ]
-        )
+    sign = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
+    tables: list[list[doc.Part]] = [
+        [
+            *doc.notes((not in_columns and any(map(_decided, one.rows)), sign)),
+            *map(doc.Sentence, sentences(one)),
+        ]
+        for one in comparisons
+    ]
+    for shown, one in zip(tables, comparisons, strict=True):
+        shown[:0] = [*([doc.Heading(one.name)] if one.name else []), _table(one.rows, letters, view)]
     of_all = [*_of_all(rows, view)]
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
@@ -70,20 +57,25 @@ def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     emphasis: tuple[doc.Emphasis, ...] = tuple(
         "strong" if row.is_reference else "" if row.status == "ok" else "faint" for row in rows
     )
-    if view.wide:
-        remarks = doc.Rows(rows).column(NOTES, lambda row: _in_wide(row, letters), "note")
-        return doc.Table((*wide_columns(rows), remarks), naming=2, numbered=True, emphasis=emphasis)
-    if not view.columns:
+    if not view.wide and not view.columns:
         return doc.Table(tuple(brief_columns(rows)), naming=2, whole=True, emphasis=emphasis)
-    remarks = doc.Rows(rows).column(NOTES, lambda row: _in_named(row, letters), "note")
+
+    def remark(row: Row) -> str:
+        words, long = _in_row_and_below(
+            row, lambda mark, words: len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
+        )
+        return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
+
+    remarks = doc.Rows(rows).column(NOTES, remark, "note")
+    if view.wide:
+        return doc.Table((*wide_columns(rows), remarks), naming=2, numbered=True, emphasis=emphasis)
     named = tuple(remarks if name == NOTES else EVERY[name].cells(rows) for name in view.columns)
     return doc.Table(named, naming=1, whole=True, emphasis=emphasis)
 
 
 def wide_columns(rows: Sequence[Row]) -> list[doc.Cells]:
     """Return the columns of the wide table, the two that name a row first, without those in which no row says anything.
-
-    The columns that matter most precede all other numbers, because a narrow terminal divides a table.
+    What matters most precedes all other numbers, because a narrow terminal divides a table.
     """
     names = [name for name in COLUMNS if name != "gpus" and (name not in OF_A_JOB or rows[0].job_units is not None)]
     shown = [(COLUMNS[name].optional, COLUMNS[name].cells(rows)) for name in names]
@@ -96,9 +88,8 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     yield column("mode", lambda row: name_of(row, rows), "word")
     if len({row.instance for row in rows}) > 1:
         yield column("instance", lambda row: row.instance, "word")
-    batch = len({row.batch_size for row in rows}) > 1
     workers = len({(row.instance, row.world_size) for row in rows}) > len({row.instance for row in rows})
-    if batch:
+    if len({row.batch_size for row in rows}) > 1:
         yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
     elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
@@ -110,14 +101,15 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     yield column("faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput"))
     if not of_a_job:
         least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
-        scale, letter = next((size for size in SCALES if least * size[0] >= LEAST), (1.0, ""))
-        units = SHORT_UNITS.get(units_of(rows), units_of(rows)) if letter else units_of(rows)
+        scale, letter = (1e-6, " M") if least >= 1e7 else (1e-3, " k") if least >= 1e4 else (1.0, "")
+        units = units_of(rows)
+        short = {"images": "img", "tokens": "tok"}.get(units, units) if letter else units
 
         def value(row: Row) -> str:
             form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
             return number(row.units_per_usd, form, scale, letter)
 
-        yield column(f"{units}/ USD", value)
+        yield column(f"{short}/ USD", value)
     yield column("per USD", _gain, tone=tone)
 
 
@@ -128,23 +120,23 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
     words = [row.mode if default else row.mode_label]
     if row.te_switches:
         words[0] += f"+{row.te_switches}"
-    words += _executed(row.execution, [one.execution for one in rows if one.mode_label == row.mode_label])
+    words += _executed(row.execution, {one.execution for one in rows if one.mode_label == row.mode_label})
     if len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
         words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
-    if len({one.source for one in rows}) > 1 and row.source != "measured":
-        words.append(row.source)
+    if row.derived or (len({one.origin for one in rows}) > 1 and row.source != "measured"):
+        words.append(row.origin)
     if row.emulated:
         words.append("emulated")
     return ", ".join(words)
 
 
-def _executed(execution: Variant | None, among: Sequence[Variant | None]) -> list[str]:
+def _executed(execution: Variant | None, among: set[Variant | None]) -> list[str]:
     """Return how steps were executed, if a mode has rows of several executions: the first word that tells it apart."""
-    others = {one for one in among if one is not None} - {execution}
+    others = among - {execution, None}
     if execution is None or not others:
         return []
     words = execution.split("+")
-    alone = [word for word in words if all(word not in one.split("+") for one in others)]
+    alone = [word for word in words if all(word not in str(one).split("+") for one in others)]
     return [EXECUTED[word] for word in alone[:1] or words]
 
 
@@ -161,7 +153,11 @@ def _step(row: Row) -> str:
 
 
 def _gain(row: Row) -> str:
-    return "reference" if row.is_reference else change(row.gain_vs_reference, None) + _sign(row, "units_per_usd")
+    if row.is_reference:
+        return "reference"
+    if row.derived and row.gain_vs_reference is not None and abs(row.gain_vs_reference) <= ROUNDED:
+        return "none"
+    return change(row.gain_vs_reference, None) + _sign(row, "units_per_usd")
 
 
 def _sign(row: Row, of: VerdictOn) -> str:
@@ -180,27 +176,23 @@ def notes(rows: Sequence[Row], about_all: Sequence[str], every: bool) -> list[st
     for row in rows:
         for mark in _in_row_and_below(row, lambda _mark, _words: False)[1]:
             found.setdefault(mark, []).append(row)
-    ranked = sorted(found, key=lambda mark: mark.weight)
-    told = {mark: f"{_told(found[mark], rows)}: {mark}" for mark in ranked}
-    lines = [
-        *(told[mark] for mark in ranked if mark.weight < Weight.ASIDE),
-        *about_all,
-        *(told[mark] for mark in ranked if mark.weight == Weight.ASIDE),
-    ]
+    instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
+
+    def told(named: Sequence[Row]) -> str:
+        if len(named) == len(rows) > 1:
+            return "Every row"
+        if len(named) > NAMED:
+            return counted(len(named), "row")
+        return " and ".join(
+            name_of(row, rows) + f" {row.instance}" * instances + f" {row.batch_size}" * sizes for row in named
+        )
+
+    ranked = [(mark.weight, f"{told(found[mark])}: {mark}") for mark in found]
+    ranked += [(Weight.OF_ALL, text) for text in about_all]
+    lines = [text for _, text in sorted(ranked, key=lambda one: one[0])]
     if every or len(lines) <= MOST_NOTES:
         return lines
     return [*lines[:MOST_NOTES], f"{counted(len(lines) - MOST_NOTES, 'more note')}: --notes"]
-
-
-def _told(named: Sequence[Row], rows: Sequence[Row]) -> str:
-    if len(named) == len(rows) > 1:
-        return "Every row"
-    if len(named) > NAMED:
-        return counted(len(named), "row")
-    instances, sizes = len({row.instance for row in rows}) > 1, len({row.batch_size for row in rows}) > 1
-    return " and ".join(
-        name_of(row, rows) + f" {row.instance}" * instances + f" {row.batch_size}" * sizes for row in named
-    )
 
 
 def _in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple[list[str], list[Mark]]:
@@ -213,43 +205,25 @@ def _in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple
         else:
             below.append(mark)
     if row.pareto:
-        words.append(PARETO)
+        words.append("Pareto")
     if row.verdict == "inconclusive" and row.verdict_why:
         below.append(Mark(f"inconclusive: {row.verdict_why}", row.verdict_why.weight))
     return words, below
 
 
-def _in_named(row: Row, letters: doc.Letters) -> str:
-    """Return the notes of a row among named columns: status and cause if it is not ok, marks of one word, whether it is
-    on the Pareto front, and letters for the rest.
-    """
-    words, long = _in_row_and_below(row, lambda mark, _words: len(mark) <= NAMED_MARK)
-    given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
-    return " ".join([*words, *([f"[{' '.join(given)}]"] if given else [])])
-
-
-def _in_wide(row: Row, letters: doc.Letters) -> str:
-
-    def fits(mark: str, words: list[str]) -> bool:
-        return len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
-
-    words, long = _in_row_and_below(row, fits)
-    return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
-
-
 def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
     if any(row.pareto for row in rows) and view.wide:
-        yield f"{PARETO}: no other row is faster without costing more, or cheaper without being slower."
+        yield "Pareto: no other row is faster without costing more, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):
         yield (
             "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
             "interruption, and no minimum billing period."
         )
-    measured = [row for row in rows if row.proof_version is not None]
-    older = [row for row in measured if (row.proof_version or 0) < PROOF_VERSION]
+    proved = [row for row in rows if row.proof_version is not None]
+    older = [row for row in proved if (row.proof_version or 0) < PROOF_VERSION]
     if older:
-        some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= OTHERS else f"{len(older)} rows"
-        which = "Every measured row was" if len(older) == len(measured) else f"{some}:"
+        some = ", ".join(dict.fromkeys(row.label for row in older)) if len(older) <= 3 else f"{len(older)} rows"
+        which = "Every measured row was" if len(older) == len(proved) else f"{some}:"
         versions = ", ".join(map(str, sorted({row.proof_version or 1 for row in older})))
         yield f"{which} proved by older rules, which saw less (version {versions}, now {PROOF_VERSION})."
     machines: dict[str, set[str]] = {}
