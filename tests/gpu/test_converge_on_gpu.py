@@ -8,13 +8,9 @@ import sys
 import time
 
 import pytest
-from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
+from gpu.this_gpu import ON_GPU, needs_fp8, needs_two_gpus
 
-pytestmark = [
-    pytest.mark.gpu,
-    needs_gpu,
-    pytest.mark.timeout(900),
-]
+pytestmark = ON_GPU
 
 MICRO = ("--workload", "llm-micro", "--batch-size", "16", "--steps", "40", "--seeds", "1", "--learning-rate", "0.002")
 CUT = ("--workload", "llm-1b", "--size", "num_hidden_layers=4", "--steps", "300", "--seeds", "1")

@@ -1,42 +1,15 @@
 """What only a GPU can show of execution: real captures, replays that are wrong in each way, and captures that fail."""
 
-import json
 import math
-import subprocess
-import sys
 
 import pytest
 from gpu import gpu_ranks
-from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
-from torch import multiprocessing
+from gpu.this_gpu import ON_GPU, needs_fp8, needs_te, needs_two_gpus
 
-from fp8bench.worker.execution import copies
-
-pytestmark = [
-    pytest.mark.gpu,
-    needs_gpu,
-    pytest.mark.timeout(900),
-]
+pytestmark = ON_GPU
 
 MICRO = {"workload": "vit-micro", "batch_size": 16}
 HUGE = {"workload": "vit-huge", "batch_size": 32}
-
-
-@pytest.fixture
-def settled(tmp_path):
-    """What each rank found, by rank."""
-
-    def run(mode="baseline-bf16", launch="Replay", gpus=1, asked="on", waits=None, spare=copies.SPARE, **values):
-        if mode.startswith("te"):
-            pytest.importorskip("transformer_engine.pytorch")
-        name, _, recipe = mode.partition(":")
-        values = {"mode": name, "recipe": recipe or None, "world_size": gpus, "cuda_graphs": asked, **values}
-        multiprocessing.start_processes(
-            gpu_ranks.settle_here, args=(str(tmp_path), values, launch, waits, spare), nprocs=gpus, start_method="spawn"
-        )
-        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(gpus)]
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -110,7 +83,7 @@ def test_ranks_that_forget_to_share_their_gradients_are_found(settled):
 @pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=needs_two_gpus)])
 @pytest.mark.parametrize("waits", ["forward", "backward"])
 def test_a_step_that_waits_for_the_gpu_is_launched_from_python_and_says_why(waits, gpus, settled):
-    for found in settled(asked="auto", waits=waits, gpus=gpus, **MICRO):
+    for found in settled(cuda_graphs="auto", waits=waits, gpus=gpus, **MICRO):
         assert found.get("refused") is None
         assert not found["graph"]["enabled"], found
         assert found["graph"]["reason"].startswith("auto: the step cannot be captured in a CUDA graph: ")
@@ -124,13 +97,9 @@ def test_a_capture_that_was_asked_for_and_fails_is_refused(settled):
 
 
 @needs_fp8
-def test_a_replayed_run_has_all_that_a_run_has(tmp_path):
-    pytest.importorskip("transformer_engine.pytorch")
-    command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
-    command += ["--rounds", "1", "--allow-busy", "--quiet", "--min-time", "0", "--steps", "20", "--mode", "te-fp8"]
-    done = subprocess.run([*command, "--batch-size", "16"], capture_output=True, text=True, check=False)
-    [record] = json.loads(done.stdout)
-
+@needs_te
+def test_a_replayed_run_has_all_that_a_run_has(run):
+    _, [record], _ = run("--steps", "20", "--mode", "te-fp8", "--batch-size", "16")
     assert record["evidence"]["graph"]["enabled"], record["evidence"]
     assert record["evidence"]["fp8_kernels"] is True
     assert record["profile"]["by_category"]["attention"] > 0

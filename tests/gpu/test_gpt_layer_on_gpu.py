@@ -8,36 +8,18 @@ import sys
 
 import pytest
 import torch
-from gpu import gpu_ranks
-from gpu.this_gpu import needs_fp8, needs_gpu
-from torch import multiprocessing
+from gpu.this_gpu import ON_GPU, needs_fp8, needs_te
 
 from fp8bench.modes.transformer_engine import TEFP8
 from fp8bench.worker.execution.step import announce
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 
-pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(900)]
+pytestmark = ON_GPU
 
 SWITCHES = [None, "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad", "weight-cache", "split-qkv"]
 ALL = "fused-qkv+fused-wgrad+weight-cache"
 MICRO = {"workload": "gpt-layer-micro", "batch_size": 16, "optimizer": "none", "weight_dtype": "bfloat16"}
-
-
-@pytest.fixture
-def settled(tmp_path):
-    """What each rank found, by rank."""
-    pytest.importorskip("transformer_engine.pytorch")
-
-    def run(label, gpus=1, launch="Replay", **values):
-        name, _, recipe = label.partition(":")
-        values = {"mode": name, "recipe": recipe or None, "world_size": gpus, "cuda_graphs": "on", **values}
-        multiprocessing.start_processes(
-            gpu_ranks.settle_here, args=(str(tmp_path), values, launch), nprocs=gpus, start_method="spawn"
-        )
-        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(gpus)]
-
-    return run
 
 
 @needs_fp8
@@ -57,8 +39,7 @@ def test_every_switch_passes_the_gate_and_is_captured(label, switches, settled):
 
 @needs_fp8
 @pytest.mark.usefixtures("process_group")
-def test_weights_in_fp8_alone_pass_the_gate():
-    te = pytest.importorskip("transformer_engine.pytorch")
+def test_weights_in_fp8_alone_pass_the_gate(te):
     mode = TEFP8("current", te_switches="fused-qkv+fp8-weights")
     proof = prove(mode, GPTLayerMicro(), 0, torch.device("cuda"))
     assert proof.parity.passed, proof.parity.reason
@@ -112,8 +93,8 @@ def test_two_gpus_share_a_language_model_by_its_layers_own_arguments(label, para
 
 
 @needs_fp8
+@needs_te
 def test_the_ladder_is_measured_and_shown(tmp_path):
-    pytest.importorskip("transformer_engine.pytorch")
     short = ["--rounds", "1", "--warmup", "2", "--steps", "5", "--min-time", "0", "--allow-busy", "--quiet"]
     command = [sys.executable, "-m", "fp8bench"]
     flags = ["--config", "configs/presets/gpt-layer.yaml", "--results-dir", str(tmp_path), "--json", *short]

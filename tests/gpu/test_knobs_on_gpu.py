@@ -1,19 +1,18 @@
 """Recipes with fields, layers in fp8 and a scaled loss, on the real libraries."""
 
-import json
 import subprocess
 import sys
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from gpu.this_gpu import CAPABILITY, needs_fp8, needs_gpu
+from gpu.this_gpu import CAPABILITY, ON_GPU, needs_fp8, needs_te
 
 from fp8bench.modes.transformer_engine import TEFP8
 from fp8bench.worker.view import look
 from fp8bench.workloads.vit import ViTMicro
 
-pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(900)]
+pytestmark = ON_GPU
 
 QUICK = ("--workload", "vit-micro", "--batch-size", "16", "--warmup", "2", "--steps", "5", "--data", "device")
 
@@ -26,23 +25,9 @@ class WideHeads(ViTMicro):
     )
 
 
-@pytest.fixture
-def run(tmp_path):
-    """`fp8bench run` with these flags; returns (exit code, records, standard error)."""
-
-    def call(*flags):
-        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
-        command += ["--rounds", "1", "--allow-busy", "--quiet", "--min-time", "0"]
-        done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
-        records = json.loads(done.stdout) if done.stdout.startswith("[") else []
-        return done.returncode, records, done.stderr
-
-    return call
-
-
 @needs_fp8
+@needs_te
 def test_the_fields_of_a_recipe_are_those_that_the_layers_hold(run):
-    pytest.importorskip("transformer_engine.pytorch")
     label = "te-fp8:delayed,history=16,margin=1,amax=most_recent,format=e4m3"
     code, [record], errors = run(*QUICK, "--mode", label)
     assert code == 0, errors
@@ -58,8 +43,8 @@ def test_the_fields_of_a_recipe_are_those_that_the_layers_hold(run):
 @needs_fp8
 @pytest.mark.parametrize("attention", ["te", "sdpa"])
 @pytest.mark.parametrize("graphs", ["on", "off"])
+@needs_te
 def test_modules_that_are_left_out_run_in_bf16_and_the_rest_in_fp8(run, attention, graphs):
-    pytest.importorskip("transformer_engine.pytorch")
     flags = ("--te-attention", attention, "--cuda-graphs", graphs)
     code, [record], errors = run(*QUICK, *flags, "--mode", "te-fp8:delayed,layers=mlp")
     assert code == 0, errors
@@ -99,8 +84,8 @@ def test_fp8_attention_is_refused_for_vit_huge_before_a_process_starts(run):
 
 @needs_fp8
 @pytest.mark.skipif(CAPABILITY != (9, 0), reason="the rule of compute capability 9.0")
+@needs_te
 def test_fp8_attention_runs_for_heads_of_128():
-    pytest.importorskip("transformer_engine.pytorch")
     gpu = torch.device("cuda")
     workload = WideHeads(data="device")
     batch = next(workload.batches(16, 0, gpu))
@@ -133,8 +118,8 @@ def test_a_scaled_loss_trains_and_is_captured_with_its_skips(run, graphs, optimi
 
 @needs_fp8
 @pytest.mark.parametrize("recipe", ["delayed", "current"])
+@needs_te
 def test_the_articles_block_in_fp8_is_refused_by_the_gate(run, recipe):
-    pytest.importorskip("transformer_engine.pytorch")
     code, records, errors = run(*QUICK, "--mode", f"te-fp8-article:{recipe}")
     assert code == 4, errors
     [record] = records
@@ -145,8 +130,8 @@ def test_the_articles_block_in_fp8_is_refused_by_the_gate(run, recipe):
 @needs_fp8
 @pytest.mark.parametrize("mode", ["te-bf16", "te-fp8:current"])
 @pytest.mark.parametrize("scope", ["on", "blocks"])
+@needs_te
 def test_transformer_engine_is_compiled_around_its_modules_or_says_on_which_versions_not(run, mode, scope):
-    pytest.importorskip("transformer_engine.pytorch")
     code, [record], errors = run(*QUICK, "--mode", mode, "--compile", scope)
     if code == 0:
         assert any("Transformer Engine 2" in warning for warning in record["evidence"]["warnings"]), errors

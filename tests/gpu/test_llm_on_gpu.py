@@ -2,26 +2,17 @@
 and proved on tokens, attention keeps its fast kernels, and the loss its memory.
 """
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
 from gpu import gpu_ranks
-from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
-from torch import multiprocessing, nn
+from gpu.this_gpu import ON_GPU, needs_fp8, needs_te, needs_two_gpus
+from torch import nn
 
 from fp8bench.modes.transformer_engine import TEBF16
-from fp8bench.worker.execution import copies
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.llama import LLM1B, LLMMicro
 
-pytestmark = [
-    pytest.mark.gpu,
-    needs_gpu,
-    pytest.mark.timeout(900),
-]
+pytestmark = ON_GPU
 
 MODES = [
     "baseline-bf16",
@@ -32,44 +23,12 @@ MODES = [
 ]
 COMPILED = {"baseline-bf16": "blocks", "torchao-float8": "blocks"}
 SHARP = 0.25
+FEW = ("--warmup", "2", "--steps", "5")
+TOKENS = {"workload": "llm-1b", "layers": 2, "batch_size": 2, "sequence_length": 2048, "data": "loader"}
 
 
 def of_mode(label):
-    name, _, recipe = label.partition(":")
-    return {"mode": name, "recipe": recipe or None, "compile": COMPILED.get(label, "off")}
-
-
-@pytest.fixture
-def settled(tmp_path):
-    """What each rank found, by rank."""
-
-    def run(label, gpus=1, layers=None, launch="Replay", **values):
-        if label.startswith("te"):
-            pytest.importorskip("transformer_engine.pytorch")
-        values = {"world_size": gpus, "cuda_graphs": "on", "optimizer": "adamw", **of_mode(label), **values}
-        multiprocessing.start_processes(
-            gpu_ranks.settle_here,
-            args=(str(tmp_path), values, launch, None, copies.SPARE, layers),
-            nprocs=gpus,
-            start_method="spawn",
-        )
-        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(gpus)]
-
-    return run
-
-
-@pytest.fixture
-def run(tmp_path):
-    """`fp8bench run` with these flags; returns (exit code, records, standard error)."""
-
-    def call(*flags):
-        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
-        command += ["--rounds", "1", "--allow-busy", "--quiet", "--min-time", "0", "--warmup", "2", "--steps", "5"]
-        done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
-        records = json.loads(done.stdout) if done.stdout.startswith("[") else []
-        return done.returncode, records, done.stderr
-
-    return call
+    return {"optimizer": "adamw", "compile": COMPILED.get(label, "off")}
 
 
 def sharp_model():
@@ -117,15 +76,15 @@ def gate_for_up(model):
 
 @needs_fp8
 @pytest.mark.parametrize("attention", ["te", "sdpa"])
+@needs_te
 def test_transformer_engines_layers_compute_llamas(attention):
-    pytest.importorskip("transformer_engine.pytorch")
     assert logits_error(attention, lambda _model: None) < 0.1
 
 
 @needs_fp8
 @pytest.mark.parametrize("change", [wrong_base, other_head, gate_for_up])
+@needs_te
 def test_what_could_be_mixed_up_in_them_would_show(change):
-    pytest.importorskip("transformer_engine.pytorch")
     assert logits_error("te", change) > 0.3
 
 
@@ -137,7 +96,7 @@ def test_what_could_be_mixed_up_in_them_would_show(change):
 )
 def test_a_whole_step_on_tokens_is_captured_and_proved(label, workload, layers, batch_size, sequence_length, settled):
     sizes = {"workload": workload, "batch_size": batch_size, "sequence_length": sequence_length}
-    [found] = settled(label, layers=layers, **sizes)
+    [found] = settled(label, layers=layers, **sizes, **of_mode(label))
 
     assert found.get("graph", {}).get("enabled"), found
     assert found["warning"] is None
@@ -149,34 +108,31 @@ def test_a_whole_step_on_tokens_is_captured_and_proved(label, workload, layers, 
 
 @pytest.mark.parametrize("label", ["baseline-bf16", pytest.param("te-fp8:delayed", marks=needs_fp8)])
 def test_a_replay_that_never_reads_its_tokens_is_found(label, settled):
-    sizes = {"workload": "llm-1b", "batch_size": 2, "sequence_length": 2048, "data": "loader"}
-    [found] = settled(label, layers=2, launch="StaleInput", **sizes)
+    [found] = settled(label, launch="StaleInput", **TOKENS, **of_mode(label))
     assert "its gradients differ by" in found.get("refused", ""), found
 
 
 @needs_two_gpus
 @pytest.mark.parametrize("label", MODES)
 def test_two_gpus_share_the_gradients_of_tokens_inside_the_graph(label, settled):
-    sizes = {"workload": "llm-1b", "batch_size": 2, "sequence_length": 2048, "data": "loader"}
-    found = settled(label, gpus=2, layers=2, **sizes)
+    found = settled(label, gpus=2, **TOKENS, **of_mode(label))
     assert [(one["join"], one["graph"]["enabled"], one["spread"]) for one in found] == [("ddp", True, 0)] * 2
 
 
 @needs_two_gpus
 def test_two_gpus_compile_the_whole_model_with_its_loss(settled):
     """torch cuts the graph at DDP's buckets, which an operator of a higher order may forbid."""
-    sizes = {"workload": "llm-1b", "batch_size": 2, "sequence_length": 2048, "data": "loader"}
-    found = settled("baseline-bf16", gpus=2, layers=2, **sizes, compile="on")
+    found = settled(gpus=2, **TOKENS, optimizer="adamw", compile="on")
     assert [(one.get("join"), one.get("spread")) for one in found] == [("ddp", 0)] * 2, found
 
 
 @needs_fp8
 @pytest.mark.parametrize("attention", ["te", "sdpa"])
+@needs_te
 def test_every_layer_but_the_head_is_converted_and_no_token_sees_a_later_one(attention, run):
-    pytest.importorskip("transformer_engine.pytorch")
     flags = ("--workload", "llm-micro", "--te-attention", attention)
     modes = ("te-bf16", "te-fp8:delayed", "te-fp8:current", "te-fp8:block", "torchao-float8")
-    code, records, errors = run(*flags, *(f"--mode={mode}" for mode in modes))
+    code, records, errors = run(*FEW, *flags, *(f"--mode={mode}" for mode in modes))
 
     assert [(record["status"], record["reason"]) for record in records] == [("ok", None)] * len(modes), errors
     assert code == 0
@@ -193,7 +149,7 @@ def test_every_layer_but_the_head_is_converted_and_no_token_sees_a_later_one(att
 @pytest.mark.parametrize("compile", ["off", "blocks", "on"])
 def test_attention_keeps_its_fast_kernels_however_the_model_is_compiled(compile, run):
     flags = ("--workload", "llm-micro", "--sequence-length", "512", "--mode", "baseline-bf16", "--compile", compile)
-    code, [record], errors = run(*flags)
+    code, [record], errors = run(*FEW, *flags)
     assert code == 0, errors
     assert record["profile"]["by_category"]["attention"] > 0
     if compile == "on":
@@ -203,7 +159,7 @@ def test_attention_keeps_its_fast_kernels_however_the_model_is_compiled(compile,
 @needs_fp8
 def test_tokens_that_do_not_fill_fp8s_gemms_are_unsupported_in_fp8_alone(run):
     flags = ("--workload", "llm-micro", "--sequence-length", "33", "--batch-size", "3")
-    code, records, errors = run(*flags, "--mode", "baseline-bf16", "--mode", "torchao-float8")
+    code, records, errors = run(*FEW, *flags, "--mode", "baseline-bf16", "--mode", "torchao-float8")
     assert [record["status"] for record in records] == ["ok", "unsupported"], errors
     assert code == 0
     assert "batch 3 x sequence 33 are 99" in records[1]["reason"]
@@ -214,7 +170,7 @@ def test_tokens_that_do_not_fill_fp8s_gemms_are_unsupported_in_fp8_alone(run):
     torch.cuda.is_available() and torch.cuda.mem_get_info()[1] > 100 * 2**30, reason="this GPU may hold the 7B model"
 )
 def test_a_model_that_cannot_fit_is_refused_before_it_is_built(run):
-    code, [record], errors = run("--workload", "llm-7b", "--mode", "baseline-bf16")
+    code, [record], errors = run(*FEW, "--workload", "llm-7b", "--mode", "baseline-bf16")
     assert (code, record["status"], record["cause"]) == (3, "unsupported", "unavailable"), errors
     assert "needs 100.4 GiB for weights, gradients and the state of adamw" in record["reason"]
     assert "are missing" in record["reason"]

@@ -1,33 +1,10 @@
 """What only a GPU can show: every mode through the gate on the real libraries, and the articles' block refused."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
-from gpu.this_gpu import CAPABILITY, needs_fp8, needs_gpu
+from gpu.this_gpu import CAPABILITY, ON_GPU, needs_fp8, needs_te
 
-pytestmark = [
-    pytest.mark.gpu,
-    needs_gpu,
-    pytest.mark.timeout(900),
-]
-
-
-@pytest.fixture
-def run(tmp_path):
-    """`fp8bench run` with these flags; returns (exit code, records, standard error)."""
-
-    def call(*flags):
-        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
-        # Several tests may share a GPU: nothing here is a measurement.
-        command += ["--rounds", "1", "--allow-busy", "--quiet", "--min-time", "0"]
-        done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
-        records = json.loads(done.stdout) if done.stdout.startswith("[") else []
-        return done.returncode, records, done.stderr
-
-    return call
+pytestmark = ON_GPU
 
 
 QUICK = ("--workload", "vit-micro", "--batch-size", "16", "--warmup", "2", "--steps", "5", "--data", "device")
@@ -41,8 +18,8 @@ QUICK = ("--workload", "vit-micro", "--batch-size", "16", "--warmup", "2", "--st
         ("sdpa", ("te-fp8:delayed",)),
     ],
 )
+@needs_te
 def test_transformer_engine_modes_pass_the_gate_and_convert_every_layer_but_the_head(run, attention, modes):
-    pytest.importorskip("transformer_engine.pytorch")
     code, records, errors = run(*QUICK, "--te-attention", attention, *(f"--mode={mode}" for mode in modes))
     assert [(r["config"]["mode"], r["config"]["recipe"], r["status"], r["reason"]) for r in records] == [
         (mode.partition(":")[0], mode.partition(":")[2] or None, "ok", None) for mode in modes
@@ -61,8 +38,8 @@ def test_transformer_engine_modes_pass_the_gate_and_convert_every_layer_but_the_
 
 
 @pytest.mark.parametrize("workload", ["vit-micro", "vit-huge-256"])
+@needs_te
 def test_the_articles_block_is_refused_by_the_gate(run, workload):
-    pytest.importorskip("transformer_engine.pytorch")
     flags = ("--workload", workload, "--batch-size", "16", "--warmup", "1", "--steps", "2", "--data", "device")
     code, [record], _ = run(*flags, "--mode", "te-bf16-article")
     assert (code, record["status"]) == (4, "invalid")
@@ -106,8 +83,8 @@ def test_running_out_of_memory_names_the_rank_what_was_asked_and_the_remedy(run)
 
 
 @needs_fp8
+@needs_te
 def test_mxfp8_is_unsupported_below_compute_capability_10(run):
-    pytest.importorskip("transformer_engine.pytorch")
     if CAPABILITY >= (10, 0):
         pytest.skip("this GPU has mxfp8")
     code, [record], _ = run(*QUICK, "--mode", "te-fp8:mxfp8")
@@ -116,8 +93,8 @@ def test_mxfp8_is_unsupported_below_compute_capability_10(run):
     assert record["remedy"]
 
 
+@needs_te
 def test_delayed_scaling_refuses_torch_compile(run):
-    pytest.importorskip("transformer_engine.pytorch")
     code, [record], _ = run(*QUICK, "--mode", "te-fp8:delayed", "--compile", "on")
     assert (code, record["status"]) == (3, "unsupported")
     assert "recompiles" in record["reason"]

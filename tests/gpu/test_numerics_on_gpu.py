@@ -14,17 +14,13 @@ import sys
 
 import pytest
 import torch
-from gpu.this_gpu import needs_fp8, needs_gpu
+from gpu.this_gpu import ON_GPU, needs_fp8, needs_te
 
 from fp8bench.kinds.numerics.measure import MODES, NumericsRequest, prepare
 from fp8bench.registry import find_mode
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS
 
-pytestmark = [
-    pytest.mark.gpu,
-    needs_gpu,
-    pytest.mark.timeout(900),
-]
+pytestmark = ON_GPU
 
 
 TE_FP8 = ("te-fp8:delayed", "te-fp8:current", "te-fp8:block", "te-fp8:mxfp8")
@@ -139,8 +135,8 @@ def test_whatever_was_moved_to_the_grid_stays_near_it(found, ran, name):
 
 
 @needs_fp8
+@needs_te
 def test_the_simulated_amax_history_is_transformer_engines(examined):
-    pytest.importorskip("transformer_engine.pytorch")
     traces = {(trace.source, trace.algo, trace.history_len): trace for trace in examined.history.traces}
     read = {key: trace for key, trace in traces.items() if key[0] == "transformer_engine"}
     assert len(read) == 3

@@ -1,33 +1,15 @@
 """What only GPUs can show of parallelism: NCCL, fused kernels, captured micro-batches, and the memory that is saved."""
 
-import json
-
 import pytest
 from gpu import gpu_ranks
-from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
-from torch import multiprocessing
+from gpu.this_gpu import ON_GPU, needs_fp8, needs_two_gpus
 
-pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(900)]
+pytestmark = ON_GPU
 
-MICRO = {"workload": "vit-micro", "batch_size": 32, "optimizer": "adamw"}
-HUGE = {"workload": "vit-huge", "batch_size": 16, "optimizer": "adamw"}
-
-
-@pytest.fixture
-def settled(tmp_path):
-    """What each rank found, by rank."""
-
-    def run(mode="baseline-bf16", gpus=2, asked="auto", **values):
-        if mode.startswith("te"):
-            pytest.importorskip("transformer_engine.pytorch")
-        name, _, recipe = mode.partition(":")
-        values = {"mode": name, "recipe": recipe or None, "world_size": gpus, "cuda_graphs": asked, **values}
-        multiprocessing.start_processes(
-            gpu_ranks.settle_here, args=(str(tmp_path), values), nprocs=gpus, start_method="spawn"
-        )
-        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(gpus)]
-
-    return run
+TWO = {"gpus": 2, "cuda_graphs": "auto", "optimizer": "adamw"}
+MICRO = {**TWO, "workload": "vit-micro", "batch_size": 32}
+HUGE = {**TWO, "workload": "vit-huge", "batch_size": 16, "cuda_graphs": "off"}
+ONE = {"gpus": 1, "cuda_graphs": "off"}
 
 
 @pytest.mark.parametrize(
@@ -78,14 +60,14 @@ def test_two_gpus_that_share_layers_do_what_one_does(mode, compile, settled):
 
 
 def test_a_gpu_that_holds_a_part_needs_less_memory(settled):
-    whole = settled(parallel="ddp", asked="off", **HUGE)
-    parts = settled(parallel="fsdp", asked="off", **HUGE)
+    whole = settled(parallel="ddp", **HUGE)
+    parts = settled(parallel="fsdp", **HUGE)
     assert max(found["peak"] for found in parts) < 0.75 * min(found["peak"] for found in whole)
 
 
 @needs_two_gpus
 def test_auto_takes_ddp_where_everything_fits(settled):
-    for found in settled(parallel="auto", asked="off", **HUGE):
+    for found in settled(parallel="auto", **HUGE):
         assert found["join"] == "ddp"
         assert found["parallel"]["reason"].startswith("auto: weights, gradients and optimizer state take ")
 
@@ -93,7 +75,7 @@ def test_auto_takes_ddp_where_everything_fits(settled):
 @pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=needs_two_gpus)])
 @pytest.mark.parametrize("mode", ["baseline-bf16", pytest.param("te-fp8:delayed", marks=needs_fp8)])
 def test_a_graph_holds_all_micro_batches_of_a_step(gpus, mode, settled):
-    for found in settled(mode, gpus=gpus, asked="on", grad_accumulation=2, **MICRO):
+    for found in settled(mode, grad_accumulation=2, **MICRO | {"gpus": gpus, "cuda_graphs": "on"}):
         assert found["graph"]["enabled"], found
         assert found["update_error"] < 0.45
         assert all(part > 0 for passes in found["split"] for part in passes)
@@ -110,7 +92,7 @@ def test_a_graph_holds_all_micro_batches_of_a_step(gpus, mode, settled):
     ],
 )
 def test_activations_that_are_computed_again_are_the_same(mode, kind, compile, settled):
-    [found] = settled(mode, gpus=1, asked="off", activation_checkpointing=kind, compile=compile, **MICRO)
+    [found] = settled(mode, activation_checkpointing=kind, compile=compile, **MICRO | ONE)
     assert found["parallel"]["checkpointed_blocks"] == 2, found
     assert found["gradient_error"] < 0.45
 
@@ -118,6 +100,6 @@ def test_activations_that_are_computed_again_are_the_same(mode, kind, compile, s
 def test_activations_that_are_dropped_need_no_memory(settled):
     peaks = {}
     for kind in ("none", "selective", "full"):
-        [found] = settled(gpus=1, asked="off", activation_checkpointing=kind, **(HUGE | {"batch_size": 64}))
+        [found] = settled(activation_checkpointing=kind, **HUGE | ONE | {"batch_size": 64})
         peaks[kind] = found["peak"]
     assert peaks["full"] < peaks["selective"] < peaks["none"]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gpu.this_gpu import needs_fp8
+from gpu.this_gpu import needs_fp8, needs_te
 from torch.profiler import ProfilerActivity, profile
 
 from fp8bench.modes.transformer_engine import TEBF16, TEFP8
@@ -35,8 +35,8 @@ def passes(mode):
 
 
 @pytest.mark.parametrize("mode", [TEBF16, TEFP8])
+@needs_te
 def test_the_gradient_is_the_same_and_no_slice_of_it_is_filled_copied_and_added(mode):
-    pytest.importorskip("transformer_engine.pytorch")
     plain, of_plain = passes(mode())
     split, of_split = passes(mode(te_switches="split-qkv"))
 

@@ -1,31 +1,13 @@
 """Models of timm on the real libraries: each mode through the gate and the proof, whole blocks and layer by layer."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
-from gpu.this_gpu import needs_fp8, needs_gpu
+from gpu.this_gpu import needs_fp8, needs_gpu, needs_te
 
 pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(1800)]
 
-QUICK = ("--rounds", "1", "--warmup", "2", "--steps", "5", "--min-time", "0", "--data", "device", "--batch-size", "16")
+QUICK = ("--warmup", "2", "--steps", "5", "--data", "device", "--batch-size", "16")
 MODES = ("baseline-bf16", "te-bf16", "te-fp8:delayed", "te-fp8:current", "torchao-float8")
-
-
-@pytest.fixture
-def run(tmp_path):
-    """`fp8bench run` on one GPU with these flags; returns (exit code, records, standard error)."""
-
-    def call(*flags):
-        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
-        command += ["--allow-busy", "--quiet", *QUICK]
-        done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
-        records = json.loads(done.stdout) if done.stdout.startswith("[") else []
-        return done.returncode, records, done.stderr
-
-    return call
 
 
 @needs_fp8
@@ -33,9 +15,9 @@ def run(tmp_path):
     ("model", "whole", "attention"),
     [("vit_large_patch16_224", 24, "te:"), ("convnext_base", 0, None), ("eva02_base_patch14_224", 0, "sdpa:")],
 )
+@needs_te
 def test_every_mode_passes_the_gate_and_converts_all_but_the_head(model, whole, attention, run):
-    pytest.importorskip("transformer_engine.pytorch")
-    code, records, errors = run("--workload", f"timm:{model}", *(f"--mode={mode}" for mode in MODES))
+    code, records, errors = run(*QUICK, "--workload", f"timm:{model}", *(f"--mode={mode}" for mode in MODES))
     assert [(r["config"]["mode"], r["status"], r["reason"]) for r in records] == [
         (mode.partition(":")[0], "ok", None) for mode in MODES
     ], errors
@@ -58,17 +40,16 @@ def test_every_mode_passes_the_gate_and_converts_all_but_the_head(model, whole, 
 
 @needs_fp8
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
+@needs_te
 def test_te_layers_are_the_same_when_activations_are_computed_again(checkpointing, run):
-    pytest.importorskip("transformer_engine.pytorch")
     flags = ("--workload", "timm:convnext_tiny", "--image-size", "64", "--activation-checkpointing", checkpointing)
-    code, records, errors = run(*flags, "--mode", "te-fp8:delayed", "--mode", "torchao-float8")
+    code, records, errors = run(*QUICK, *flags, "--mode", "te-fp8:delayed", "--mode", "torchao-float8")
     assert (code, [record["status"] for record in records]) == (0, ["ok", "ok"]), errors
     if checkpointing == "full":
         assert records[0]["evidence"]["parallel"]["checkpointed_blocks"] == 18
 
 
-def test_te_layer_norm_computes_what_torchs_does():
-    te = pytest.importorskip("transformer_engine.pytorch")
+def test_te_layer_norm_computes_what_torchs_does(te):
     from fp8bench.modes.te_layers import te_linear, te_norm
 
     norm, linear = torch.nn.LayerNorm(192, eps=1e-6, device="cuda"), torch.nn.Linear(192, 384, device="cuda")

@@ -8,13 +8,9 @@ import sys
 
 import pytest
 import torch
-from gpu.this_gpu import needs_gpu
+from gpu.this_gpu import ON_GPU
 
-pytestmark = [
-    pytest.mark.gpu,
-    needs_gpu,
-    pytest.mark.timeout(900),
-]
+pytestmark = ON_GPU
 
 
 def fp8bench(*arguments):
