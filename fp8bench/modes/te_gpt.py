@@ -40,11 +40,10 @@ class TEGPTLayer(SharedLayer):
     """te.TransformerLayer as a replacement of GPTLayer."""
 
     def __init__(self, te: Any, plain: Any, options: Options) -> None:
-        weight, ffn = plain.qkv.weight, plain.fc1.out_features
-        hidden = weight.shape[1]
+        weight = plain.qkv.weight
         sizes = {
-            "hidden_size": hidden,
-            "ffn_hidden_size": ffn,
+            "hidden_size": weight.shape[1],
+            "ffn_hidden_size": plain.fc1.out_features,
             "num_attention_heads": plain.heads,
             "layernorm_epsilon": plain.ln1.eps,
             "hidden_dropout": 0.0,
@@ -55,17 +54,8 @@ class TEGPTLayer(SharedLayer):
             "bias": True,
             "params_dtype": weight.dtype,
             "device": weight.device,
-            **options.of_layer(),
         }
-        super().__init__(
-            te,
-            ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"),
-            sizes,
-            qkv=(hidden, hidden, hidden),
-            fc1=(ffn,),
-            numbers={"attention heads": plain.heads, "MLP columns": ffn},
-            fused_qkv="fused-qkv" in options.switches,
-        )
+        super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes | options.of_layer())
         self.options = options
         with options.fp8_weights():
             self.layer = self.made(attn_input_format="bshd")

@@ -94,14 +94,12 @@ class TELlamaLayer(SharedLayer):
 
     def __init__(self, te: Any, plain: Any, angles: Tensor, options: Options) -> None:
         """angles: [positions, 1, 1, head width] float32, one tensor for all layers."""
-        attention, head_dim, ffn = plain.self_attn, plain.self_attn.head_dim, plain.mlp.up_proj.out_features
-        rows, shared_rows = attention.q_proj.out_features, attention.k_proj.out_features
-        heads, groups = rows // head_dim, shared_rows // head_dim
+        attention, head_dim = plain.self_attn, plain.self_attn.head_dim
         sizes = {
             "hidden_size": attention.q_proj.in_features,
-            "ffn_hidden_size": ffn,
-            "num_attention_heads": heads,
-            "num_gqa_groups": groups,
+            "ffn_hidden_size": plain.mlp.up_proj.out_features,
+            "num_attention_heads": attention.q_proj.out_features // head_dim,
+            "num_gqa_groups": attention.k_proj.out_features // head_dim,
             "kv_channels": head_dim,
             "layernorm_epsilon": plain.input_layernorm.variance_epsilon,
             "hidden_dropout": 0.0,
@@ -115,14 +113,7 @@ class TELlamaLayer(SharedLayer):
             "params_dtype": torch.float32,
             "device": attention.q_proj.weight.device,
         }
-        super().__init__(
-            te,
-            LLAMA_NAMES,
-            sizes,
-            qkv=(rows, shared_rows, shared_rows),
-            fc1=(ffn, ffn),
-            numbers={"query heads": heads, "key and value heads": groups, "MLP columns": ffn},
-        )
+        super().__init__(te, LLAMA_NAMES, sizes)
         # Not a buffer, because DDP would broadcast it to all ranks before every step.
         self.angles, self.options = angles, options
         self.layer = self.made(attn_input_format="bshd")

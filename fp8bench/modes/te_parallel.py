@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from fp8bench.modes.te_block import ConvertedLayer
 from fp8bench.schema.errors import ModeUnavailable
@@ -70,25 +70,14 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
 class SharedLayer(ConvertedLayer):
     """A te.TransformerLayer that ranks can share; divided, it takes this rank's [sequence / size, batch, width].
 
-    sizes: the layer's arguments. qkv, fc1: the rows of each section of these weights. numbers: what must be divisible.
+    sizes: the layer's arguments, however it is divided.
     """
 
     layer: Any
 
-    def __init__(
-        self,
-        te: Any,
-        names: tuple[str | tuple[str, ...], ...],
-        sizes: dict[str, Any],
-        qkv: tuple[int, int, int],
-        fc1: tuple[int, ...],
-        numbers: dict[str, int],
-        fused_qkv: bool = True,
-    ) -> None:
-        super().__init__(names, fused_qkv=fused_qkv)
-        self.te, self.sizes, self.numbers = te, sizes, numbers
-        self.sections = qkv, fc1
-        self.fused_qkv = fused_qkv
+    def __init__(self, te: Any, names: tuple[str | tuple[str, ...], ...], sizes: dict[str, Any]) -> None:
+        super().__init__(names, fused_qkv=sizes["fuse_qkv_params"])
+        self.te, self.sizes = te, sizes
         self.group: Group = None
         self.shares: dict[str, Share] = {}
 
@@ -96,45 +85,41 @@ class SharedLayer(ConvertedLayer):
         """Return a new te.TransformerLayer."""
         return self.te.TransformerLayer(**{**self.sizes, **options})
 
+    @torch.no_grad()
     def divide(self, group: Group) -> None:
         """Share the layer among the ranks of a group. Raises ModeUnavailable if its sizes cannot be divided."""
-        size = dist.get_world_size(group)
-        for what, number in self.numbers.items():
-            require_divisible(what, number, size)
-        whole, self.group = self.layer, group
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
         divided = self._divided(size)
-        self.shares = {name: divided.get(name, SUMMED) for name, _ in whole.named_parameters()}
         own = {"attn_input_format": "sbhd", "set_parallel_mode": True, "sequence_parallel": True, "tp_group": group}
+        whole, self.group = self.layer, group
         self.layer = self.made(**own).train(whole.training)
-        take_parts(self.layer, whole, self.shares, group)
+        weights = dict(whole.named_parameters())
+        self.shares = {name: divided.get(name, SUMMED) for name in weights}
+        for name, weight in self.layer.named_parameters():
+            part = self.shares[name].part(weights[name], rank, size)
+            if part.shape != weight.shape:
+                raise ModeUnavailable(
+                    f"this Transformer Engine gives a rank {list(weight.shape)} of {name}, and not {list(part.shape)}",
+                    "Use the Transformer Engine version in constraints.txt",
+                )
+            weight.copy_(part)
 
     def _divided(self, size: int) -> dict[str, Share]:
-        qkv, fc1 = self.sections
-        together, one = Share(0, rows_together(qkv, size)), Share(0)
-        of_fc1 = Share(0, rows_together(fc1, size)) if len(fc1) > 1 else one
-        roles = {"": together} if self.fused_qkv else {"query_": one, "key_": one, "value_": one}
+        sizes = self.sizes
+        heads, ffn = sizes["num_attention_heads"], sizes["ffn_hidden_size"]
+        groups, width = sizes.get("num_gqa_groups", heads), sizes.get("kv_channels", sizes["hidden_size"] // heads)
+        for what, number in (("query heads", heads), ("key and value heads", groups), ("MLP columns", ffn)):
+            require_divisible(what, number, size)
+        qkv = Share(0, rows_together((heads * width, groups * width, groups * width), size))
+        fc1 = Share(0, rows_together((ffn, ffn) if sizes["activation"] == "swiglu" else (ffn,), size))
+        roles = {"": qkv} if sizes["fuse_qkv_params"] else {f"{one}_": Share(0) for one in ("query", "key", "value")}
         return {
             **{f"self_attention.layernorm_qkv.{r}{what}": roles[r] for r in roles for what in ("weight", "bias")},
             "self_attention.proj.weight": Share(1),
-            "layernorm_mlp.fc1_weight": of_fc1,
-            "layernorm_mlp.fc1_bias": of_fc1,
+            "layernorm_mlp.fc1_weight": fc1,
+            "layernorm_mlp.fc1_bias": fc1,
             "layernorm_mlp.fc2_weight": Share(1),
         }
-
-
-@torch.no_grad()
-def take_parts(layer: nn.Module, whole: nn.Module, shares: dict[str, Share], group: Group) -> None:
-    """Copy this rank's part of the weights of `whole` to `layer`, which replaces it."""
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    weights = dict(whole.named_parameters())
-    for name, weight in layer.named_parameters():
-        part = shares[name].part(weights[name], rank, size)
-        if part.shape != weight.shape:
-            raise ModeUnavailable(
-                f"this Transformer Engine gives a rank {list(weight.shape)} of {name}, and not {list(part.shape)}",
-                "Use the Transformer Engine version in constraints.txt",
-            )
-        weight.copy_(part)
 
 
 def require_divisible(what: str, number: int, size: int) -> None:
@@ -149,13 +134,13 @@ def require_divisible(what: str, number: int, size: int) -> None:
 def scattered(x: Tensor, group: Group) -> Tensor:
     """Turn [batch, sequence, width], the same on every rank, into this rank's [sequence / size, batch, width]."""
     require_divisible("tokens of a sequence", x.shape[1], dist.get_world_size(group))
-    part: Tensor = _Scatter.apply(x.transpose(0, 1), group)
+    part: Tensor = _Exchange.apply(x.transpose(0, 1), group, _own, _all)
     return part
 
 
 def gathered(part: Tensor, group: Group) -> Tensor:
     """Invert `scattered`, for a result from which every rank computes the same."""
-    whole: Tensor = _Gather.apply(part, group)
+    whole: Tensor = _Exchange.apply(part, group, _all, _own)
     return whole.transpose(0, 1)
 
 
@@ -175,30 +160,20 @@ def _all(part: Tensor, group: Group, dim: int = 0) -> Tensor:
     return torch.cat(parts, dim)
 
 
-class _Scatter(torch.autograd.Function):
-    """Forward returns this rank's part of the first dimension; backward returns all parts of the gradient."""
+class _Exchange(torch.autograd.Function):
+    """Forward returns all parts of the first dimension, or this rank's; backward the other of the gradient, which is
+    the same on every rank where it is whole.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return _own(x, group)
+    def forward(ctx: Any, x: Tensor, group: Group, there: Any, back: Any) -> Tensor:
+        ctx.group, ctx.back = group, back
+        found: Tensor = there(x, group)
+        return found
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _all(gradients[0], ctx.group), None
-
-
-class _Gather(torch.autograd.Function):
-    """Forward returns all parts; backward this rank's part of the gradient, which is the same on every rank."""
-
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return _all(part, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _own(gradients[0], ctx.group), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.back(gradients[0], ctx.group), None, None, None
 
 
 class _Mean(torch.autograd.Function):

@@ -54,6 +54,9 @@ the gradients that the first one lost reach the layers below. The third is a saf
 """
 
 
+NO_WHOLE_LAYER = "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
+
+
 def import_te() -> Any:
     """Return transformer_engine.pytorch. Raises ModeUnavailable if it is missing or cannot be loaded."""
     try:
@@ -84,6 +87,11 @@ class TEBF16:
         self.te_attention = te_attention
         self.te_switches = split(te_switches)
         self._beat = Beat()
+        # Only switches make a difference between the first forward pass of a step and later ones.
+        self.micro_batch = self._beat.begin if self.te_switches else None
+        self.reuses = "weight-cache" in self.te_switches
+        self.joined_alone = "parallel-setup" in self.te_switches
+        self.tensor_parallel_refusal = None if te_attention == "te" else NO_WHOLE_LAYER
         self._attention_log: AttentionLog | None = None
         self._gemms = GEMMS
         self._swaps: Swaps | None = None
@@ -104,13 +112,13 @@ class TEBF16:
         layers one by one.
         """
         te = import_te()
+        if self.te_attention == "te":
+            self._attention_log = listen()
         alone = dist.group.WORLD if dist.is_initialized() else None
         options = Options(frozenset(self.te_switches), self._beat, alone, self.fp8_weights)
         if gpt_layers(model):
-            self._listen()
             return convert_gpt(te, model, self.te_attention, options)
         if has_llama_layers(model):
-            self._listen()
             self._gemms = LLAMA_GEMMS
             return convert_llama(te, model, self.te_attention, options)
         self._swaps = plan_swaps(model)
@@ -120,7 +128,6 @@ class TEBF16:
                 "Omit it: the model's linear layers and norms are converted all the same",
             )
         if self._swaps.blocks:
-            self._listen()
             self.convert_timm(te, model, TEBlock if self.te_attention == "te" else TESDPABlock)
         swap_layers(te, model, (*self._swaps.linears, *self._swaps.norms))
         return model
@@ -137,10 +144,6 @@ class TEBF16:
     def fp8_weights(self) -> AbstractContextManager[Any]:
         """Return the context in which a layer is created."""
         return nullcontext()
-
-    def _listen(self) -> None:
-        if self._te_attends:
-            self._attention_log = listen()
 
     @property
     def _te_attends(self) -> bool:
@@ -159,32 +162,10 @@ class TEBF16:
         """Run Transformer Engine's own checkpoint, whose second forward pass is in fp8 as the first is."""
         return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
 
-    @property
-    def reuses(self) -> bool:
-        """Whether later micro-batches of a step use weights that the first one cast."""
-        return "weight-cache" in self.te_switches
-
-    @property
-    def joined_alone(self) -> bool:
-        """Whether DDP also wraps a single rank."""
-        return "parallel-setup" in self.te_switches
-
-    @property
-    def micro_batch(self) -> Callable[[bool], None] | None:
-        """Sets whether the next forward pass is the first of its step; None if no switch makes a difference of it."""
-        return self._beat.begin if self.te_switches else None
-
     def clear_gradients(self, model: nn.Module) -> None:
         """Clear the gradients that are stored separately from their weights."""
         for layer in _named(model, TEGPTLayer).values():
             layer.clear_gradients()
-
-    @property
-    def tensor_parallel_refusal(self) -> str | None:
-        """Why layers cannot be shared among ranks, or None. Only complete layers of Transformer Engine can."""
-        if self.te_attention == "te":
-            return None
-        return "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
 
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
         """Share the converted layers among the ranks of a group, in place. Returns, by name, this rank's share of each
@@ -228,7 +209,7 @@ class TEBF16:
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
             "warnings": [UNFUSED] if backend == "unfused" else [],
-            **(self._attention_log.evidence() if self._attention_log else {}),
+            **(self._attention_log.evidence() if self._attention_log and self._te_attends else {}),
         }
 
 

@@ -7,12 +7,14 @@ from worker.execution.executing import CAPTURED, FrozenScales, Replayed, gate, s
 
 from fp8bench.modes.fp16 import BaselineFP16, LossScaling, _begin_momentum
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.worker.execution.build import choose
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, step
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
+INFINITE = float("inf")
 
 
 class Trained:
@@ -30,37 +32,31 @@ class Trained:
         return self.weight.detach().tolist()
 
 
-def test_a_step_with_a_scaled_loss_is_the_step_without():
-    assert Trained().step(1.0) == [0.5] * 4
-
-
 def test_a_step_whose_gradients_are_not_finite_is_skipped_halves_the_scale_and_is_counted():
+    assert Trained().step(1.0) == [0.5] * 4
     one = Trained()
     scale = float(one.scaling.state()[0])
-    assert one.step(float("inf")) == [1.0] * 4
+    assert one.step(INFINITE) == [1.0] * 4
     assert one.step(1.0) == [0.5] * 4
     assert one.scaling.evidence() == {"loss_scale": scale / 2, "optimizer_steps": 2, "skipped_steps": 1}
 
 
 def test_fused_sgd_whose_first_step_is_skipped_begins_with_no_momentum():
     one = Trained(momentum=0.9, fused=True)
-    one.step(float("inf"))
+    one.step(INFINITE)
     assert one.optimizer.state[one.weight]["momentum_buffer"].tolist() == [0.0] * 4
     assert one.step(1.0) == [0.5] * 4
     assert one.step(0.0) == pytest.approx([0.5 - 0.5 * 0.9] * 4)
-
-
-def test_an_optimizer_that_does_not_skip_by_itself_is_left_alone():
-    one = Trained(momentum=0.9)
-    _begin_momentum(one.optimizer)
-    assert not one.optimizer.state
+    other = Trained(momentum=0.9)
+    _begin_momentum(other.optimizer)
+    assert not other.optimizer.state, "one that does not skip by itself is left alone"
 
 
 def test_many_skipped_steps_are_warned_of():
     mode = BaselineFP16()
     model = mode.convert(nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for factor in (float("inf"), 1.0):
+    for factor in (INFINITE, 1.0):
         optimizer.zero_grad()
         mode.loss_scaling.scaled(model(torch.ones(1, 4)).sum() * factor).backward()
         mode.loss_scaling.step(optimizer)
@@ -84,26 +80,15 @@ class TestInTraining:
         assert losses[-1] < losses[0]
         assert parts.mode.loss_scaling.evidence()["skipped_steps"] == 0
 
-    def test_replayed_steps_are_proved_with_their_scale(self):
+    def decided(self, launch):
         parts, batches = some_parts(BaselineFP16())
-        found = decide(settings(cuda_graphs="on"), parts, CAPTURED, batches, gate(parts), lambda _: None, Replayed)
-        assert found.executed.state_error == 0
+        return decide(settings(cuda_graphs="on"), parts, CAPTURED, batches, gate(parts), lambda _: None, launch)
 
-    def test_a_scale_that_stands_still_is_found(self):
-        parts, batches = some_parts(BaselineFP16())
+    def test_replayed_steps_are_proved_with_their_scale_and_one_that_stands_still_is_found(self):
+        assert self.decided(Replayed).executed.state_error == 0
         with pytest.raises(MeasurementInvalid, match="fp8's scales differs by"):
-            decide(
-                settings(cuda_graphs="on"),
-                parts,
-                CAPTURED,
-                batches,
-                gate(parts),
-                lambda _: None,
-                FrozenScales,
-            )
+            self.decided(FrozenScales)
 
     def test_weights_that_ranks_share_are_refused(self):
-        from fp8bench.worker.execution.build import choose
-
         with pytest.raises(ModeUnavailable, match="skip steps apart"):
             choose(settings(parallel="fsdp"), BaselineFP16(), CPU, ViTMicro())

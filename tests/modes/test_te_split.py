@@ -11,17 +11,12 @@ from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
-DIMS = pytest.mark.parametrize("dim", [-3, -2, 0])
-
-
-def packed_tensor(dim, **options):
-    shape = [2, 5, 4, 8]
-    shape.insert(dim % 5, 3)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).requires_grad_(**options)
 
 
 class Attention(torch.autograd.Function):
     """Its backward writes the gradients of its inputs side by side, as cuDNN's kernels do, or each by itself."""
+
+    whole = torch.empty(0)
 
     @staticmethod
     def forward(ctx, dim, side_by_side, *parts):
@@ -39,31 +34,24 @@ class Attention(torch.autograd.Function):
         return None, None, *found
 
 
-@DIMS
+@pytest.mark.parametrize("dim", [-3, -2, 0])
 @pytest.mark.parametrize("side_by_side", [True, False])
-def test_the_gradient_is_that_of_slices(dim, side_by_side):
-    packed = packed_tensor(dim)
+def test_the_gradient_is_that_of_slices_and_is_not_copied_where_its_parts_lie_side_by_side(dim, side_by_side):
+    shape = [2, 5, 4, 8]
+    shape.insert(dim % 5, 3)
+    packed, seen = torch.randn(shape, generator=torch.Generator().manual_seed(1)).requires_grad_(), []
     Attention.apply(dim, side_by_side, *(packed.select(dim, place) for place in range(3))).sum().backward()
     expected, packed.grad = packed.grad, None
-    Attention.apply(dim, side_by_side, *Split.apply(packed, dim)).sum().backward()
-
-    assert torch.equal(packed.grad, expected)
-
-
-@DIMS
-def test_gradients_that_lie_side_by_side_are_not_copied(dim):
-    packed, seen = packed_tensor(dim), []
     projected = packed * 1
     projected.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
-    Attention.apply(dim, True, *Split.apply(projected, dim)).sum().backward()
-
-    assert seen == [Attention.whole.data_ptr()]
+    Attention.apply(dim, side_by_side, *Split.apply(projected, dim)).sum().backward()
+    assert torch.equal(packed.grad, expected)
+    assert (seen == [Attention.whole.data_ptr()]) is side_by_side
 
 
 def test_only_the_parts_of_one_contiguous_tensor_in_their_order_are_a_whole():
     whole = torch.randn(2, 3, 4)
     first, second, third = whole.unbind(1)
-
     found = whole_of((first, second, third), 1)
     assert found is not None
     assert (found.data_ptr(), found.shape, found.stride()) == (whole.data_ptr(), whole.shape, whole.stride())
@@ -75,41 +63,39 @@ def test_only_the_parts_of_one_contiguous_tensor_in_their_order_are_a_whole():
     assert whole_of(tuple(torch.randn(4, 3, 2).transpose(0, 2).unbind(1)), 1) is None, "not contiguous"
 
 
+def given_to_attention(model, monkeypatch):
+    """(arguments, keywords) of each call of the stand-in's attention, which takes slices as 2.20 does."""
+    given = []
+    for module in model.modules():
+        if type(module).__name__ == "DotProductAttention":
+            own = module.forward
+            forward = lambda *args, own=own, **named: given.append((args, named)) or own(*args, **named)  # noqa: E731
+            monkeypatch.setattr(module, "forward", forward)
+    return given
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("process_group", "stand_in")
 class TestConverted:
-    """Transformer Engine's stand-in takes slices of a packed tensor, as 2.20 does."""
-
     @pytest.mark.parametrize("workload", [ViTMicro, GPTLayerMicro])
     @pytest.mark.parametrize(("switches", "packed"), [(None, True), ("split-qkv", False)])
     def test_attention_is_given_three_tensors_and_computes_the_same(self, workload, switches, packed, monkeypatch):
-        of, given = workload(data="device"), []
+        of = workload(data="device")
         proof = prove(TEBF16(te_switches=switches), of, 0, CPU)
         assert proof.parity.passed, proof.parity.reason
-        for module in proof.model.modules():
-            if type(module).__name__ == "DotProductAttention":
-                forward = module.forward
-                monkeypatch.setattr(
-                    module,
-                    "forward",
-                    lambda *args, f=forward, **named: given.append((args, named)) or f(*args, **named),
-                )
+        given = given_to_attention(proof.model, monkeypatch)
         look(proof.model, of, next(of.batches(2, 0, CPU)))
-
         assert given
         assert all((named["qkv_layer"] is not None) is packed for _args, named in given)
         assert all((args[0] is None) is packed for args, _named in given)
 
     def test_while_torch_compiles_the_packed_tensor_is_left(self, monkeypatch):
-        workload, given = ViTMicro(data="device"), []
+        workload = ViTMicro(data="device")
         model = TEBF16(te_switches="split-qkv").convert(workload.build(CPU))
-        core = model.blocks[0].layer.self_attention.core_attention
-        forward = core.forward
-        monkeypatch.setattr(core, "forward", lambda *args, **named: given.append(named) or forward(*args, **named))
+        given = given_to_attention(model, monkeypatch)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         look(model, workload, next(workload.batches(2, 0, CPU)))
-
-        assert given[0]["qkv_layer"] is not None
+        assert given[0][1]["qkv_layer"] is not None
 
     def test_gradients_are_the_same_to_the_last_bit(self):
         workload, found = ViTMicro(data="device"), []

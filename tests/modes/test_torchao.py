@@ -13,6 +13,12 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 
+def of_micro(recipe, **options):
+    """The evidence of a converted vit-micro."""
+    mode = TorchAOFloat8(recipe, **options)
+    return mode.evidence(mode.convert(ViTMicro().build(CPU)))
+
+
 def test_every_layer_but_the_head_is_converted_with_its_own_weights():
     model = ViTMicro().build(CPU)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -39,45 +45,27 @@ def test_heads_and_dimensions_that_fp8_kernels_cannot_take_stay_plain(layer, fqn
     assert convertible(layer, fqn) is goes
 
 
-def test_a_model_with_nothing_to_convert_is_an_error():
-    with pytest.raises(ModeUnavailable, match="none of the model's 1 linear layers"):
-        TorchAOFloat8().convert(nn.Sequential(nn.Linear(10, 10)))
-
-
-@pytest.mark.parametrize(("recipe", "casts"), [("tensorwise", "ten"), ("rowwise", "axs")])
-def test_the_casts_in_the_evidence_are_those_of_the_recipe(recipe, casts):
-    mode = TorchAOFloat8(recipe)
-    [found] = mode.evidence(mode.convert(ViTMicro().build(CPU)))["cast_configs"]
-    assert f"dyn_{casts}" in found
-
-
 def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():
-    mode = TorchAOFloat8("tensorwise,layers=mlp")
-    found = mode.evidence(mode.convert(ViTMicro().build(CPU)))
+    found = of_micro("tensorwise,layers=mlp")
     assert (found["converted_layers"], found["recipe"], found["layers"]) == (4, "tensorwise", "mlp")
     assert found["layers_in_fp8"] == ["blocks.*.mlp.fc1 x 2", "blocks.*.mlp.fc2 x 2"]
     assert found["layers_left_in_bf16"] == ["blocks.*.attn.qkv x 2", "blocks.*.attn.proj x 2", "head x 1"]
+    listed = of_micro("rowwise,layers=auto", fp8_layer_names=("blocks.*.attn.qkv",))
+    assert listed["layers_in_fp8"] == ["blocks.*.attn.qkv x 2"]
+    assert ["dyn_ten" in found["cast_configs"][0], "dyn_axs" in listed["cast_configs"][0]] == [True, True]
 
 
-def test_a_list_of_the_launchers_is_obeyed():
-    mode = TorchAOFloat8("rowwise,layers=auto", fp8_layer_names=("blocks.*.attn.qkv",))
-    assert mode.evidence(mode.convert(ViTMicro().build(CPU)))["layers_in_fp8"] == ["blocks.*.attn.qkv x 2"]
-
-
-@pytest.mark.parametrize(("recipe", "taken"), [("tensorwise", ["wide"]), ("rowwise", [])])
-def test_torchaos_own_rule_leaves_small_shapes_out(recipe, taken):
+def test_torchaos_own_rule_leaves_small_shapes_out():
     model = nn.ModuleDict({"small": nn.Linear(1024, 1024), "wide": nn.Linear(1024, 2048)})
-    mode = TorchAOFloat8(f"{recipe},layers=torchao")
-    if taken:
-        assert mode.evidence(mode.convert(model))["layers_in_fp8"] == ["wide x 1"]
-    else:
-        with pytest.raises(ModeUnavailable, match="torchao's own rule takes none of the model's 2 linear layers"):
-            mode.convert(model)
+    with pytest.raises(ModeUnavailable, match="torchao's own rule takes none of the model's 2 linear layers"):
+        TorchAOFloat8("rowwise,layers=torchao").convert(model)
+    mode = TorchAOFloat8("tensorwise,layers=torchao")
+    assert mode.evidence(mode.convert(model))["layers_in_fp8"] == ["wide x 1"]
 
 
 def test_a_choice_that_matches_no_layer_is_refused_with_some():
     with pytest.raises(ModeUnavailable, match="layers=mpl takes no linear layer") as caught:
-        TorchAOFloat8("tensorwise,layers=mpl").convert(ViTMicro().build(CPU))
+        of_micro("tensorwise,layers=mpl")
     assert "blocks.*.attn.qkv" in caught.value.remedy
 
 
@@ -95,6 +83,8 @@ def test_the_recipe_that_cannot_be_emulated_is_unavailable_on_a_cpu():
     ],
 )
 def test_a_model_without_a_layer_to_convert_is_refused_with_a_layer_and_the_reason(layers, why):
-    with pytest.raises(ModeUnavailable) as refused:
-        require_convertible(nn.ModuleDict(layers))
-    assert f"so nothing would run in fp8: {why}" in refused.value.what
+    model = nn.ModuleDict(layers)
+    for refuse in (require_convertible, TorchAOFloat8().convert):
+        with pytest.raises(ModeUnavailable) as refused:
+            refuse(model)
+        assert f"so nothing would run in fp8: {why}" in refused.value.what
