@@ -5,7 +5,6 @@ and how many steps after the fall the scale was back. Side by side, each error h
 above 1, it is less exact; equal errors have 1, even if both are 0. The data has each record by itself, unrounded.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -79,8 +78,6 @@ JUMP_TABLE = StudyTable(
 )
 
 Name = tuple[str | None, str | None, str, str | None]
-
-
 NAMES = ("layer", "input", "mode", "tensor")
 
 
@@ -105,61 +102,43 @@ ERROR_TABLE = StudyTable[LayerError](
 
 def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> doc.Document:
     """Return the document. records: in the order of the columns. Figures are only drawn for a single record."""
-    found: list[doc.Figure] = []
-    if len(records) == 1:
-        (record,) = records
-        found += [doc.Figure(ERRORS, partial(figures.error_dots, record))] if record.status == "ok" else []
-        found += [doc.Figure(JUMP, partial(figures.jump_lines, record))]
+    rows = ((one.instance, one.run_id, *row.model_dump(mode="json").values()) for one in records for row in one.rows)
+    drawn = {ERRORS: figures.error_dots, JUMP: figures.jump_lines} if len(records) == 1 else {}
     return doc.Document(
         tuple(block for group in same_work(records) for block in _blocks(group)),
         data=records,
-        lines=doc.CsvLines(
-            ("instance", "run_id", *LayerError.model_fields),
-            tuple(
-                (one.instance, one.run_id, *row.model_dump(mode="json").values()) for one in records for row in one.rows
-            ),
+        lines=doc.CsvLines(("instance", "run_id", *LayerError.model_fields), tuple(rows)),
+        figures=tuple(
+            doc.Figure(name, partial(draw, records[0]))
+            for name, draw in drawn.items()
+            if name == JUMP or records[0].status == "ok"
         ),
-        figures=tuple(found),
     )
 
 
 def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
     config, history, names, letters = group[0].config, group[0].history, labels(group), doc.Letters()
     where = ", ".join(f"{name} ({device(record)})" for name, record in zip(names, group, strict=True))
+    heading = f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
     jump = (
         f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
         f"{history.steps} steps, cast to e4m3"
     )
-    heading = f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
     answers = [[answer(trace, record.history) for trace in record.history.traces] for record in group]
+    said: list[str] = []
     if len(group) == 1:
-        tables = _errors(group[0], letters)
-        notes = [*map(doc.Note, letters.lines())]
-        return doc.blocks(
-            [doc.Heading(heading)], *tables, notes, [doc.Heading(jump), JUMP_TABLE.of_one(answers[0], letters)]
-        )
-    found = side_by_side(group)
-    tables = [
-        [doc.Heading(_heading(layer)), ERROR_TABLE.of_several(list(rows), names, letters)]
-        for layer, rows in groupby(found, key=lambda rows: next(row.layer for row in rows if row))
-    ]
-    said = [
-        *differences_line(differences(group), names),
-        *agreements(found, names),
-        f"ratio: the error over that of {names[0]}; above 1 it is less exact.",
-    ]
-    unlike = [ways for ways in beside(answers, JUMP_TABLE.key) if not _alike(ways)]
-    if unlike:
-        jumped: list[doc.Part] = [
-            doc.Heading(f"{jump}. What was not alike:"),
-            JUMP_TABLE.of_several(unlike, names, letters),
-        ]
+        tables, jumped = _errors(group[0], letters), JUMP_TABLE.of_one(answers[0], letters)
     else:
-        within = f"worst errors within {CLOSE * 100:.0f} % of each other"
-        jumped = [doc.Sentence(f"{jump}. All ways of scaling answered alike, with {within}.")]
-    return doc.blocks(
-        [doc.Heading(heading)], *tables, [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)], jumped
-    )
+        found = side_by_side(group)
+        tables = [
+            [doc.Heading(_heading(layer)), ERROR_TABLE.of_several(list(rows), names, letters)]
+            for layer, rows in groupby(found, key=lambda rows: next(row.layer for row in rows if row))
+        ]
+        said = [*differences_line(differences(group), names), *agreements(found, names)]
+        said.append(f"ratio: the error over that of {names[0]}; above 1 it is less exact.")
+        jumped = JUMP_TABLE.of_several(beside(answers, JUMP_TABLE.key), names, letters)
+    below = [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)]
+    return doc.blocks([doc.Heading(heading)], *tables, below, [doc.Heading(jump), jumped])
 
 
 def _heading(layer: str | None) -> str:
@@ -255,27 +234,10 @@ def agreements(found: Aligned[LayerError], names: Sequence[str]) -> Iterator[str
     """Yield how far each record's errors agree with the first's."""
     for place, name in enumerate(names[1:], start=1):
         pairs = [(rows[place], rows[0]) for rows in found]
-        ratios = [
-            (row, value) for row, first in pairs if row and first and (value := error_ratio(row, first)) is not None
-        ]
-        alike = sum(abs(value - 1) <= CLOSE for _, value in ratios)
-        within = f"within {CLOSE * 100:.0f} % of {names[0]}'s"
-        if not ratios:
-            yield f"{name} and {names[0]} have no error in common."
-        elif alike == len(ratios):
-            yield f"{name}: the errors that both have, {alike} of them, are all {within}."
+        ratios = [error_ratio(row, first) for row, first in pairs if row and first]
+        known = [one for one in ratios if one is not None]
+        alike = sum(abs(one - 1) <= CLOSE for one in known)
+        if known:
+            yield f"{name}: {alike} of {len(known)} errors are within {CLOSE * 100:.0f} % of {names[0]}'s."
         else:
-            # Half as large is as far from 1 as twice as large, and no error at all is further than either.
-            row, furthest = max(ratios, key=lambda one: abs(math.log(one[1])) if one[1] else math.inf)
-            what = ", ".join(filter(None, (row.layer, row.input, row.mode, (row.tensor or "").replace("_", " "))))
-            yield (
-                f"{name}: {alike} of {len(ratios)} errors that both have are {within}; the furthest is "
-                f"{ratio(furthest)} ({what})."
-            )
-
-
-def _alike(ways: Sequence[Answer | None]) -> bool:
-    tried = [one for one in ways if one is not None]
-    errors = [one.worst_error for one in tried]
-    same = len({(one.steps_that_saturate, one.come_back) for one in tried}) == 1
-    return same and len(tried) == len(ways) and max(errors) <= min(errors) * (1 + CLOSE)
+            yield f"{name} and {names[0]} have no error in common."
