@@ -24,13 +24,23 @@ LIMITS: tuple[Column[Definition], ...] = (
     word("has", lambda one: " ".join(one.specials) or None),
 )
 SATURATES = "*"
+
+
+def _becomes(one: Bits) -> str:
+    return NOTHING if one.becomes is None else f"{one.becomes:.6g}" + SATURATES * one.saturated
+
+
+def _digits(one: Bits) -> str | None:
+    return " ".join(digits or NOTHING for digits in (one.sign, one.exponent, one.mantissa)) if one.exponent else None
+
+
 CASTS: tuple[Column[Bits], ...] = (
     Column("value", lambda one: one.value, ".6g", once=True),
     word("dtype", lambda one: one.dtype),
     Column("scale", lambda one: one.scale, ".4g"),
-    Column("becomes", lambda one: _becomes(one), str),
+    Column("becomes", _becomes, str),
     Column("error", lambda one: one.relative_error, ".2g"),
-    word("sign exponent mantissa", lambda one: _digits(one) if one.exponent else None),
+    word("sign exponent mantissa", _digits),
 )
 SHARING = "; ".join(
     f"{name}: {one.block} {one.element.name} share a {one.scale.name}" for name, one in BLOCK_FORMATS.items()
@@ -66,14 +76,6 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
         data=data,
         lines=CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows)),
     )
-
-
-def _becomes(one: Bits) -> str:
-    return NOTHING if one.becomes is None else f"{one.becomes:.6g}" + SATURATES * one.saturated
-
-
-def _digits(one: Bits) -> str:
-    return " ".join(digits or NOTHING for digits in (one.sign, one.exponent, one.mantissa))
 
 
 def _flat(one: Definition | Bits, names: Sequence[str]) -> dict[str, Any]:

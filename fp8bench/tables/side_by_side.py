@@ -4,7 +4,6 @@ A record is named by its instance. Several records of one instance are distingui
 little precision as that needs, or by their ids if even the second is the same.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,17 +31,16 @@ class Difference:
 
 def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
     """Return a unique name for each record; ids are assumed to be unique."""
-    count = Counter(record.instance for record in records)
-    return tuple(
-        record.instance if count[record.instance] == 1 else f"{record.instance} {_moment(record, records)}"
-        for record in records
-    )
 
+    def label(record: RecordHead) -> str:
+        alike = [other for other in records if other.instance == record.instance]
+        if len(alike) == 1:
+            return record.instance
+        # The least precision that distinguishes all records of this instance.
+        precise = (write for write in MOMENTS if len(set(map(write, alike))) == len(alike))
+        return f"{record.instance} {next(precise, MOMENTS[-1])(record)}"
 
-def _moment(record: RecordHead, records: Sequence[RecordHead]) -> str:
-    beside = [other for other in records if other.instance == record.instance]
-    coarse = (write for write in MOMENTS if len(set(map(write, beside))) == len(beside))
-    return next(coarse, MOMENTS[-1])(record)
+    return tuple(map(label, records))
 
 
 def device(record: RecordHead) -> str:
@@ -54,25 +52,21 @@ def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
     """Return the differences that change numbers: the machine if one instance has several, the device, and the versions
     of torch, CUDA, the driver and the libraries of modes.
     """
-    read = [_what_moves_numbers(record.environment) for record in records]
-    found = [*_machines(records), *(Difference(name, tuple(one.get(name) for one in read)) for name in READ)]
+
+    def read(environment: Environment | None) -> dict[str, str | None]:
+        if environment is None:
+            return {}
+        # Without a GPU, the CPU computes.
+        return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
+
+    known = [read(record.environment) for record in records]
+    found = [Difference(name, tuple(one.get(name) for one in known)) for name in READ]
+    machines = {(record.instance, record.machine.id if record.machine else None) for record in records}
+    # Machines of different instances differ anyway.
+    if len(machines) > len({instance for instance, _ in machines}):
+        names = tuple(str(record.machine) if record.machine else None for record in records)
+        found.insert(0, Difference("machine", names))
     return tuple(one for one in found if len(set(one.values)) > 1)
-
-
-def _what_moves_numbers(environment: Environment | None) -> dict[str, str | None]:
-    if environment is None:
-        return {}
-    # Without a GPU, the CPU computes.
-    return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
-
-
-def _machines(records: Sequence[RecordHead]) -> list[Difference]:
-    of_instance: dict[str, set[str | None]] = {}
-    for record in records:
-        of_instance.setdefault(record.instance, set()).add(record.machine.id if record.machine else None)
-    if all(len(machines) == 1 for machines in of_instance.values()):
-        return []
-    return [Difference("machine", tuple(str(record.machine) if record.machine else None for record in records))]
 
 
 def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:

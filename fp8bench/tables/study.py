@@ -71,12 +71,6 @@ def word(heading: str, get: Callable[[RowT], str | None], **looks: Any) -> Colum
     return Column(heading, get, kind="word", **looks)
 
 
-def csv_lines(columns: Sequence[Column[RowT]], rows: Sequence[RowT]) -> doc.CsvLines:
-    """Return a line for each row with the unrounded value of each column."""
-    fields = tuple(column.name or column.heading for column in columns)
-    return doc.CsvLines(fields, tuple(tuple(column.get(row) for column in columns) for row in rows))
-
-
 Aligned = Sequence[tuple[RowT | None, ...]]
 """For each key, the row of each record; None if a record has none."""
 
@@ -94,6 +88,8 @@ def beside(
         names.sort(key=lambda name: order(first[name]))
     return [tuple(rows.get(name) for rows in known) for name in names]
 
+
+UNKNOWN: tuple[str, doc.Tone] = (doc.NOTHING, "")
 
 Against = Callable[[RowT, RowT], tuple[str, doc.Tone]]
 """Compares a row with the first record's: the text of the ratio, and its tone."""
@@ -133,18 +129,16 @@ class StudyTable(Generic[RowT]):
             mine = [rows[place] for rows in found]
             shown.append(self._referring(first, mine, letters, name))
             if place and self.against is not None:
-                ratios = [self._ratio(rows[place], rows[0]) for rows in found]
+                ratios = [
+                    self.against(row, rows[0]) if (row := rows[place]) is not None and rows[0] is not None else UNKNOWN
+                    for rows in found
+                ]
                 texts, tones = zip(*ratios, strict=True)
                 shown.append(doc.Cells("ratio", texts, of=name, tones=tones))
             shown += [column.cells(mine, name) for column in others]
         rows = [next(row for row in of_key if row is not None) for of_key in found]
         naming = doc.telling(*(column.cells(rows) for column in self.naming))
         return doc.Table((*naming, *doc.telling(*shown)), len(naming))
-
-    def _ratio(self, row: RowT | None, first: RowT | None) -> tuple[str, doc.Tone]:
-        if row is None or first is None or self.against is None:
-            return doc.NOTHING, ""
-        return self.against(row, first)
 
     def _referring(
         self, column: Column[RowT], rows: Sequence[RowT | None], letters: doc.Letters, of: str = ""

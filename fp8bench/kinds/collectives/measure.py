@@ -38,6 +38,7 @@ from fp8bench.schema.machine import Environment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.stats.estimate import estimate
+from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
     from fp8bench.launch.nodes.agent import Agent
@@ -54,7 +55,6 @@ START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take, for large arrays and on a host that others use too."""
 
-ALONE = "one rank has no other to communicate with"
 TARGET = "fp8bench.worker.collectives:measure"
 
 
@@ -125,10 +125,9 @@ def several(requested: int | None, machine: Machine, elastic: "Elastic | None" =
     ranks = ranks_for(requested, machine, elastic)
     if ranks.all > 1:
         return ranks
-    if elastic is not None:
-        raise UsageError(ALONE, "Give torchrun more --nproc-per-node or --nnodes")
-    if requested is not None:
-        raise UsageError(ALONE, "Give --gpus 2, or more")
+    if elastic is not None or requested is not None:
+        remedy = "Give torchrun more --nproc-per-node or --nnodes" if elastic else "Give --gpus 2, or more"
+        raise UsageError("one rank has no other to communicate with", remedy)
     raise ModeUnavailable(
         "this machine shows one GPU, which has no other to communicate with",
         "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
@@ -137,14 +136,13 @@ def several(requested: int | None, machine: Machine, elastic: "Elastic | None" =
 
 def parse_size(text: str) -> int:
     """Parse `64K`, `16M`, `1G` or `1048576`: bytes. Raises UsageError."""
+    example = "Give, for example, --size 64K, --size 16M or --size 1G"
     found = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise UsageError(
-            f"--size {quoted(text)} is not a number of bytes", "Give, for example, --size 64K, --size 16M or --size 1G"
-        )
+        raise UsageError(f"--size {quoted(text)} is not a number of bytes", example)
     size = within("--size", text, found[1], LARGEST) * SCALES[found[2].upper()]
     if size < 1:
-        raise UsageError(f"--size {quoted(text)} has no byte to send", "Give, for example, --size 64K")
+        raise UsageError(f"--size {quoted(text)} has no byte to send", example)
     return within("--size", text, str(size), LARGEST)
 
 
@@ -172,43 +170,32 @@ def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:
     config = prepared.config
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
-    log(
-        f"{len(config.cases)} timings on {ranks}{nodes}, "
-        f"{config.rounds} {'round' if config.rounds == 1 else 'rounds'} of each"
-    )
+    log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
     limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
     return Job(TARGET, config.model_dump_json(), config.world_size, limit_s)
 
 
 def record_of(prepared: Prepared[CollectivesConfig], results: Sequence[str]) -> CollectivesRecord:
     """Return the record. results: a RankOutcome of every rank, as JSON."""
+    from fp8bench.launch.assemble import environment_of
+
     config = prepared.config
     outcomes = [RankOutcome.model_validate_json(text) for text in results]
-    ranks = [[one.times[place] for one in outcomes] for place in range(len(config.cases))]
-    timings = tuple(map(timing_of, config.cases, ranks))
+    timings = [timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(config.cases)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
+    firsts = [one.environment for one in outcomes[:: config.world_size // config.nodes]]
+    environments = [None if text is None else Environment.model_validate_json(text) for text in firsts]
     return CollectivesRecord(
         **head(prepared, "collectives", datetime.now(UTC)),
         status="invalid" if bad else "ok",
         reason=bad,
         fingerprint=fingerprint(config),
-        environment=_environment(prepared, outcomes),
+        environment=environment_of(environments, prepared.machines, config.world_size),
         config=config,
         backend=BACKENDS[config.device],
-        timings=timings,
+        timings=tuple(timings),
         warnings=prepared.warnings,
     )
-
-
-def _environment(prepared: Prepared[CollectivesConfig], outcomes: Sequence[RankOutcome]) -> Environment | None:
-    from fp8bench.launch.assemble import environment_of
-
-    config = prepared.config
-    found = [
-        None if one.environment is None else Environment.model_validate_json(one.environment)
-        for one in outcomes[:: config.world_size // config.nodes]
-    ]
-    return environment_of(found, prepared.machines, config.world_size)
 
 
 def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:

@@ -1,7 +1,7 @@
 """Collectives as rows and columns: times, and the bandwidths that nccl-tests defines (`stats.collectives`)."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -100,10 +100,20 @@ def collectives_report(record: CollectivesRecord, catalog: Catalog) -> Collectiv
 
 
 def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
-    ranks = record.config.world_size
-    case = (timing.operation, timing.dtype)
+    ranks, case = record.config.world_size, (timing.operation, timing.dtype)
     sizes = sorted(one.size_bytes for one in record.timings if (one.operation, one.dtype) == case)
-    row = CollectiveRow(
+    timed: dict[str, Any] = {}
+    if timing.time_s is not None:
+        bus = bus_gb_s(timing.operation, timing.size_bytes, timing.time_s, ranks)
+        travels = timing.size_bytes * bus_factor(timing.operation, ranks) / 1e9
+        timed = {
+            "repetitions": sum(map(len, timing.rounds_s)),
+            "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
+            "bus_gb_s": bus,
+            "bus_gb_s_ci": timing.time_ci_s and (travels / timing.time_ci_s[1], travels / timing.time_ci_s[0]),
+            "share_of_link": None if link_gb_s is None else bus / link_gb_s,
+        }
+    return CollectiveRow(
         run_id=record.run_id,
         instance=record.instance,
         backend=record.backend,
@@ -112,19 +122,7 @@ def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float |
         rounds=len(timing.rounds_s),
         rank_of_size=sizes.index(timing.size_bytes),
         **timing.model_dump(exclude={"rounds_s"}),
-    )
-    if timing.time_s is None:
-        return row
-    bus = bus_gb_s(timing.operation, timing.size_bytes, timing.time_s, ranks)
-    travels = timing.size_bytes * bus_factor(timing.operation, ranks) / 1e9
-    return row.model_copy(
-        update={
-            "repetitions": sum(map(len, timing.rounds_s)),
-            "algorithm_gb_s": algorithm_gb_s(timing.size_bytes, timing.time_s),
-            "bus_gb_s": bus,
-            "bus_gb_s_ci": timing.time_ci_s and (travels / timing.time_ci_s[1], travels / timing.time_ci_s[0]),
-            "share_of_link": None if link_gb_s is None else bus / link_gb_s,
-        }
+        **timed,
     )
 
 
@@ -188,10 +186,6 @@ def answers(report: CollectivesReport) -> list[str]:
     return said
 
 
-def _notes(reports: Sequence[CollectivesReport], _names: Sequence[str]) -> list[str]:
-    return [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])]
-
-
 def draw(report: CollectivesReport, path: Path) -> None:
     """Draw bus bandwidth over the array's size: a colour for each operation, broken lines for fp32."""
     lines = []
@@ -209,7 +203,7 @@ STUDY = Study[CollectivesRecord, CollectivesReport](
     title=lambda reports, _where: f"Collectives of {'; '.join(report.where for report in reports)}",
     tables=(Shown(table=lambda _reports: TABLE, rows=lambda report: report.rows),),
     found=answers,
-    notes=_notes,
+    notes=lambda reports, _names: [METHOD, *([BY_LINK] if len(reports) == 1 and reports[0].link_gb_s else [])],
     lines=lambda reports: CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows]),
     figures=(("bandwidth", draw),),
 )

@@ -13,7 +13,7 @@ from fp8bench.kinds.one_record import Prepared, Request, of_run, place_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import option as limits
-from fp8bench.schema.config import Device, RunConfig, TEAttention
+from fp8bench.schema.config import Device, TEAttention
 from fp8bench.schema.converge import ConvergeConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
@@ -136,13 +136,22 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     sizes = sizes_of(run.workload) | read_sizes(request.sizes)
     if request.sequence_length is not None:
         sizes["sequence_length"] = request.sequence_length
-    text = read(request.text, lambda: bytes_needed(_sequence_length(run, sizes), run.batch_size, run.world_size))
+
+    def workload() -> Any:
+        # Its module imports torch; invalid words fail before this.
+        made = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
+        return byte_level(made, sizes)
+
+    def sequence_length() -> int:
+        return int(workload().sizes()["sequence_length"])
+
+    text = read(request.text, lambda: bytes_needed(sequence_length(), run.batch_size, run.world_size))
     config = ConvergeConfig(
         modes=modes,
         seeds=tuple(range(run.seed, run.seed + request.seeds)),
         workload=run.workload.partition(",")[0],
         sizes=sizes,
-        sequence_length=_sequence_length(run, sizes),
+        sequence_length=sequence_length(),
         validate_every=min(request.validate_every or -(-run.steps // VALIDATIONS), run.steps),
         validation_batches=VALIDATION_BATCHES,
         text=text.facts,
@@ -151,7 +160,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
         **{name: getattr(run, name) for name in SAME},
     )
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
-    check = getattr(_workload(run, sizes), "check", None)
+    check = getattr(workload(), "check", None)
     if check is not None:
         # Without the library that builds its model, no mode can train the workload here.
         from fp8bench.launch.processes.rank import hide_harmless
@@ -164,13 +173,3 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
         warnings = (*warnings, f"every byte of {text.name} is trained on {passes:.1f} times")
     alike = {"the text's SHA-256": text.facts.sha256[:DIGITS]}
     return Prepared(Job(config, request.text, request.timeout_s), warnings, alike, **vars(place))
-
-
-def _sequence_length(run: RunConfig, sizes: Mapping[str, int]) -> int:
-    return int(_workload(run, sizes).sizes()["sequence_length"])
-
-
-def _workload(run: RunConfig, sizes: Mapping[str, int]) -> Any:
-    # The workload's module imports torch; invalid words fail before this.
-    workload = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
-    return byte_level(workload, sizes)

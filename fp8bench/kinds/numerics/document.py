@@ -136,8 +136,9 @@ def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]
         ]
         said = [*differences_line(differences(group), names), *agreements(found, names)]
         said.append(f"ratio: the error over that of {names[0]}; above 1 it is less exact.")
-        jumped = JUMP_TABLE.of_several(beside(answers, JUMP_TABLE.key), names, letters)
-    below = [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)]
+        ways = beside(answers, JUMP_TABLE.key)
+        jumped = JUMP_TABLE.of_several(ways, names, letters)
+    below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)]
     return doc.blocks([doc.Heading(heading)], *tables, below, [doc.Heading(jump), jumped])
 
 

@@ -97,9 +97,7 @@ def latest_measurements(
     records: Iterable[Record], workload: str, batch_size: int
 ) -> dict[Variant, dict[str, list[Record]]]:
     """Return the rounds of the latest measurement by variant and mode: one GPU, this workload and batch size, status
-    ok. Only the baseline and fp8 modes are included.
-
-    records: oldest first.
+    ok; of the baseline and fp8 modes. records: oldest first.
     """
     wanted = Filter(
         status="ok", source="measured", workload=workload, batch_size=batch_size, world_size=1, device="cuda"
@@ -110,25 +108,20 @@ def latest_measurements(
         if record.summary and (record.what.mode == BASELINE or (record.evidence and record.evidence.fp8))
     ]
     found: dict[Variant, dict[str, list[Record]]] = {}
-    for (variant, label), of_mode in grouped(fitting, _variant_and_mode).items():
+    by_variant = grouped(fitting, lambda record: (record.execution or "eager", record.what.mode_label))
+    for (variant, label), of_mode in by_variant.items():
         found.setdefault(variant, {})[label] = latest_first(of_mode)[0]
     return found
-
-
-def _variant_and_mode(record: Record) -> tuple[Variant, str]:
-    assert record.config is not None
-    return record.execution or "eager", record.config.mode_label
 
 
 def bounds(
     products: Sequence[ProductTimings], measured: dict[Variant, dict[str, list[Record]]]
 ) -> tuple[StepBound, ...]:
-    """Return one bound for each variant in which the baseline was measured (see latest_measurements), eager first.
-    Without any baseline, return one for the GEMMs alone. Empty if there is no bound.
+    """Return one bound for each variant in which the baseline was measured, eager first; without any,
+    one for the GEMMs alone. Empty if there is no bound.
 
-    An eager baseline is shown only with eager modes: with a compiled or replayed mode, the gain of the compiler or of
-    the replay would count as fp8's. Another baseline is also shown with modes that were not measured in all of its
-    ways, such as those of Transformer Engine with a compiled baseline, because that is the choice that a user has.
+    An eager baseline is shown only with eager modes: the gain of the compiler or of the replay would count as fp8's.
+    Another one is also shown with modes that were not measured in all of its ways: that is the choice that a user has.
     """
     found = []
     for variant in (one for one in VARIANTS if BASELINE in measured.get(one, {})):
