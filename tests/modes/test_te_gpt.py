@@ -93,12 +93,9 @@ class TestGate:
         assert re.search(r"the gradient of layer\.(qkv|proj|fc1|fc2)\.weight differs", found.reason)
 
     def test_weights_of_a_stale_cache_are_found(self, monkeypatch):
-        def first_alone(mode, first):
-            mode._beat.first = False
-
-        monkeypatch.setattr(Plain, "micro_batch", first_alone)
         monkeypatch.setattr(te_stand_in._GEMMs, "kept", {"weight": torch.zeros(())}, raising=False)
         mode, workload = Plain(te_switches="weight-cache"), Micro()
+        mode.micro_batch = lambda _first: mode._beat.begin(False)
         original = mode.convert
 
         def with_old_weights(model):
