@@ -15,6 +15,7 @@ from typing import Any
 
 from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
 from fp8bench.schema.broken_library import refusal_of
+from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
 
 MODE_GROUP = "fp8bench.modes"
@@ -119,18 +120,20 @@ BUILTIN_MODES = (
     ),
 )
 
+_Row = tuple[dict[str, Any], str, str, str, int | None, tuple[Device, ...], dict[str, Any]]
+_WORKLOADS: tuple[_Row, ...] = (
+    (_VIT, "vit-huge", "vit:ViTHuge", "ViT-Huge/16, 224 px, 632 M parameters", 80, ("cuda",), {}),
+    (_VIT, "vit-huge-256", "vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes", 80, (), {}),
+    (_VIT, "vit-micro", "vit:ViTMicro", "a tiny ViT for CPUs and tests", 16, ("cpu",), {}),
+    (_LLM, "llm-1b", "llama:LLM1B", f"Llama, 1.23 G parameters, grouped-query attention, {_2048}", 64, (), _llm(4)),
+    (_LLM, "llm-7b", "llama:LLM7B", f"Llama, 6.74 G parameters (Llama 2 7B's sizes), {_2048}", 128, (), _llm(1)),
+    (_LLM, "llm-micro", "llama:LLMMicro", f"a tiny Llama for CPUs and tests, {_64}", 16, (), _llm(8, 64)),
+    (_LAYER, "gpt-layer", "gpt_layer:GPTLayerWorkload", f"{_ONE_LAYER}, {_2048}", 128, (), _layer(4)),
+    (_LAYER, "gpt-layer-micro", "gpt_layer:GPTLayerMicro", f"{_SMALL}, {_64}", None, (), _layer(8, 64)),
+)
 BUILTIN_WORKLOADS = tuple(
     WorkloadEntry(name, f"fp8bench.workloads.{target}", summary, default_on, defaults, head_dim=head_dim, **kind)
-    for kind, name, target, summary, head_dim, default_on, defaults in (
-        (_VIT, "vit-huge", "vit:ViTHuge", "ViT-Huge/16, 224 px, 632 M parameters", 80, ("cuda",), {}),
-        (_VIT, "vit-huge-256", "vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes", 80, (), {}),
-        (_VIT, "vit-micro", "vit:ViTMicro", "a tiny ViT for CPUs and tests", 16, ("cpu",), {}),
-        (_LLM, "llm-1b", "llama:LLM1B", f"Llama, 1.23 G parameters, grouped-query attention, {_2048}", 64, (), _llm(4)),
-        (_LLM, "llm-7b", "llama:LLM7B", f"Llama, 6.74 G parameters (Llama 2 7B's sizes), {_2048}", 128, (), _llm(1)),
-        (_LLM, "llm-micro", "llama:LLMMicro", f"a tiny Llama for CPUs and tests, {_64}", 16, (), _llm(8, 64)),
-        (_LAYER, "gpt-layer", "gpt_layer:GPTLayerWorkload", f"{_ONE_LAYER}, {_2048}", 128, (), _layer(4)),
-        (_LAYER, "gpt-layer-micro", "gpt_layer:GPTLayerMicro", f"{_SMALL}, {_64}", None, (), _layer(8, 64)),
-    )
+    for kind, name, target, summary, head_dim, default_on, defaults in _WORKLOADS
 )
 
 FAMILIES = {

@@ -128,12 +128,12 @@ def _facts(gpu: Gpu) -> GpuFacts:
         power_limit_w=_watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
         power_default_w=_watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
         power_max_w=_watts(power_max),
-        persistence=_flag(of(pynvml.nvmlDeviceGetPersistenceMode)),
-        ecc=_flag(ecc),
-        ecc_pending=_flag(ecc_pending),
+        persistence=of(pynvml.nvmlDeviceGetPersistenceMode),
+        ecc=ecc,
+        ecc_pending=ecc_pending,
         uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),
-        remap_pending=_flag(remap_pending),
-        remap_failed=_flag(remap_failed),
+        remap_pending=remap_pending,
+        remap_failed=remap_failed,
         throttle_reasons=of(nvml.throttle_reasons),
         temperature_c=of(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
         slowdown_temperature_c=of(pynvml.nvmlDeviceGetTemperatureThreshold, slowdown),
@@ -144,10 +144,6 @@ def _facts(gpu: Gpu) -> GpuFacts:
         nvlinks=sum(map(bool, links)) if links else None,
         compute_mode=of(pynvml.nvmlDeviceGetComputeMode),
     )
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else bool(value)
 
 
 def _watts(milliwatts: int | None) -> float | None:

@@ -1,11 +1,8 @@
 """The GPUs of this machine, from NVML: which exist, which of them a run would see, and which are sliced (MIG).
 
-NVML ignores CUDA_VISIBLE_DEVICES, so this module computes from UUIDs, without CUDA, which GPUs the variable leaves. The
-rule is that of the CUDA Programming Guide (Environment Variables) and, for slices, of the MIG User Guide (Device
-Enumeration). What neither defines (a GPU named twice, and both kinds of name in one list) is handled as torch.cuda
-counts its devices, which was checked against the driver (github.com/pytorch/pytorch/pull/92315).
-
-Indices are taken to be NVML's. CUDA itself uses these under CUDA_DEVICE_ORDER=PCI_BUS_ID, or if all GPUs are the same.
+NVML ignores CUDA_VISIBLE_DEVICES, so this module computes from UUIDs, without CUDA, which GPUs the variable leaves, by
+the rule of the CUDA Programming Guide and, for slices, of the MIG User Guide. What neither defines (a GPU named twice,
+and both kinds of name in one list) is handled as torch.cuda does (github.com/pytorch/pytorch/pull/92315).
 """
 
 import os
@@ -87,8 +84,7 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
 
 def gpus_here() -> tuple[Gpu, ...]:
     """Return every GPU, including hidden ones; empty without a driver. Raises pynvml.NVMLError if a driver does not
-    list them, or does not start although the machine has a GPU: it has a GPU's device file, or the driver's library
-    reports more than that there is no driver.
+    list them, or does not start although the machine has a GPU.
     """
     with ExitStack() as stack:
         try:
@@ -102,23 +98,19 @@ def gpus_here() -> tuple[Gpu, ...]:
 
 def listed() -> tuple[Gpu, ...]:
     """Return the GPUs as `gpus_here` does, while NVML is open."""
-    return tuple(map(_gpu, range(pynvml.nvmlDeviceGetCount())))
+    found = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        mode = nvml.query(pynvml.nvmlDeviceGetMigMode, handle)
+        uuid = str(nvml.query(pynvml.nvmlDeviceGetUUID, handle) or "")
+        name = str(nvml.query(pynvml.nvmlDeviceGetName, handle) or "GPU of unknown name")
+        found.append(Gpu(index, uuid, name, None if mode is None else bool(mode[0])))
+    return tuple(found)
 
 
 def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in CUDA's order."""
     return tuple(gpus[index] for index in visible_gpus([gpu.uuid for gpu in gpus], environ.get(VISIBLE)))
-
-
-def _gpu(index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    mode = nvml.query(pynvml.nvmlDeviceGetMigMode, handle)
-    return Gpu(
-        index=index,
-        uuid=str(nvml.query(pynvml.nvmlDeviceGetUUID, handle) or ""),
-        name=str(nvml.query(pynvml.nvmlDeviceGetName, handle) or "GPU of unknown name"),
-        mig=None if mode is None else bool(mode[0]),
-    )
 
 
 def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
@@ -164,9 +156,6 @@ def hides_all(setting: str | None) -> bool:
 
 def _named(entry: str, uuids: Sequence[str]) -> int | None:
     """Return the only GPU with that index or UUID; None if there is none, or more than one."""
-    found = [
-        index
-        for index, uuid in enumerate(uuids)
-        if entry == str(index) or (entry.startswith(GPU) and uuid.startswith(entry))
-    ]
+    by_uuid = entry.startswith(GPU)
+    found = [at for at, uuid in enumerate(uuids) if entry == str(at) or (by_uuid and uuid.startswith(entry))]
     return found[0] if len(found) == 1 else None

@@ -4,8 +4,7 @@ The digest is made as systemd makes an application-specific machine id (sd_id128
 of fp8bench's own constant, keyed with what is unique to the machine, cut short. It is the same in every record of the
 machine, no other program has it, and nothing can be derived from it: no serial number, host name or UUID is disclosed.
 
-A container with some of a machine's GPUs is another machine than a container with others, because nothing else is
-visible from inside. Without a GPU, images that contain their own /etc/machine-id make all their containers one.
+A container with some of a machine's GPUs is another machine than a container with others: it sees nothing else.
 """
 
 import hashlib

@@ -143,14 +143,9 @@ def _sync_folder(folder: Path) -> None:
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
     """Return the error for a model's first fault, by file, line and field. prefix: the model's location in the file."""
-    return refused(path, *fault(error, text, prefix))
-
-
-def refused(path: Path, line: int, reason: str) -> UsageError:
-    """Return the error of a file for a reason from `fault`."""
-    if reason.startswith("field "):
-        return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
-    return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
+    line, reason = fault(error, text, prefix)
+    comma = "," if reason.startswith("field ") else ""
+    return UsageError(f"{path} line {line}{comma} {reason}", "Fix that, or move the file away")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:

@@ -9,10 +9,8 @@ A linear layer performs three GEMMs per step. With T rows in (batch x tokens), I
   input gradient   dX = dY W      (T, I, O)
   weight gradient  dW = dY^T X    (O, I, T)
 
-The three are kept apart even if their sizes are equal, because they differ in two things that cost time in fp8: which
-operand must be transposed first (fp8 units of compute capability 9 take both operands only with the inner dimension
-contiguous), and the format (with one scale per tensor, torchao and Transformer Engine hold the output's gradient as
-e5m2 and everything else as e4m3; torchao's rowwise recipe uses e4m3 throughout).
+The three are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first,
+and in format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
 """
 
 from typing import Any, Literal, get_args
@@ -34,13 +32,7 @@ Casts = Literal["none", "eager", "compiled"]
 cast both operands from bf16. compiled: torch.compile's kernels cast them.
 """
 
-PRECISIONS: tuple[Precision, ...] = (
-    "bf16",
-    "fp8-tensorwise",
-    "fp8-tensorwise-fast",
-    "fp8-rowwise",
-    "fp8-rowwise-fast",
-)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Arithmetic = Literal["bf16", "fp8"]
 Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
@@ -167,8 +159,7 @@ class ProductTimings(Frozen):
 
 class Ceiling(Frozen):
     """The best of a few large square GEMMs in one arithmetic, measured in the same run before the power limit takes
-    effect. Another GEMM may be slower because of its shape or under a sustained load, and one whose shape suits the GPU
-    better may be faster.
+    effect. A GEMM whose shape suits the GPU better may be faster.
     """
 
     arithmetic: Arithmetic

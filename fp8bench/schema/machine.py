@@ -20,8 +20,6 @@ machine-id: /etc/machine-id. boot-id: the kernel's, which changes at every boot.
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MAX_LABEL = 64
-
-
 GIB = 2**30
 
 
@@ -127,14 +125,16 @@ def software_of(environment: Environment | None) -> Software | None:
     if environment is None:
         return None
     versions = environment.versions
-    found: dict[str, str | None] = {name: versions.get(name) for name in (*PACKAGES, *LIBRARIES)}
-    found |= {name: versions[name] for name in OF_SOME if name in versions}
-    found["driver"] = environment.driver
-    found["python"] = minor(environment.python)
-    found["GPU"] = environment.device_name
-    found["CPU"] = environment.cpu if environment.device_name is None else None
-    found[RELEASE] = environment.fp8bench
-    return {**found, **variables_that_matter(environment.variables)}
+    return {
+        **{name: versions.get(name) for name in (*PACKAGES, *LIBRARIES)},
+        **{name: versions[name] for name in OF_SOME if name in versions},
+        "driver": environment.driver,
+        "python": minor(environment.python),
+        "GPU": environment.device_name,
+        "CPU": environment.cpu if environment.device_name is None else None,
+        RELEASE: environment.fp8bench,
+        **variables_that_matter(environment.variables),
+    }
 
 
 def minor(version: str) -> str:

@@ -215,9 +215,7 @@ class RankMemory(Frozen):
 
 POWER_CAP = 0x4
 SLOWDOWNS = {0x8: "hardware slowdown", 0x20: "hot", 0x40: "hot (hardware)", 0x80: "power brake"}
-"""NVML's throttle reasons (nvml.h, nvmlClocksEventReason*). SwPowerCap means that the card is at its power limit, as in
-any long GEMM; the others are faults of the machine or its cooling.
-"""
+"""NVML's throttle reasons (nvml.h). At its power limit a card is in any long GEMM; the others are faults."""
 
 
 class TelemetrySeries(Frozen):

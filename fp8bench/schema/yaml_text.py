@@ -3,7 +3,7 @@ finding the line of a field.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ _PLAIN_NUMBER = re.compile(
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-
 SHOWN = 40
 """The most characters of a value that an error shows."""
 
@@ -45,21 +44,15 @@ class _Loader(_Base):  # type: ignore[misc]
     """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key for key, _ in node.value]
         mapping = super().construct_mapping(node, deep)
-        if len(mapping) < len(keys):
-            _require_once(keys)
+        if len(mapping) < len(node.value):
+            lines: dict[tuple[str, str], int] = {}
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                name, line = (key.tag, key.value), key.start_mark.line + 1
+                if name in lines:
+                    raise _Twice(f"line {line}: {key.value!r} is given twice, the first time on line {lines[name]}")
+                lines[name] = line
         return mapping
-
-
-def _require_once(keys: Sequence[Any]) -> None:
-    """Raise _Twice for the first key that occurs a second time. keys: nodes, in the order of the text."""
-    lines: dict[tuple[str, str], int] = {}
-    for key in (key for key in keys if isinstance(key, yaml.ScalarNode)):
-        name, line = (key.tag, key.value), key.start_mark.line + 1
-        if name in lines:
-            raise _Twice(f"line {line}: {key.value!r} is given twice, the first time on line {lines[name]}")
-        lines[name] = line
 
 
 def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

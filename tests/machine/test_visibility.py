@@ -12,9 +12,15 @@ ENTRIES = st.sampled_from(["0", "1", "2", "3", "-1", "", "GPU-1a", "GPU-1a2b", "
 ORDERS = st.permutations(range(len(UUIDS))).flatmap(lambda order: st.integers(1, 3).map(lambda count: order[:count]))
 
 
+HIDE_ALL_ANYWHERE = ["", " ", "-1", "-1,0", "NoDevFiles", "none", ",0"]
+HIDE_ALL_HERE = ["3", "GPU-1a", "GPU-", "GPU-0000", "MIG-GPU-0000/1/0"]
+TWICE = ["1,1", "0,1,0", "GPU-77ff,GPU-77ff", "GPU-77,GPU-77ff", "GPU-1a2,GPU-7,GPU-1a2b"]
+
+
 @pytest.mark.parametrize(
     ("setting", "indices"),
     [
+        # By index or by the beginning of a UUID, in the order given.
         (None, (0, 1, 2)),
         ("2", (2,)),
         ("2,0", (2, 0)),
@@ -22,15 +28,7 @@ ORDERS = st.permutations(range(len(UUIDS))).flatmap(lambda order: st.integers(1,
         ("GPU-77ff", (2,)),
         ("GPU-1a3", (1,)),
         ("GPU-77,GPU-1a2b", (2, 0)),
-    ],
-)
-def test_gpus_are_chosen_and_ordered_by_index_or_by_the_beginning_of_a_uuid(setting, indices):
-    assert visible_gpus(UUIDS, setting) == indices
-
-
-@pytest.mark.parametrize(
-    ("setting", "indices"),
-    [
+        # Up to the first entry that is no GPU, may be two, or is of another kind.
         ("0,2,-1,1", (0, 2)),
         ("0,9,1", (0,)),
         ("1,,0", (1,)),
@@ -38,65 +36,29 @@ def test_gpus_are_chosen_and_ordered_by_index_or_by_the_beginning_of_a_uuid(sett
         ("0,9,0", (0,)),
         ("GPU-77ff,GPU-0000,GPU-1a2b", (2,)),
         ("GPU-77ff,GPU-1a,GPU-1a2b", (2,)),
-    ],
-)
-def test_the_list_ends_at_the_first_entry_that_is_no_gpu_or_may_be_two(setting, indices):
-    assert visible_gpus(UUIDS, setting) == indices
-
-
-@pytest.mark.parametrize("setting", ["", " ", "-1", "-1,0", "NoDevFiles", "none", ",0"])
-def test_a_first_entry_that_can_name_no_gpu_hides_all_on_every_machine(setting):
-    assert visible_gpus(UUIDS, setting) == ()
-    assert hides_all(setting)
-
-
-@pytest.mark.parametrize("setting", ["3", "GPU-1a", "GPU-", "GPU-0000", "MIG-GPU-0000/1/0"])
-def test_a_first_entry_that_names_no_gpu_here_hides_all_here_only(setting):
-    assert visible_gpus(UUIDS, setting) == ()
-    assert not hides_all(setting)
-
-
-@pytest.mark.parametrize("setting", [None, "0", "0,-1", "GPU-1a2b", "MIG-5f"])
-def test_what_names_a_gpu_first_does_not_hide_all(setting):
-    assert not hides_all(setting)
-
-
-@pytest.mark.parametrize("setting", ["1,1", "0,1,0", "GPU-77ff,GPU-77ff", "GPU-77,GPU-77ff", "GPU-1a2,GPU-7,GPU-1a2b"])
-def test_a_gpu_that_is_named_twice_however_it_is_spelt_hides_all(setting):
-    assert visible_gpus(UUIDS, setting) == ()
-
-
-@pytest.mark.parametrize(
-    ("setting", "indices"),
-    [("0,GPU-1a2b", (0,)), ("0,GPU-77ff", (0,)), ("GPU-1a2b,0", (0,)), ("GPU-77ff,1", (2,)), ("1,MIG-5f", (1,))],
-)
-def test_the_list_ends_where_names_of_another_kind_begin(setting, indices):
-    assert visible_gpus(UUIDS, setting) == indices
-
-
-@pytest.mark.parametrize(
-    ("setting", "indices"),
-    [
+        ("0,GPU-1a2b", (0,)),
+        ("GPU-1a2b,0", (0,)),
+        ("GPU-77ff,1", (2,)),
+        ("1,MIG-5f", (1,)),
+        # A slice stands for its GPU, or for all where that is not told.
         ("MIG-5f", (0, 1, 2)),
         ("MIG-5f,MIG-6a", (0, 1, 2)),
         ("MIG-GPU-77ff/1/0", (2,)),
         ("MIG-GPU-77ff/1/0,MIG-GPU-1a2b/1/0", (2,)),
         ("MIG-GPU-1a/1/0", ()),
+        *((setting, ()) for setting in (*HIDE_ALL_ANYWHERE, *HIDE_ALL_HERE, *TWICE)),
     ],
 )
-def test_one_slice_stands_for_its_gpu_or_for_all_where_that_is_not_told(setting, indices):
+def test_the_gpus_that_are_left(setting, indices):
     assert visible_gpus(UUIDS, setting) == indices
+    assert hides_all(setting) is (setting in HIDE_ALL_ANYWHERE)
+    assert visible_gpus([], setting) == ()
 
 
 def test_a_gpu_whose_uuid_is_not_told_goes_by_its_index():
     assert visible_gpus(["", "GPU-1a3c"], "0") == (0,)
     assert visible_gpus(["", "GPU-1a3c"], "GPU-1a3c") == (1,)
     assert visible_gpus(["", ""], "GPU-1a3c") == ()
-
-
-@pytest.mark.parametrize("setting", [None, "0", "", "GPU-1a2b", "MIG-5f", "MIG-GPU-1a2b/1/0"])
-def test_without_gpus_none_is_left(setting):
-    assert visible_gpus([], setting) == ()
 
 
 @given(ORDERS)

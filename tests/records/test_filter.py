@@ -55,28 +55,16 @@ def test_a_filter_takes_records_of_other_kinds_by_what_they_have():
 
 
 @pytest.mark.parametrize("every", [False, True])
-def test_the_workload_filter_keeps_only_records_of_that_workload(every):
-    huge = measured()
-    large = measured(minutes=1, settings={"workload": "vit-huge-256"})
-    failed = invalid(minutes=2, settings={"workload": "vit-huge-256"})
+@pytest.mark.parametrize(
+    ("name", "small", "large"), [("workload", "vit-huge", "vit-huge-256"), ("batch_size", 64, 256)]
+)
+def test_a_filter_keeps_only_records_of_that_workload_or_size(every, name, small, large):
+    one, other = measured(), measured(minutes=1, settings={name: large})
+    records = [one, other, invalid(minutes=2, mode="te-fp8", settings={name: large})]
 
-    assert ids(select([huge, large, failed], every=every, wanted=Filter(workload="vit-huge"))) == [huge.run_id]
-    assert ids(select([huge, large, failed], every=every, wanted=Filter(workload="vit-huge-256"))) == [
-        large.run_id,
-        failed.run_id,
-    ]
-
-
-@pytest.mark.parametrize("every", [False, True])
-def test_the_batch_size_filter_keeps_only_records_of_that_size(every):
-    small, large = measured(), measured(minutes=1, settings={"batch_size": 256})
-    failed = invalid(minutes=2, mode="te-fp8", settings={"batch_size": 256})
-    assert ids(select([small, large, failed], every=every, wanted=Filter(batch_size=64))) == [small.run_id]
-    assert ids(select([small, large, failed], every=every, wanted=Filter(batch_size=256))) == [
-        large.run_id,
-        failed.run_id,
-    ]
-    assert ids(select([small, large, failed], every=every, wanted=Filter(batch_size=7))) == []
+    assert ids(select(records, every=every, wanted=Filter(**{name: small}))) == [one.run_id]
+    assert ids(select(records, every=every, wanted=Filter(**{name: large}))) == run_ids(*records[1:])
+    assert ids(select(records, every=every, wanted=Filter(batch_size=7))) == []
 
 
 def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wanted_one():

@@ -2,7 +2,7 @@
 demand, failures that nothing hides.
 """
 
-from datetime import date
+from typing import Any
 
 import pytest
 from builders import environment, evidence, invalid, machine_called, measured, place, published, rounds, unsupported
@@ -33,50 +33,69 @@ def run_ids(*records: Record) -> list[str]:
     return [record.run_id for record in records]
 
 
-def test_the_rounds_of_one_session_are_one_measurement_oldest_first():
-    first, second = rounds(0.1, 0.11, 0.12), rounds(0.2, 0.21, 0.22, mode="te-bf16", minutes=0.5)
-    interleaved = sorted([*first, *second], key=lambda record: record.created_utc)
-
-    assert select(interleaved, every=False) == [Measurement(tuple(first)), Measurement(tuple(second))]
+FP8: dict[str, Any] = {"mode": "te-fp8", "recipe": "delayed"}
+HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
 
 
-def test_of_two_sessions_only_the_latest_one_counts():
-    old, new = rounds(0.1, 0.11, 0.12, session_id=EARLIER), rounds(0.2, 0.21, session_id=SESSION, minutes=60)
-
-    assert select([*old, *new], every=False) == [Measurement(tuple(new))]
+def versions(torch: str) -> dict[str, Any]:
+    return {"environment": environment(versions={"torch": torch})}
 
 
-def test_the_latest_session_is_each_variants_own():
-    old = rounds(0.1, 0.11, session_id=EARLIER)
-    new = rounds(0.2, 0.21, mode="te-bf16", session_id=SESSION, minutes=60)
+def broke(**changes: Any) -> Record:
+    """The third round of the session, of the mode that FP8 is, which failed."""
+    stopped = {"instance": "p5", **FP8, "session": place(3, SESSION), "status": "failed", "minutes": 9}
+    return unsupported(**{**stopped, **changes})
 
-    assert select([*old, *new], every=False) == [Measurement(tuple(old)), Measurement(tuple(new))]
+
+def selected(*records: Record) -> list[Measurement]:
+    return select(sorted(records, key=lambda record: record.created_utc), every=False)
+
+
+PLAIN_OLD = rounds(0.1, 0.11, 0.12, session_id=EARLIER)
+PLAIN_NEW = rounds(0.2, 0.21, session_id=SESSION, minutes=60)
+OTHER_MODE = rounds(0.2, 0.21, 0.22, mode="te-bf16", session_id=EARLIER, minutes=0.5)
+MATHS = rounds(0.3, attention="sdpa:math", session_id=SESSION, minutes=65)
+GOOD = rounds(0.1, 0.11, session_id=SESSION, **FP8)
+OURS = rounds(0.1, 0.11, session_id=EARLIER, machine=HERE)
+THEIRS = rounds(0.2, 0.21, session_id=SESSION, machine=THERE, minutes=60)
+PLAIN_BROKE = broke(mode="baseline-bf16", recipe=None, minutes=69)
+WRONG_FIRST, WRONG_LAST = (invalid("p5", **FP8, session=place(3, SESSION), minutes=at) for at in (-1, 9))
+WRONG_BEFORE = invalid("p5", **FP8, session=place(1, EARLIER), minutes=-60)
+ON_THERE = broke(machine=THERE, session=None)
+EARLY_STOP = broke(mode="baseline-bf16", recipe=None, machine=THERE, environment=None, minutes=69)
+ELSEWHERE = broke(mode="baseline-bf16", recipe=None, machine=HERE, minutes=70)
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ([*PLAIN_OLD, *OTHER_MODE], [(PLAIN_OLD, []), (OTHER_MODE, [])]),
+        ([*PLAIN_OLD, *PLAIN_NEW], [(PLAIN_NEW, [])]),
+        ([*PLAIN_NEW, *OTHER_MODE], [(OTHER_MODE, []), (PLAIN_NEW, [])]),
+        ([*PLAIN_NEW, *MATHS], [(PLAIN_NEW, []), (MATHS, [])]),
+        ([*PLAIN_NEW, PLAIN_BROKE], [(PLAIN_NEW, [PLAIN_BROKE])]),
+        ([*GOOD, WRONG_FIRST], [([WRONG_FIRST], [])]),
+        ([*GOOD, WRONG_LAST], [([WRONG_LAST], [])]),
+        ([*GOOD, WRONG_BEFORE], [(GOOD, [])]),
+        ([*OURS, *THEIRS], [(OURS, []), (THEIRS, [])]),
+        ([*rounds(0.1, machine=HERE, **FP8), ON_THERE], [(rounds(0.1, machine=HERE, **FP8), []), ([ON_THERE], [])]),
+        ([*THEIRS, EARLY_STOP, ELSEWHERE], [(THEIRS, [EARLY_STOP]), ([ELSEWHERE], [])]),
+    ],
+    ids=[
+        *("the rounds of one session are one row", "of two sessions the latest counts", "of each variant its own"),
+        *("another attention is another row", "a round that broke stands beside those that did not"),
+        *("an invalid first round makes the mode invalid", "and so does an invalid last one"),
+        *("but not one of an earlier session", "another machine replaces nothing"),
+        *("and hides no failure", "a round that stopped early belongs to its machine"),
+    ],
+)
+def test_rounds_that_make_a_row(records, found):
+    assert selected(*records) == [Measurement(tuple(ok), tuple(stopped)) for ok, stopped in found]
 
 
 def test_a_record_without_a_session_is_one_of_its_own():
     first, second = measured(minutes=0), measured(minutes=1)
-
-    assert select([first, second], every=False) == [Measurement((second,))]
-
-
-def test_rounds_that_ran_another_attention_are_another_measurement():
-    flash = rounds(0.1, 0.1, session_id=SESSION)
-    maths = rounds(0.3, attention="sdpa:math", session_id=SESSION, minutes=5)
-
-    assert select([*flash, *maths], every=False) == [Measurement(tuple(flash)), Measurement(tuple(maths))]
-
-
-def test_with_every_each_round_is_for_itself():
-    records = rounds(0.1, 0.11, 0.12)
-
-    assert ids(select(records, every=True)) == run_ids(*records)
-
-
-def test_a_round_that_broke_is_kept_beside_those_that_did_not():
-    good = rounds(0.1, 0.11, session_id=SESSION)
-    broke = unsupported("p5", "baseline-bf16", None, status="failed", session=place(3, SESSION), minutes=9)
-
-    assert select([*good, broke], every=False) == [Measurement(tuple(good), (broke,))]
+    assert selected(first, second) == [Measurement((second,))]
 
 
 @pytest.mark.parametrize(
@@ -91,160 +110,89 @@ def test_a_round_that_broke_is_kept_beside_those_that_did_not():
     ids=lambda other: next(iter(other)),
 )
 def test_what_broke_elsewhere_is_no_round_of_this_one(other):
-    good = rounds(0.1, 0.11, mode="te-fp8", recipe="delayed", session_id=SESSION)
-    stopped = {"instance": "p5", "mode": "te-fp8", "recipe": "delayed", "session": place(3, SESSION)}
-    broke = unsupported(**{**stopped, **other}, status="failed", minutes=9)
-    found = select([*good, broke], every=False)
-
-    assert found[0] == Measurement(tuple(good))
-
-
-@pytest.mark.parametrize("minutes", [-1, 9], ids=["first", "last"])
-def test_a_mode_that_was_invalid_in_one_round_is_invalid(minutes):
-    good = rounds(0.1, 0.11, mode="te-fp8", recipe="delayed", session_id=SESSION)
-    wrong = invalid("p5", "te-fp8", "delayed", session=place(3, SESSION), minutes=minutes)
-    records = sorted([*good, wrong], key=lambda record: record.created_utc)
-
-    assert select(records, every=False) == [Measurement((wrong,))]
-
-
-def test_one_that_was_invalid_in_an_earlier_session_is_not():
-    wrong = invalid("p5", "te-fp8", "delayed", session=place(1, EARLIER))
-    good = rounds(0.1, 0.11, mode="te-fp8", recipe="delayed", session_id=SESSION, minutes=60)
-
-    assert select([wrong, *good], every=False) == [Measurement(tuple(good))]
-
-
-def test_of_one_variant_only_the_latest_ok_record_is_kept():
-    first, second, third = (measured(minutes=minute) for minute in (0, 1, 2))
-
-    assert ids(select([first, second, third], every=False)) == [third.run_id]
+    assert selected(*GOOD, broke(**other))[0] == Measurement(tuple(GOOD))
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param({"instance": "p4d"}, id="instance"),
-        pytest.param({"mode": "te-bf16"}, id="mode"),
-        pytest.param({"recipe": "current"}, id="recipe"),
-        pytest.param({"compiled": True}, id="compile"),
-        pytest.param({"attention": "sdpa:math"}, id="attention"),
-        pytest.param({"settings": {"workload": "vit-huge-256"}}, id="workload"),
-        pytest.param({"settings": {"batch_size": 256}}, id="batch"),
-        pytest.param({"settings": {"world_size": 4}}, id="GPUs"),
-        pytest.param({"settings": {"optimizer": "adam"}}, id="optimizer"),
-        pytest.param({"settings": {"data": "device"}}, id="data"),
-        pytest.param({"settings": {"sequence_length": 512}}, id="sequence"),
-        pytest.param({"evidence": evidence(join="fsdp")}, id="how ranks are joined"),
-        pytest.param(
-            {"evidence": evidence(join="ddp"), "settings": {"grad_accumulation": 2}}, id="how samples are divided"
-        ),
-        pytest.param(
-            {"evidence": evidence(join="ddp"), "settings": {"activation_checkpointing": "full"}}, id="activations"
-        ),
+        {"instance": "p4d"},
+        {"mode": "te-bf16"},
+        {"recipe": "current"},
+        {"compiled": True},
+        {"attention": "sdpa:math"},
+        *({"settings": {name: value}} for name, value in (("workload", "vit-huge-256"), ("batch_size", 256))),
+        *({"settings": {name: value}} for name, value in (("world_size", 4), ("optimizer", "adam"))),
+        *({"settings": {name: value}} for name, value in (("data", "device"), ("sequence_length", 512))),
+        {"evidence": evidence(join="fsdp")},
+        {"evidence": evidence(join="ddp"), "settings": {"grad_accumulation": 2}},
+        {"evidence": evidence(join="ddp"), "settings": {"activation_checkpointing": "full"}},
     ],
 )
 def test_records_that_differ_in_one_part_of_the_variant_are_both_kept(other):
-    same = {"instance": "p5", "mode": "te-fp8", "recipe": "delayed"}
+    same = {"instance": "p5", **FP8}
     one, two = measured(**same), measured(**{**same, **other}, minutes=1)
 
-    assert ids(select([one, two], every=False)) == [one.run_id, two.run_id]
+    assert ids(selected(one, two)) == [one.run_id, two.run_id]
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if name not in NO_ROW_OF_ITS_OWN])
 def test_records_that_differ_in_a_setting_of_a_variant_are_two_rows(name):
     """A new option is among them: what was asked for in two ways is not pooled."""
-    one = measured(mode="te-fp8", recipe="delayed")
+    one = measured(**FP8)
     other = one.model_copy(update={"config": one.config.model_copy(update={name: "another"})})
     assert variant(one) != variant(other)
 
 
 def test_ranks_of_a_record_that_does_not_say_were_joined_by_ddp():
-    old = measured(mode="te-fp8", recipe="delayed")
-    new = measured(mode="te-fp8", recipe="delayed", evidence=evidence(join="ddp"), minutes=1)
+    old, new = measured(**FP8), measured(**FP8, evidence=evidence(join="ddp"), minutes=1)
 
     assert (old.joined, new.joined) == (None, "ddp")
-    assert ids(select([old, new], every=False)) == [new.run_id]
+    assert ids(selected(old, new)) == [new.run_id]
 
 
-def test_a_sharded_run_that_failed_is_not_undone_by_one_that_was_not_sharded():
-    failed = unsupported(recipe="delayed", settings={"parallel": "fsdp"})
-    good = measured(mode="te-fp8", recipe="delayed", minutes=1, settings={"parallel": "auto"})
-    again = measured(
-        mode="te-fp8", recipe="delayed", minutes=2, settings={"parallel": "fsdp"}, evidence=evidence(join="fsdp")
-    )
-
-    assert failed.run_id in ids(select([failed, good], every=False))
-    assert failed.run_id not in ids(select([failed, good, again], every=False))
+P5, MINE = published("p5"), measured("p5")
+EXTERNAL = published("p5", "te-fp8", published_on=None)
+P5_FP8, LATER_FP8 = measured("p5", **FP8), measured("p5", **FP8, minutes=2)
+REFUSED, OTHER_RECIPE = unsupported("p5", **FP8, minutes=1), unsupported("p5", recipe="mxfp8", minutes=1)
+INVALID, NO_TORCHAO = invalid(minutes=1), unsupported("p5", "torchao-float8", "tensorwise", minutes=2)
+ON_P4D, SHARDED = unsupported("p4d", **FP8, minutes=1), unsupported("p5", **FP8, settings={"parallel": "fsdp"})
+AGAIN = measured("p5", **FP8, minutes=3, settings={"parallel": "fsdp"}, evidence=evidence(join="fsdp"))
 
 
-def test_a_later_failure_stands_beside_an_ok_record_and_does_not_displace_it():
-    good = measured(mode="te-fp8", recipe="delayed")
-    later = unsupported(recipe="delayed", minutes=1)
-
-    assert ids(select([good, later], every=False)) == [good.run_id, later.run_id]
-
-
-def test_an_ok_record_displaces_an_earlier_failure():
-    earlier = invalid(mode="te-fp8", recipe="delayed")
-    good = measured(mode="te-fp8", recipe="delayed", minutes=1)
-
-    assert ids(select([earlier, good], every=False)) == [good.run_id]
-
-
-def test_a_mode_without_an_ok_record_keeps_its_latest_failure():
-    baseline = measured()
-    first, second = invalid(minutes=1), unsupported("p5", "torchao-float8", "tensorwise", minutes=2)
-
-    assert ids(select([baseline, first, second], every=False)) == [baseline.run_id, second.run_id]
-
-
-def test_an_ok_recipe_does_not_hide_the_failure_of_another_recipe():
-    good = measured(mode="te-fp8", recipe="delayed")
-    refused = unsupported(recipe="mxfp8", minutes=1)
-
-    assert ids(select([good, refused], every=False)) == [good.run_id, refused.run_id]
-
-
-def test_an_ok_instance_does_not_hide_the_failure_of_another_instance():
-    good = measured("p5", "te-fp8", "delayed")
-    refused = unsupported("p4d", "te-fp8", "delayed", minutes=1)
-
-    assert ids(select([good, refused], every=False)) == [good.run_id, refused.run_id]
+@pytest.mark.parametrize(
+    ("records", "kept"),
+    [
+        ([measured(minutes=minute) for minute in (0, 1, 2)], [2]),
+        ([P5_FP8, REFUSED], [0, 1]),
+        ([invalid("p5", **FP8), LATER_FP8], [1]),
+        ([MINE, INVALID, NO_TORCHAO], [0, 2]),
+        ([P5_FP8, OTHER_RECIPE], [0, 1]),
+        ([P5_FP8, ON_P4D], [0, 1]),
+        ([SHARDED, LATER_FP8], [1, 0]),
+        ([SHARDED, LATER_FP8, AGAIN], [1, 2]),
+        ([P5, MINE], [1]),
+        ([EXTERNAL, MINE], [1]),
+        ([P5, unsupported("p5", minutes=1)], [0, 1]),
+        ([published("p5", **FP8), REFUSED], [0, 1]),
+        ([published("p5", **FP8, published_on=None), REFUSED], [0, 1]),
+        ([published("p4d"), MINE], [0, 1]),
+    ],
+    ids=[
+        *("of one variant the latest", "a later failure is seen", "an earlier one is undone", "the latest failure"),
+        *("another recipe's failure", "another instance's failure", "plain success undoes no sharded failure"),
+        *("sharded success does", "a measurement before published", "and before external figures"),
+        *("figures stand in for failures", "a failure beside a published figure", "and an external one"),
+        "figures of another instance",
+    ],
+)
+def test_which_records_are_kept(records, kept):
+    assert ids(selected(*records)) == [records[number].run_id for number in kept]
 
 
 def test_every_keeps_all_records_in_their_order():
-    records = [published("p5"), measured(), invalid(minutes=1), measured(minutes=2), published("p4d", minutes=3)]
-
+    records = [P5, MINE, INVALID, measured(minutes=2), published("p4d", minutes=3), *PLAIN_NEW]
     assert ids(select(records, every=True)) == run_ids(*records)
-
-
-@pytest.mark.parametrize("published_on", [date(2023, 11, 15), None], ids=["published", "external"])
-def test_a_figure_from_elsewhere_is_left_out_once_the_instance_has_an_ok_measurement(published_on):
-    figure = published("p5", "te-fp8", published_on=published_on)
-    own = measured("p5")
-
-    assert ids(select([figure, own], every=False)) == [own.run_id]
-
-
-def test_a_figure_from_elsewhere_stands_in_while_the_instance_has_only_failures():
-    figure, refused = published("p5"), unsupported("p5", minutes=1)
-
-    assert ids(select([figure, refused], every=False)) == [figure.run_id, refused.run_id]
-
-
-@pytest.mark.parametrize("published_on", [date(2023, 11, 15), None], ids=["published", "external"])
-def test_a_failure_here_is_shown_beside_a_figure_of_the_same_mode_from_elsewhere(published_on):
-    figure = published("p5", "te-fp8", "delayed", published_on=published_on)
-    refused = unsupported("p5", "te-fp8", "delayed", minutes=1)
-
-    assert ids(select([figure, refused], every=False)) == [figure.run_id, refused.run_id]
-
-
-def test_a_measurement_of_one_instance_leaves_the_figures_of_another_in_place():
-    figure, own = published("p4d"), measured("p5")
-
-    assert ids(select([figure, own], every=False)) == [figure.run_id, own.run_id]
 
 
 def test_the_latest_of_each_instance_and_work_is_kept():
@@ -270,13 +218,6 @@ def test_records_of_the_same_work_stand_together_whatever_the_order_of_its_words
     assert same_work([]) == []
 
 
-def versions(torch: str) -> dict[str, object]:
-    return {"environment": environment(versions={"torch": torch})}
-
-
-HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
-
-
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
@@ -292,35 +233,6 @@ def test_rounds_of_two_machines_or_softwares_are_two_measurements_whatever_their
     mixed = sorted([*first, *second], key=lambda record: record.created_utc)
 
     assert select(mixed, every=False) == [Measurement(tuple(first)), Measurement(tuple(second))]
-
-
-def test_later_records_of_another_machine_replace_nothing():
-    ours = rounds(0.1, 0.11, session_id=EARLIER, machine=HERE)
-    theirs = rounds(0.2, 0.21, session_id=SESSION, machine=THERE, minutes=60)
-
-    assert select([*ours, *theirs], every=False) == [Measurement(tuple(ours)), Measurement(tuple(theirs))]
-
-
-def test_records_that_do_not_know_their_machine_are_put_together_by_their_session():
-    old, new = rounds(0.1, 0.11, session_id=EARLIER), rounds(0.2, 0.21, session_id=SESSION, minutes=60)
-
-    assert select([*old, *new], every=False) == [Measurement(tuple(new))]
-
-
-def test_a_failure_on_one_machine_is_not_hidden_by_another_on_which_the_mode_ran():
-    good = rounds(0.1, mode="te-fp8", recipe="delayed", machine=HERE)
-    broke = unsupported("p5", "te-fp8", "delayed", machine=THERE, minutes=9)
-
-    assert select([*good, broke], every=False) == [Measurement(tuple(good)), Measurement((broke,))]
-
-
-def test_a_round_that_stopped_belongs_to_its_machine_also_where_it_did_not_come_to_tell_its_software():
-    good = rounds(0.1, 0.11, session_id=SESSION, machine=HERE)
-    stopped = {"status": "failed", "session": place(3, SESSION), "minutes": 9}
-    ours = unsupported("p5", "baseline-bf16", None, machine=HERE, environment=None, **stopped)
-    theirs = unsupported("p5", "baseline-bf16", None, machine=THERE, **stopped)
-
-    assert select([*good, ours, theirs], every=False)[0] == Measurement(tuple(good), (ours,))
 
 
 def test_a_measurement_has_the_name_that_its_machine_was_last_given():
