@@ -27,9 +27,6 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 
-MACHINE_MARK = "machine "
-"""The beginning of a mark that names a row's machine; a group of one machine has it in its name."""
-
 _SAME = 1e-9
 """The share within which a filter considers two numbers equal, because one was rounded by its unit."""
 
@@ -82,13 +79,14 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
 
 
 def grouped(comparison: Comparison, column: str) -> list[Comparison]:
-    """Return a comparison for each value of the column, named by it, in the order of their first rows, of batch sizes
-    from the smallest. The answer is that of all rows, and goes with the last.
+    """Return a comparison for each value of the column, in the order of their first rows, of batch sizes from the
+    smallest. The answer is that of all rows, and goes with the last.
     """
     found: dict[object, list[Row]] = {}
     for row in comparison.rows:
         if column == "machine":
-            unnamed = tuple(mark for mark in row.marks if not mark.startswith(MACHINE_MARK))
+            # A group of one machine has it in its name.
+            unnamed = tuple(mark for mark in row.marks if not mark.startswith("machine "))
             found.setdefault(row.machine, []).append(row.model_copy(update={"marks": unnamed}))
         else:
             found.setdefault(EVERY[column].value(row), []).append(row)
@@ -102,7 +100,7 @@ def grouped(comparison: Comparison, column: str) -> list[Comparison]:
 
 
 def _named(column: str, rows: Sequence[Row]) -> str:
-    """Return the name of a group of rows. A machine may have been given a label after its first records."""
+    # A machine may have been given a label after its first records.
     if column == "machine":
         label = next((row.machine_label for row in rows if row.machine_label), None)
         return f"{label} ({rows[0].machine})" if label else rows[0].machine or "unknown"
@@ -112,8 +110,7 @@ def _named(column: str, rows: Sequence[Row]) -> str:
 
 def holds(condition: Condition, row: Row) -> bool:
     """Return whether the row meets the condition. An unknown value is equal to nothing, and neither above nor below it.
-
-    Raises UsageError if the column has words and the operator is for numbers, or vice versa.
+    Raises UsageError if the operator or the value is not of the column's kind.
     """
     column = EVERY[condition.column]
     if column.kind in ("word", "verdict"):
@@ -142,31 +139,23 @@ def holds(condition: Condition, row: Row) -> bool:
 
 def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row]:
     """Return for each mode on each instance, with one execution and number of GPUs, the batch size that buys most for a
-    dollar (without prices, the fastest), whichever machine it was measured on. What did not run is omitted if the same
-    mode ran at any size. of_each_machine: whether each machine of an instance has its own best.
+    dollar (without prices, the fastest). What did not run is omitted if the same mode ran at any size.
+    of_each_machine: whether each machine of an instance has its own best.
     """
-    best: dict[object, Row] = {}
-    for row in rows:
-        key = (
-            (*_mode(row, of_each_machine), row.execution, row.attention, row.joined, row.world_size, row.workload)
-            if row.status == "ok"
-            else row.run_id
-        )
-        if key not in best or _worth(row) > _worth(best[key]):
-            best[key] = row
-    kept = {row.run_id for row in best.values()}
-    ran = {_mode(row, of_each_machine) for row in rows if row.status == "ok"}
-    return [
-        row for row in rows if row.run_id in kept and (row.status == "ok" or _mode(row, of_each_machine) not in ran)
-    ]
 
+    def mode(row: Row) -> tuple[object, ...]:
+        return row.instance, row.mode, row.recipe, row.machine if of_each_machine else None
 
-def _mode(row: Row, of_each_machine: bool) -> tuple[object, ...]:
-    return row.instance, row.mode, row.recipe, row.machine if of_each_machine else None
+    def worth(row: Row) -> float:
+        return row.units_per_usd or row.throughput_per_s or 0.0
 
-
-def _worth(row: Row) -> float:
-    return row.units_per_usd or row.throughput_per_s or 0.0
+    alike: dict[object, list[Row]] = {}
+    for row in (row for row in rows if row.status == "ok"):
+        key = (*mode(row), row.execution, row.attention, row.joined, row.world_size, row.workload)
+        alike.setdefault(key, []).append(row)
+    kept = {max(found, key=worth).run_id for found in alike.values()}
+    ran = {mode(row) for row in rows if row.status == "ok"}
+    return [row for row in rows if row.run_id in kept or (row.status != "ok" and mode(row) not in ran)]
 
 
 def with_job(row: Row, units: float) -> Row:
@@ -186,8 +175,8 @@ def with_job(row: Row, units: float) -> Row:
 
 
 def with_front(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, each with a price marked as on or off the front of time against cost, among rows that count the
-    same unit on the same kind of device.
+    """Return the rows, those with a price on or off the front of time against cost, among rows that count the same unit
+    on the same kind of device.
     """
     points: dict[object, list[tuple[str, tuple[float, float]]]] = {}
     for row in rows:

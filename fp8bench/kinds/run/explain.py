@@ -1,8 +1,7 @@
 """Where a step's time goes, for one mode or for two side by side, and why; and which measurement a mode's name means.
 
-A step is what its kernels need, by purpose, and the device's idle time. Communication counts if no other kernel hides
-it; hidden communication is shown next to the step, and is not part of it. In the table, each time is followed by its
-share of that mode's step; with two modes, the last column is the first's time minus the second's.
+A step is what its kernels need, by purpose, and the device's idle time. Hidden communication is shown next to the step,
+and is not part of it. With two modes, the last column is the first's time minus the second's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,18 +50,15 @@ COLOURS = dict(
         strict=True,
     )
 )
-"""The colours of a step's parts. The yellow is paler than that of other figures: norms and sums should not be loudest
-when the question is about GEMMs and casts. Idle time is nearly white, because nothing ran in it.
-"""
+"""The colours of a step's parts. Idle time is nearly white, because nothing ran in it."""
 
 
 class StepBreakdown(Frozen):
     """One mode's step, in seconds. The names are the keys of `explain --format json`. Null means unknown.
 
     by_category adds up to busy_s and, with idle_s, to step_time_s, except if the profiled steps were busy for longer
-    than a timed step, when idle_s is 0. host_lead_s: how far the host is ahead of the GPU. execution: how the steps
-    were executed. executed: the proof of that. replay_saves_at_most_s: null if each step is already replayed, or if the
-    GPU does not wait for its host.
+    than a timed step, when idle_s is 0. host_lead_s: how far the host is ahead of the GPU. executed: the proof of the
+    execution. replay_saves_at_most_s: null if steps are replayed, or if the GPU does not wait for its host.
     """
 
     label: str
@@ -86,7 +82,7 @@ class StepBreakdown(Frozen):
 
     @property
     def length_s(self) -> float:
-        """The length that shares refer to: the step or, if it was not timed, the busy time."""
+        """What shares refer to: the step or, if it was not timed, the busy time."""
         return max(self.busy_s, self.step_time_s or 0.0)
 
     def parts(self) -> list[tuple[str, float]]:
@@ -96,9 +92,7 @@ class StepBreakdown(Frozen):
 
 
 class Explained(Frozen):
-    """The explanation. modes: the first is explained; the second, if any, is its reference. notes: how each was
-    executed, how far that was proved, and what it left unused.
-    """
+    """The explanation. modes: the first is explained; the second, if any, is its reference."""
 
     modes: tuple[StepBreakdown, ...]
     cause: Cause
@@ -112,14 +106,31 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
     """Explain one or two steps. Raises UsageError if two are not comparable: no sentence about them would be true."""
     chosen, explanation = [facts], None
     if reference is not None:
-        _require_like_work(facts, reference)
+        for field in ("workload", "batch_size", "device"):
+            mine, theirs = getattr(facts, field), getattr(reference, field)
+            if mine is not None and theirs is not None and mine != theirs:
+                raise UsageError(
+                    f"{facts.label} and {reference.label} are not comparable: "
+                    f"{field.replace('_', ' ')} {mine} and {theirs}",
+                    "Name two records of the same work on each device",
+                )
         chosen = _distinct_labels(facts, reference)
         explanation = across(facts, reference, [one.label for one in chosen])
     if explanation is None:
         explanation = explain(chosen[0], chosen[1] if reference else None)
     unused = {name: [one.label for one in chosen if name in one.unused] for name in ADVICE}
     return Explained(
-        modes=tuple(map(_breakdown, chosen)),
+        modes=tuple(
+            made_of(
+                StepBreakdown,
+                one,
+                compile=None if one.execution is None else is_compiled(one.execution),
+                by_category=one.profile.by_category,
+                nccl_overlapped_s=one.profile.nccl_overlapped_s,
+                replay_saves_at_most_s=replay_saves_at_most_s(one),
+            )
+            for one in chosen
+        ),
         cause=explanation.cause,
         sentence=explanation.sentence,
         explained_s=explanation.explained_s,
@@ -131,21 +142,8 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
     )
 
 
-def _require_like_work(facts: StepFacts, reference: StepFacts) -> None:
-    for field in ("workload", "batch_size", "device"):
-        mine, theirs = getattr(facts, field), getattr(reference, field)
-        if mine is not None and theirs is not None and mine != theirs:
-            raise UsageError(
-                f"{facts.label} and {reference.label} are not comparable: "
-                f"{field.replace('_', ' ')} {mine} and {theirs}",
-                "Name two records of the same work on each device",
-            )
-
-
 def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
-    """Return the steps with labels that differ: by mode, else also by execution, else by instance, else by run. Two
-    modes on two machines are labelled with both.
-    """
+    # By mode, else also by execution, else by instance, else by run; two modes on two machines by both.
     both = [facts, reference]
     on_both = [f"{one.instance}:{one.label}{suffix(one.execution)}" for one in both]
     two_modes = other_machine(facts, reference) and not same_mode(facts, reference)
@@ -160,19 +158,7 @@ def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
     return [replace(one, label=label) for one, label in zip(both, labels, strict=True)]
 
 
-def _breakdown(facts: StepFacts) -> StepBreakdown:
-    return made_of(
-        StepBreakdown,
-        facts,
-        compile=None if facts.execution is None else is_compiled(facts.execution),
-        by_category=facts.profile.by_category,
-        nccl_overlapped_s=facts.profile.nccl_overlapped_s,
-        replay_saves_at_most_s=replay_saves_at_most_s(facts),
-    )
-
-
 def _note(facts: StepFacts) -> str:
-    """Return how the steps were executed if they were replayed, and what their proof says; empty for neither."""
     said = ["each step was replayed as one CUDA graph, so that Python launched none of its kernels"] * bool(
         facts.replayed
     )
@@ -194,11 +180,9 @@ def _note(facts: StepFacts) -> str:
 
 def _warnings(chosen: Sequence[StepFacts]) -> Iterator[str]:
     both = " and ".join(one.label for one in chosen)
-    for name, values in (
-        ("instances", [one.instance for one in chosen]),
-        ("numbers of workers", [one.world_size for one in chosen]),
-    ):
-        if None not in values and len(set(values)) > 1:
+    for field, name in (("instance", "instances"), ("world_size", "numbers of workers")):
+        values = {getattr(one, field) for one in chosen}
+        if None not in values and len(values) > 1:
             yield f"{both} ran with different {name}"
     executions = [one.execution for one in chosen if one.execution is not None]
     if len(set(executions)) > 1:
@@ -212,10 +196,8 @@ def _warnings(chosen: Sequence[StepFacts]) -> Iterator[str]:
 
 
 def lines(modes: Sequence[StepBreakdown]) -> dict[str, tuple[float | None, ...]]:
-    """Return the seconds of each line of the table in each mode, None if unknown: parts that any mode has, then the
-    sums, then hidden communication if there is any.
-
-    A step that was not timed has no length and no idle time, only kernels, whose sum is then shown.
+    """Return the seconds of each line of the table in each mode, None if unknown: parts that any mode has, the sums
+    (that of the kernels for a step that was not timed), and hidden communication if there is any.
     """
     parts = [dict(mode.parts()) for mode in modes]
     shown = [name for name in PARTS.values() if any(name in of_mode for of_mode in parts)]
@@ -233,9 +215,7 @@ def lines(modes: Sequence[StepBreakdown]) -> dict[str, tuple[float | None, ...]]
 
 
 def document(explained: Explained) -> doc.Document:
-    """Return the document. Its data has the modes with every number unrounded, the cause, its sentence, what each cause
-    accounts for, notes and warnings.
-    """
+    """Return the document. Its data is the explanation, with every number unrounded."""
     shown = doc.blocks(
         [_table(explained)],
         [doc.Sentence(explained.sentence)],
@@ -256,21 +236,15 @@ def _table(explained: Explained) -> doc.Table:
         columns.append(shares.column("share", lambda share: number(share, ".1f", 100, " %")))
     if len(explained.modes) > 1:
         more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
-        columns.append(doc.Rows(more).column("difference", _difference, unit="ms", tone=_tone))
+        none = [seconds is not None and abs(seconds) < SMALLEST_S for seconds in more]
+        tones: tuple[doc.Tone, ...] = tuple(
+            "" if same or not seconds else "bad" if seconds > 0 else "good"
+            for seconds, same in zip(more, none, strict=True)
+        )
+        texts = ("0.0" if same else number(s, "+z.1f", 1e3) for s, same in zip(more, none, strict=True))
+        columns.append(doc.Cells("difference", tuple(texts), unit="ms", tones=tones))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
     return doc.Table(tuple(columns), emphasis=emphasis)
-
-
-def _difference(seconds: float | None) -> str:
-    if seconds is not None and abs(seconds) < SMALLEST_S:
-        return "0.0"
-    return number(seconds, "+z.1f", 1e3)
-
-
-def _tone(seconds: float | None) -> doc.Tone:
-    if seconds is None or abs(seconds) < SMALLEST_S:
-        return ""
-    return "bad" if seconds > 0 else "good"
 
 
 def step_bars(modes: Sequence[StepBreakdown]) -> Stacks:
@@ -289,9 +263,8 @@ def step_bars(modes: Sequence[StepBreakdown]) -> Stacks:
 
 @dataclass(frozen=True)
 class Choice:
-    """The measurement that is explained if a mode is named: that of `compare`'s first row of the mode, so that the two
-    agree. record: the profiled round nearest the row's step time; a profile is of one round. is_first:
-    whether the row is `compare`'s first of that mode; it is not if that one was recorded without a profile.
+    """The measurement that is explained if a mode is named: that of `compare`'s first row of the mode, if it has a
+    profile (is_first). record: the profiled round nearest the row's step time.
     """
 
     record: Record
@@ -313,14 +286,17 @@ def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalo
     """Choose a round. records: of one mode on one instance, of any status, oldest first. fitting: those that may make
     up the row. None if no fitting record was profiled.
     """
-    fits = {record.run_id for record in Filter(status="ok").of(fitting)}
+    ran = Filter(status="ok").of(fitting)
+    fits = {record.run_id for record in ran}
     rows = [row for row in _rows(records, catalog, today) if row.status == "ok" and row.run_id in fits]
     for row in rows:
         record = profiled((record for record in records if record.run_id in row.run_ids), row)
         if record is not None:
             return Choice(record, row, row is rows[0])
-    for together in _older(fitting, records):
+    for older in latest_first(ran, lambda record: (session(record), variant(record))):
         # A mode that was invalid in any round of a session is invalid there too.
+        stopped = [one for one in records if one.status != "ok" and session(one) == session(older[0])]
+        together = [*older, *stopped]
         row = _rows(together, catalog, today)[0]
         rounds = [record for record in together if record.run_id in row.run_ids]
         record = profiled(rounds, row) if row.status == "ok" else None
@@ -347,9 +323,3 @@ def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
         return abs((record.summary.step_time_s if record.summary else 0.0) - (row.step_time_s or 0.0))
 
     return min((record for record in rounds if record.profile is not None), key=distance_s, default=None)
-
-
-def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Record]]:
-    found = latest_first(Filter(status="ok").of(fitting), lambda record: (session(record), variant(record)))
-    stopped = [record for record in records if record.status != "ok"]
-    return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found]

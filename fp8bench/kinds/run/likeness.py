@@ -19,17 +19,13 @@ CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation
 
 
 def other_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]) -> dict[str, list[str]]:
-    """Return what differs between each row's work and the model's, by the run's id; nothing if it did not run. model:
-    the reference, or else the first ok row. of: by the run's id.
-    """
+    """Return what differs between each row's work and the model's, by the run's id; nothing if it did not run."""
     expected = of[model.run_id].fingerprint if model else {}
     return {row.run_id: unlike_work(of[row.run_id].fingerprint, expected) if row.status == "ok" else [] for row in rows}
 
 
 def of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]) -> list[Row]:
-    """Return the measured rows of one work, and the published ones of one: the model's or the first ok row's. What
-    did not run is of any work.
-    """
+    """Return the measured rows of one work, and the published ones of one; what did not run is of any."""
     found = []
     for is_measured in (True, False):
         group = [row for row in rows if (row.source == "measured") == is_measured]
@@ -41,7 +37,7 @@ def of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]
 
 
 def with_other_work(row: Row, model: Row | None, unlike: Sequence[str], allow_mismatch: bool) -> Row:
-    """Return the row, with a mark if it is of other work. model, unlike: as in `other_work`."""
+    """Return the row, with a mark if it is of other work."""
     if not unlike or model is None:
         return row
     if allow_mismatch:
@@ -49,7 +45,12 @@ def with_other_work(row: Row, model: Row | None, unlike: Sequence[str], allow_mi
     elif row.source != model.source and "published" in (row.source, model.source):
         mark = "published and measured figures are not compared with each other"
     else:
-        mark = f"other work than the reference's ({', '.join(unlike)}): {like_with_like(unlike)}"
+        flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
+        remedy = f"compare like with like ({', '.join(flags)})"
+        # What else differs between two workloads mostly follows from the workload.
+        if "workload" not in unlike and len(flags) < len(unlike):
+            remedy = "measure both with the same settings and version of fp8bench"
+        mark = f"other work than the reference's ({', '.join(unlike)}): {remedy}"
     return row.model_copy(update={"marks": (*row.marks, not_compared(mark))})
 
 
@@ -59,21 +60,8 @@ def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
 
 
-def like_with_like(unlike: Sequence[str]) -> str:
-    """Return what can be done about work that differs: the options that choose, or to measure it again. unlike: from
-    `unlike_work`.
-    """
-    flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
-    # What else differs between two workloads mostly follows from the workload.
-    if "workload" not in unlike and len(flags) < len(unlike):
-        return "measure both with the same settings and version of fp8bench"
-    return f"compare like with like ({', '.join(flags)})"
-
-
 class Likeness(NamedTuple):
-    """How a row compares with the reference. verdict: whether a verdict may be given. marks: warnings for a reader.
-    noise: how far from equal the complete interval must be for a verdict, as a share.
-    """
+    """verdict: whether one may be given. marks: warnings for a reader. noise: as in `stats.ratio`."""
 
     verdict: bool = True
     marks: tuple[Mark, ...] = ()
@@ -96,14 +84,13 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
 
 
 def unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
-    """Yield a mark for the batch size, one for the workers, and one for how ranks were joined, if they are not the
-    reference's. For one rank and several by DDP, the number of ranks says how they were joined.
-    """
+    """Yield marks for the batch size, the workers, and how ranks were joined, if they are not the reference's."""
     if row.batch_size != reference.batch_size:
         yield not_compared(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
         yield not_compared(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
     joined = {row.joined, reference.joined}
+    # For one rank and several by DDP, the number of ranks says how they were joined.
     if None not in joined and len(joined) > 1 and joined != {"none", "ddp"}:
         yield not_compared(f"ranks joined by {row.joined}, reference {reference.joined}")
 

@@ -19,12 +19,7 @@ from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
 from fp8bench.stats.telemetry import round_flags
 
 SPREAD = 0.02
-"""The relative standard deviation between processes from which a row says that they differ: twice the noise below which
-no mode is called faster.
-"""
-
-BUSY = "busy GPU"
-"""The beginning of a flag (`machine.busy`): other work ran on the GPU, so the times are doubtful."""
+"""The relative standard deviation between processes from which a row says that they differ: twice the noise."""
 
 
 class Weight(IntEnum):
@@ -159,17 +154,18 @@ def _flags(record: Record) -> Iterator[Mark]:
     if summary is not None:
         unsteady = summary.steadiness.unsteady if summary.steadiness else None
         for text in (*summary.flags, *([unsteady] if unsteady else [])):
-            yield doubt(text) if text.startswith(BUSY) else Mark(text)
+            # Other work ran on the GPU (`machine.busy`), so the times are doubtful.
+            yield doubt(text) if text.startswith("busy GPU") else Mark(text)
 
 
 def _not_replayed(record: Record) -> Iterable[Mark]:
-    """Return why steps were not replayed although they might have been. A CPU has nothing to replay."""
+    # Why they were not although they might have been.
     reason = record.not_replayed
     return [doubt(f"not replayed: {reason}")] if reason is not None and record.status == "ok" else []
 
 
 def _warnings(record: Record) -> Iterable[Mark]:
-    """Return all warnings except the one that repeats why the steps were not replayed."""
+    # But for the one that repeats why the steps were not replayed.
     reason = record.not_replayed
     warnings = record.evidence.warnings if record.evidence else ()
     return [Mark(warning) for warning in warnings if reason is None or reason not in warning]

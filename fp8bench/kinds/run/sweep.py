@@ -7,6 +7,7 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration as time_in_words
@@ -63,10 +64,9 @@ class NotTried(Frozen):
 
 
 class SweepResult(Frozen):
-    """What `sweep --json` prints. winner, runner_up: from rows; null if there is none. A runner-up may have been
-    dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond the noise; null if one of
-    them has fewer than two rounds. runner_up_time: its time for a unit over the winner's, with its interval.
-    modes_not_tried: modes that could run here, and had no look in any settings.
+    """What `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart: whether the
+    interval of the two lies beyond the noise; null if one of them has fewer than two rounds. runner_up_time: its time
+    for a unit over the winner's. modes_not_tried: modes that could run here, and had no look in any settings.
     """
 
     session: str
@@ -163,7 +163,7 @@ def _second(swept: Swept, rows: Mapping[RunConfig, SweepRow]) -> RunConfig | Non
 
 
 def command_line(config: RunConfig) -> str:
-    """Return the command that measures this configuration again, without options that have their default value."""
+    """Return the command that measures this configuration again."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
     of_workload = find_workload(config.workload).usual
     for name, option in OBEYED_BY_WORKERS.items():
@@ -179,7 +179,17 @@ def command_line(config: RunConfig) -> str:
 def document(swept: Swept) -> doc.Document:
     """Return the document. Its data is a `SweepResult`."""
     found = result(swept)
-    said = [*answer(found), *_spent(found)]
+    usd = "" if found.usd_per_hour is None else f", {found.spent_s / 3600 * found.usd_per_hour:.2f} USD"
+    said = [
+        *answer(found),
+        f"Spent in this call: {time_in_words(found.spent_s)}{usd}, {found.turns} starts of processes.",
+    ]
+    if found.modes_not_tried:
+        modes = ", ".join(found.modes_not_tried)
+        said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
+    if found.ended:
+        again = f"`fp8bench sweep --session {found.session}` with the same options goes on, and repeats nothing."
+        said.append(f"Ended by {found.ended}: {again}")
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
     failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in found.rows if row.status != "ok"]
     blocks = doc.blocks(
@@ -218,17 +228,14 @@ def answer(found: SweepResult) -> Iterator[str]:
 
 def _at_one_size(winner: SweepRow, other: SweepRow, rows: Sequence[SweepRow]) -> Iterator[str]:
     """Compare the two at the largest size tried with both, to show which difference is not due to the batch."""
-    sizes = [{row.batch_size: row for row in rows if _but_size(row) == _but_size(one)} for one in (winner, other)]
+    but_size = attrgetter("mode", "compile", "cuda_graphs", "te_attention")
+    sizes = [{row.batch_size: row for row in rows if but_size(row) == but_size(one)} for one in (winner, other)]
     shared = [size for size in sizes[0].keys() & sizes[1].keys() if all(of[size].status == "ok" for of in sizes)]
-    if winner.batch_size == other.batch_size or _but_size(winner) == _but_size(other) or not shared:
+    if winner.batch_size == other.batch_size or but_size(winner) == but_size(other) or not shared:
         return
     first, second = (of[max(shared)] for of in sizes)
     said = " and ".join(f"{row.mode} with {_worth(row)} {_measured(row)}" for row in (first, second))
     yield f"Both at batch {max(shared)}: {said}."
-
-
-def _but_size(row: SweepRow) -> tuple[str, str, str, str]:
-    return row.mode, row.compile, row.cuda_graphs, row.te_attention
 
 
 def _measured(row: SweepRow) -> str:
@@ -258,25 +265,6 @@ def _worth(row: SweepRow) -> str:
     return f"{said} ({low_to_high(*ends, rate)})" if ends else said
 
 
-def _spent(found: SweepResult) -> Iterator[str]:
-    usd = "" if found.usd_per_hour is None else f", {found.spent_s / 3600 * found.usd_per_hour:.2f} USD"
-    yield f"Spent in this call: {time_in_words(found.spent_s)}{usd}, {found.turns} starts of processes."
-    if found.modes_not_tried:
-        modes = ", ".join(found.modes_not_tried)
-        yield f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look."
-    if found.ended:
-        yield (
-            f"Ended by {found.ended}: `fp8bench sweep --session {found.session}` with the same options goes on, and "
-            "repeats nothing."
-        )
-
-
-def _dropped(row: SweepRow) -> str | None:
-    if row.status != "ok":
-        return f"{row.status}: {row.cause}" if row.cause else row.status
-    return row.dropped
-
-
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
     unit = next((row.unit for row in rows if row.unit), "units")
     priced = any(row.units_per_usd is not None for row in rows)
@@ -285,6 +273,10 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         if priced:
             return rate_with_interval(row.units_per_usd, row.units_per_usd_ci)
         return rate_with_interval(row.throughput_per_s, row.throughput_ci_per_s)
+
+    def dropped(row: SweepRow) -> str | None:
+        stopped = f"{row.status}: {row.cause}" if row.cause else row.status
+        return row.dropped if row.status == "ok" else stopped
 
     columns: tuple[Column[SweepRow], ...] = (
         Column("place", lambda row: row.place, "d"),
@@ -295,7 +287,7 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         word("rounds", lambda row: str(row.rounds) if row.rounds else "look"),
         Column(f"{unit}/{'USD' if priced else 's'} (95 %)", value, str, "interval"),
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
-        Column("dropped", _dropped, kind="note"),
+        Column("dropped", dropped, kind="note"),
     )
     shown = [(column.heading in ("attention", "peak GiB", "dropped"), column.cells(rows)) for column in columns]
     return doc.Table(

@@ -4,7 +4,7 @@ from fp8bench.kinds.run.sweep import NotTried, about_untried, not_tried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, When
-from fp8bench.launch.sweep.search import ExpectedLook, Outlook
+from fp8bench.launch.sweep.search import Outlook
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
@@ -30,9 +30,8 @@ class PlannedLook(Frozen):
 
 class SweepPlan(Frozen):
     """What `sweep --dry-run --json` prints. looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of
-    all rounds, at most. usd: of looks and rounds; null without a price. known: whether all times are from records of
-    the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at in addition, until the
-    largest that fits is known.
+    all rounds, at most. known: whether all times are from records of the same work; else they are lower bounds.
+    batch_sizes: whether more sizes are looked at, until the largest that fits is known.
     """
 
     session: str
@@ -57,7 +56,17 @@ def plan_of(found: Outlook) -> SweepPlan:
     return SweepPlan(
         session=sweep.name,
         instance=sweep.prepared.instance.key,
-        looks=tuple(map(_planned, found.looks)),
+        looks=tuple(
+            made_of(
+                PlannedLook,
+                one.look.config,
+                mode=one.look.config.mode_label,
+                when=one.look.when,
+                seconds=one.seconds,
+                within_budget=one.within,
+            )
+            for one in found.looks
+        ),
         looks_done=found.done,
         looks_seconds=found.looks_s,
         rounds=sweep.rule.rounds,
@@ -69,13 +78,6 @@ def plan_of(found: Outlook) -> SweepPlan:
         usd=_usd(found.looks_s + found.rounds_s, budget),
         budget_seconds=budget.seconds,
         not_tried=not_tried(sweep.space.untried),
-    )
-
-
-def _planned(look: ExpectedLook) -> PlannedLook:
-    config, when = look.look.config, look.look.when
-    return made_of(
-        PlannedLook, config, mode=config.mode_label, when=when, seconds=look.seconds, within_budget=look.within
     )
 
 
@@ -118,7 +120,11 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
         "for the rounds if none is dropped early.",
     ]
     if budget.seconds is not None and all_s > budget.seconds:
-        lines.append(f"The budget of {budget.text} ends it earlier. {_within(plan)}")
+        fit, kept = sum(look.within_budget for look in plan.looks), min(plan.rounds, INTERVAL_ROUNDS)
+        larger = ", and two larger batches of the leader" if plan.batch_sizes and not plan.looks_done else ""
+        most = "About" if plan.known else "At most"
+        beside = f"{most} {fit} of these looks fit beside {counted(kept, 'round')} of the best two{larger}."
+        lines.append(f"The budget of {budget.text} ends it earlier. {beside}")
     if plan.usd is None:
         lines.append("Cost: unknown, since no price of this machine is known; --price gives one.")
     else:
@@ -127,13 +133,6 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
     if not plan.known:
         lines.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     return lines
-
-
-def _within(plan: SweepPlan) -> str:
-    fit, kept = sum(look.within_budget for look in plan.looks), min(plan.rounds, INTERVAL_ROUNDS)
-    sizes = ", and two larger batches of the leader" if plan.batch_sizes and not plan.looks_done else ""
-    most = "About" if plan.known else "At most"
-    return f"{most} {fit} of these looks fit beside {counted(kept, 'round')} of the best two{sizes}."
 
 
 def _usd(seconds: float, budget: Budget) -> float | None:
