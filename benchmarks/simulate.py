@@ -8,7 +8,7 @@ process in five) and go through the very functions that a comparison uses. For e
   power             a mode that is 5 % faster is called so
 
 for several numbers of rounds, and with `--precision 1%`; then how often an A/A test fails with the tool's own interval,
-and with a planted one that ignores processes. docs/simulations.md has this program's output.
+and with a planted one that ignores processes. docs/simulations.md has a part of its output.
 
 The seed is fixed. Of 1,500 trials a share near 95 % is known to give or take 1.1 %. An A/A test looks at 35 splits a
 mode, and so has a fifth of the trials.

@@ -33,7 +33,7 @@ ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "
     "batch 64 on an H200 took 90.8 ms a step with it and 100.5 without, in te-fp8."
 }
-"""A sentence for each of ONLY_GAIN; figures as in docs/gpt-layer.md."""
+"""A sentence for each of ONLY_GAIN; figures as in docs/models.md."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ PICTURE = "scaling"
 COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 CAUTION = (
     "projections are what links allow, without stragglers and congestion: up to 8 nodes a published cluster was within "
-    "4 points of one node's rate of such a range (docs/scaling.md)"
+    "4 points of one node's rate of such a range (docs/parallel.md)"
 )
 
 

@@ -5,7 +5,7 @@ The work of a GPU stays the same; gradients are all-reduced over a ring of all G
 their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest; FSDP sends as much. The share that one node's
 profile saw hidden stays hidden, as far as there is work; without a profile it is a range, from all hidden to none. No
 straggler, congestion or jitter: so it ends at 8 nodes, up to where a published cluster was within 4 points
-(docs/scaling.md).
+(docs/parallel.md).
 """
 
 from collections.abc import Iterable, Sequence

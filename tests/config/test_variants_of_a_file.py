@@ -63,7 +63,7 @@ def test_what_is_the_same_for_all_is_how_a_measurement_is_made():
 
 
 def test_the_page_lists_the_settings_that_a_variant_may_have_and_those_of_all():
-    said = (ROOT / "docs" / "variants.md").read_text()
+    said = (ROOT / "docs" / "sweep.md").read_text()
     own, of_all = re.findall(r"A variant has a `mode`(.+?)\. Settings of the\s+measurement(.+?)\.\n", said, re.DOTALL)[
         0
     ]
