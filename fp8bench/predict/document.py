@@ -24,12 +24,16 @@ def document(found: Predictions) -> doc.Document:
         own = [row.reason] if row.reason else [*row.warnings, *(text for text in row.assumed if text not in common)]
         return " ".join(f"[{letters.of(text)}]" for text in own)
 
+    def step(row: Prediction) -> str:
+        form = ".0f" if (row.step_time_s or 0.0) >= 0.1 else ".1f"
+        return row.status if row.reason else with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
+
     column = doc.Rows(rows).column
     columns = (
         column("predicted mode", lambda row: row.variant_label, "word"),
         column("from", lambda row: f"{row.measured.world_size} x {row.measured.instance}", "word"),
         column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}"),
-        column("step, ms (range)", lambda row: row.status if row.reason else _in_ms(row), "interval"),
+        column("step, ms (range)", step, "interval"),
         column(f"{unit}/s", lambda row: rate(_rounded(row.throughput_per_s))),
         column(f"{unit}/USD (range)", _per_usd, "interval"),
         column("notes", notes, "note"),
@@ -60,11 +64,6 @@ def document(found: Predictions) -> doc.Document:
     return doc.Document(doc.blocks(*blocks), data=warned, lines=doc.CsvLines.of(Prediction, warned))
 
 
-def _in_ms(row: Prediction) -> str:
-    form = ".0f" if (row.step_time_s or 0.0) >= 0.1 else ".1f"
-    return with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
-
-
 def _per_usd(row: Prediction) -> str:
     ends = row.units_per_usd_range
     rounded = ends and (_rounded(ends[0]) or 0.0, _rounded(ends[1]) or 0.0)
@@ -73,6 +72,7 @@ def _per_usd(row: Prediction) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
+    # Without digits that a range of several per cent makes meaningless.
     return None if value is None else float(f"{value:.3g}")
 
 

@@ -124,14 +124,6 @@ def test_several_nodes_share_another_link_than_one():
     assert {row.share_of_link for row in report.rows} == {None}
 
 
-def test_defaults_are_all_operations_and_both_types(request_of):
-    config = prepare(request_of(), {}).config
-    assert config.operations == ("all-reduce", "all-gather", "reduce-scatter")
-    assert config.dtypes == ("bf16", "fp32")
-    assert (config.device, config.world_size, config.rounds) == ("cpu", 2, 3)
-    assert len(config.cases) == 3 * 2 * len(config.sizes_bytes)
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

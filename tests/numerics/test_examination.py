@@ -152,19 +152,6 @@ class TestOnACPU:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
-        ("label", "words"),
-        [
-            ("te-fp8:delayed", "needs an NVIDIA GPU"),
-            ("te-fp8:mxfp8", "needs an NVIDIA GPU"),
-            ("torchao-float8:rowwise_with_gw_hp", "cannot emulate"),
-        ],
-    )
-    def test_what_does_not_run_here_says_why_in_the_modes_own_words(self, label, words):
-        refusal = refusal_of(label, CPU, 64)
-        assert words in refusal.what
-        assert refusal.remedy
-
     def test_blocks_of_32_need_a_width_of_as_many(self, monkeypatch):
         monkeypatch.setattr(examination, "ALIGNMENTS", {"baseline-bf16": 32})
         assert refusal_of("baseline-bf16", CPU, 64) is None

@@ -77,16 +77,6 @@ def test_more_gpus_than_were_measured_are_warned_of():
     assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
 
 
-def test_a_gpu_type_without_records_has_the_error_with_a_type_left_out():
-    errors = [case_of(error=0.04), case_of(error=0.2, left_out="GPU type")]
-    other = gpu("Other", memory_bandwidth_gb_s=3000)
-    known = catalog(instance("other-1x", gpu="Other", gpu_count=1, gpu_memory_gib=80))
-    known = known.model_copy(update={"gpus": {**known.gpus, "Other": other}})
-    ((near,), (far,)) = (predicted(some(), key, errors, known=known).rows for key in ("narrow-1x", "other-1x"))
-    assert (near.model_error.share, far.model_error.share) == (pytest.approx(0.04), pytest.approx(0.2))
-    assert "Other has no records" in far.model_error.basis
-
-
 def test_a_workload_without_cases_is_untested_and_a_batch_size_is_said():
     (row,) = predicted(some(*records(settings={"workload": "vit-huge-256"})), errors=[case_of()]).rows
     assert (row.step_time_range_s, row.model_error) == (None, None)
@@ -105,13 +95,6 @@ def test_what_a_target_cannot_run_comes_last_and_has_no_numbers():
 def test_what_was_measured_is_not_predicted():
     with pytest.raises(UsageError, match=r"fast-1x itself was measured on 1 GPU.*fp8bench compare fast-1x"):
         predicted(some(), "fast-1x")
-
-
-def test_of_an_instance_that_was_measured_in_part_the_rest_is_predicted():
-    half = one_source(*records("fast-8x", settings={"world_size": 4}, samples=records("fast-2x")[0].samples * 2))
-    both = Sources((half, one_source(*records("fast-8x"))), ())
-    (row,) = predicted(both, "fast-8x").rows
-    assert (row.measured.world_size, row.world_size) == (4, 8)
 
 
 def test_doubtful_figures_of_the_catalogue_are_named():

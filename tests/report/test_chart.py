@@ -87,12 +87,6 @@ def test_bars_are_as_long_as_their_values_and_begin_at_zero():
     assert first.get_x() == second.get_x() == third.get_x() == 2
 
 
-def test_an_interval_beyond_all_bars_leaves_them_their_length():
-    wild = Bars("v", "", "", (Bar(Item(1, "a", "10"), 10.0, (0.1, 1000.0)), Bar(Item(2, "b", "8"), 8.0)))
-
-    assert filled(wild, row_chart.BAR)[0].get_width() > WIDTH / 2
-
-
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
 def test_any_value_has_a_bar(value):
     (bar,) = filled(Bars("v", "", "", (Bar(Item(1, "a", "x"), value),)), row_chart.BAR)

@@ -192,13 +192,3 @@ class TestFigures:
         assert {"values 100 times as large", "values that saturate, %", "relative error of the cast"} <= found
         assert "dots: Transformer Engine" not in found
         assert "dots: Transformer Engine" in self.texts(jump_lines, record(measured=True), tmp_path)
-
-    @pytest.mark.thorough
-    @pytest.mark.parametrize("draw", [error_dots, jump_lines])
-    @pytest.mark.parametrize("name", ["one.svg", "one.png"])
-    def test_the_same_numbers_give_the_same_bytes(self, draw, name, tmp_path):
-        drawn = []
-        for _ in range(2):
-            draw(record(measured=True), tmp_path / name)
-            drawn.append((tmp_path / name).read_bytes())
-        assert drawn[0] == drawn[1]

@@ -56,19 +56,6 @@ def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
     assert point.usd_per_billion_units == pytest.approx(100 / 3600 / (16 * 64 / 0.091) * 1e9, rel=1e-3)
 
 
-def test_batch_sizes_are_series_of_their_own():
-    small = {"settings": {"batch_size": 8}}
-    found = gathered(
-        *nodes_of(1, 0.1, 0.1),
-        *nodes_of(2, 0.11, 0.11),
-        *nodes_of(1, 0.02, 0.02, session_id="small-1", minutes=60, **small),
-        *nodes_of(2, 0.03, 0.03, session_id="small-2", minutes=70, **small),
-    )
-    shares = {(one.batch_size, one.nodes): one.share_of_smallest for one in points_of(found)}
-    assert shares[64, 2] == pytest.approx(10 / 11)
-    assert shares[8, 2] == pytest.approx(2 / 3)
-
-
 def test_published_and_measured_are_held_against_their_own():
     measured = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.2, 0.2)]
     found = gathered(*measured, figures=[series(workload="vit-huge", rates={1: 10, 2: 9})])

@@ -209,8 +209,8 @@ def _done(trained: Trained, nodes: int, reports: Sequence[RankReport]) -> Done:
     if environment is None or facts is None:
         raise ValueError("a rank that is ok reports its environment and its workload")
     work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
-    marks = tuple(dict.fromkeys(mark for one in reports for mark in one.marks))
-    return Done(trained=trained, environment=environment, work=work, marks=marks)
+    marks = dict.fromkeys(mark for one in reports for mark in one.marks)
+    return Done(trained=trained, environment=environment, work=work, marks=tuple(marks))
 
 
 def assembled(

@@ -45,13 +45,6 @@ def test_operands_lie_in_memory_as_training_has_them(role, transposed):
     assert left.dtype == right.dtype == torch.bfloat16
 
 
-def test_operands_are_normal_and_follow_the_seed():
-    left, _ = drawn()
-    assert 0.9 < left.float().std() < 1.1
-    assert torch.equal(left, drawn()[0])
-    assert not torch.equal(left, drawn(seed=1)[0])
-
-
 @pytest.mark.parametrize("rowwise", [False, True])
 @pytest.mark.parametrize("dtype", [E4M3, E5M2])
 def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise, dtype):
@@ -63,12 +56,6 @@ def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise
     assert data.float().abs().max() == torch.finfo(dtype).max
     lost = cast_error(matrix, Quantized(data, inverse), SHAPE)
     assert lost < (0.03 if dtype == E4M3 else 0.06) < CAST_LIMIT
-
-
-def test_a_cast_compiles_whole():
-    matrix = drawn()[0]
-    compiled = torch.compile(quantize, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(matrix, E4M3, True)[0].float(), quantize(matrix, E4M3, True)[0].float())
 
 
 @pytest.mark.parametrize(

@@ -131,13 +131,6 @@ def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch)
     assert cuda[-8:-5] == ["event", "flush", "flush"]
 
 
-@pytest.mark.parametrize(("cache", "flushed"), [(200 * MIB, 400 * MIB), (60 * MIB, FLUSH), (None, FLUSH)])
-def test_twice_an_l2_cache_is_flushed_and_the_usual_where_it_is_small_or_unknown(cuda, monkeypatch, cache, flushed):
-    found = type("Properties", (), {} if cache is None else {"L2_cache_size": cache})
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    assert timing.CudaTimer(torch.device("cuda")).flush_bytes == flushed
-
-
 @pytest.mark.parametrize(
     ("shape", "flush", "wanted"),
     [

@@ -86,18 +86,6 @@ def test_layers_of_equal_shape_and_role_are_one_product():
     ]
 
 
-@pytest.mark.parametrize(
-    ("layers", "label"),
-    [
-        (("*",), "layer * forward"),
-        (("*.*", "head"), "layer *.*, head forward"),
-        (("blocks.*.fc",), "blocks.*.fc forward"),
-    ],
-)
-def test_layers_that_have_numbers_only_are_said_to_be_layers(layers, label):
-    assert Product(shape=shape(16, 16, 16), layers=layers).label == label
-
-
 def test_a_frozen_weight_has_no_gradient_product():
     class Frozen(nn.Module):
         def __init__(self):
@@ -114,12 +102,6 @@ def test_a_frozen_weight_has_no_gradient_product():
         (("first",), "weight gradient"),
         (("second",), "input gradient"),
     ]
-
-
-def test_leading_dimensions_are_rows_together():
-    found = linear_gemms(Made(lambda: nn.Linear(32, 48), tail=(3, 5, 32)), 16)
-    assert found.products[0].shape == shape(16 * 3 * 5, 48, 32)
-    assert found.fixed_rows == ()
 
 
 def test_layers_that_are_not_called_are_named():
@@ -228,21 +210,6 @@ def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(ba
     assert refused.value.remedy == (
         "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone"
     )
-
-
-def test_a_model_that_takes_one_batch_only_has_rows_that_no_batch_changes():
-    class OnlyThree(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(32, 32)
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            return self.fc(inputs).view(3, 32)
-
-    found = linear_gemms(Made(OnlyThree), 3)
-    assert found.fixed_rows == ("fc",)
-    with pytest.raises(UsageError, match="It is not batch x tokens: pad the layer's rows to 16,"):
-        require_aligned(found, 3)
 
 
 def test_what_stays_bf16_may_have_any_size():
