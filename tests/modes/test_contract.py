@@ -121,11 +121,16 @@ class TestWorkloads:
 
 
 @pytest.mark.parametrize("name", ["vit-micro", "llm-micro", "outside-linear"])
-def test_a_workload_builds_the_same_float32_model_for_the_same_seed(name):
-    workload = registry.load(registry.find_workload(name))(seed=3)
-    first, again = workload.build(CPU), workload.build(CPU)
+def test_the_seed_alone_decides_the_weights_of_a_float32_model(name):
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    build = registry.load(registry.find_workload(name))
+    first, again, other = (build(seed=seed).build(CPU) for seed in (3, 3, 4))
+    assert name.startswith("outside") or torch.equal(torch.rand(3), expected), "the caller's generator is left alone"
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(next(first.parameters()), next(other.parameters()))
     assert {parameter.dtype for parameter in first.parameters()} == {torch.float32}
     assert first.training
-    batch = next(workload.batches(2, 0, CPU))
-    assert workload.loss(first, batch).dim() == 0
+    workload = build(seed=3)
+    assert workload.loss(first, next(workload.batches(2, 0, CPU))).dim() == 0

@@ -8,7 +8,6 @@ from torch import nn
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.fake_data import fake_tokens
 from fp8bench.workloads.llama import LLM1B, LLM7B, LLMMicro
 
 pytestmark = pytest.mark.slow
@@ -49,25 +48,6 @@ def test_a_shorter_sequence_is_another_work():
     assert short.flops_per_step(4) < usual.flops_per_step(1)
 
 
-def test_targets_are_the_tokens_that_follow():
-    tokens, targets = fake_tokens(sequence=100, words=50, seed=0)[7]
-    assert torch.equal(tokens[1:], targets[:-1])
-    assert (tokens.dtype, int(tokens.min()) >= 0, int(targets.max()) < 50) == (torch.int64, True, True)
-    assert not torch.equal(tokens, fake_tokens(sequence=100, words=50, seed=0)[8][0])
-    assert not torch.equal(tokens, fake_tokens(sequence=100, words=50, seed=1)[7][0])
-    with pytest.raises(IndexError):
-        fake_tokens(sequence=100, words=50, seed=0)[1_000_000]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_gives_the_same_tokens_whatever_its_processes(workers):
-    batches = LLMMicro(data="loader", workers=workers).batches(4, 0, CPU)
-    first = next(batches)
-    batches.close()
-    assert (first.inputs.shape, first.targets.shape) == ((4, 64), (4, 64))
-    assert torch.equal(first.inputs[2], fake_tokens(64, 256, 0)[2][0])
-
-
 class TestModel:
     def test_it_computes_what_transformers_model_does_with_its_weights(self):
         from transformers.models.llama.modeling_llama import LlamaForCausalLM
@@ -94,13 +74,6 @@ class TestModel:
         evidence = mode.evidence(mode.convert(model))
         assert (evidence["converted_layers"], evidence["total_layers"]) == (14, 15)
         assert type(model.lm_head).__name__ == "Head"
-
-    def test_drawing_the_weights_leaves_the_callers_random_numbers_alone(self):
-        torch.manual_seed(11)
-        expected = torch.rand(3)
-        torch.manual_seed(11)
-        LLMMicro(seed=5).build(CPU)
-        assert torch.equal(torch.rand(3), expected)
 
 
 class TestRefusals:

@@ -1,0 +1,61 @@
+"""Random samples: what they are made of, which rank gets which, and that a loader changes none of them."""
+
+import pytest
+import torch
+
+from fp8bench.workloads.fake_data import LENGTH, EndlessSampler, fake_images, fake_tokens
+from fp8bench.workloads.llama import LLMMicro
+from fp8bench.workloads.vit import ViTMicro
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+
+
+def test_images_are_a_million_normal_ones_with_labels_by_index():
+    data = fake_images(32, 10, seed=0)
+    image, label = data[123_456]
+    assert len(data) == LENGTH == 1_000_000
+    assert (image.shape, image.dtype, label) == ((3, 32, 32), torch.float32, 6)
+    assert abs(float(image.mean())) < 0.1
+    assert float(image.std()) == pytest.approx(1, abs=0.1)
+
+
+def test_targets_of_tokens_are_the_tokens_that_follow():
+    tokens, targets = fake_tokens(sequence=100, words=50, seed=0)[7]
+    assert torch.equal(tokens[1:], targets[:-1])
+    assert (tokens.dtype, int(tokens.min()) >= 0, int(targets.max()) < 50) == (torch.int64, True, True)
+
+
+@pytest.mark.parametrize("fake", [fake_images, fake_tokens])
+def test_a_sample_depends_on_its_index_and_the_seed_alone(fake):
+    first, again, other = (fake(32, 50, seed)[7][0] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, fake(32, 50, 0)[8][0])
+    with pytest.raises(IndexError):
+        fake(32, 50, 0)[LENGTH]
+
+
+def test_ranks_never_draw_the_same_sample_in_the_same_pass():
+    samplers = [iter(EndlessSampler(LENGTH, batch_size=4, rank=rank)) for rank in range(8)]
+    drawn = [next(sampler) for sampler in samplers for _ in range(12)]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("workload", "sample"), [(ViTMicro, fake_images(32, 16, 0)[2]), (LLMMicro, fake_tokens(64, 256, 0)[2])]
+)
+def test_a_loader_gives_the_same_batches_whatever_its_processes(workload, sample, workers):
+    batches = workload(data="loader", workers=workers).batches(4, 0, CPU)
+    first, second = next(batches), next(batches)
+    batches.close()
+    assert torch.equal(first.inputs[2], sample[0])
+    assert torch.equal(first.targets[2], torch.as_tensor(sample[1]))
+    assert not torch.equal(first.inputs, second.inputs)
+
+
+def test_resident_data_is_one_batch_over_and_over():
+    batches = ViTMicro(data="device").batches(4, 0, CPU)
+    assert next(batches).inputs is next(batches).inputs
