@@ -10,9 +10,11 @@ from builders import environment, evidence, fingerprint, measured_on_cpu, publis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.comparing import NEW, catalog, compared, price
+from report.made_rows import row
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
@@ -246,3 +248,23 @@ def test_its_numbers_are_those_of_its_sentences():
     assert (pair["instance"], pair["against"]["instance"], pair["gain_on"]) == ("p5", "p4d", "units_per_usd")
     assert pair["gain"] == pytest.approx(0.6)
     assert (pair["speedup"], pair["price_ratio"]) == (pytest.approx(4.0), 2.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ((), ""),
+        (({"status": "invalid"},), "no row is a valid measurement"),
+        (({},), "no other row"),
+        (({"emulated": True}, {"emulated": True}), "every row is an emulation"),
+        (({}, {"emulated": True}), "a GPU with fp8 units"),
+        (({"device": "cpu"}, {"device": "cpu"}), "every row ran on a CPU"),
+        (({}, {"batch_size": 128}), "no row has a baseline-bf16"),
+    ],
+)
+def test_rows_that_decide_nothing_say_why(changes, why):
+    said = list(sentences(Comparison(rows=tuple(row(**one) for one in changes))))
+
+    assert [line.startswith("Which mode? Not decided: ") and why in line for line in said] == (
+        [True] if changes else []
+    )

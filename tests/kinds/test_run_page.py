@@ -56,7 +56,7 @@ def test_the_answer_is_that_of_the_table_with_price_and_day():
 def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="my-box"), prices=catalog())
 
-    assert shown.answer == "There is no other row to compare it with."
+    assert shown.answer == "Which mode? Not decided: there is no other row to compare it with."
     assert "No price is known" in shown.grounds[-1]
     assert "--price" in shown.grounds[-1]
     assert [part.name for part in section(shown, "speed").parts] == ["speed"]
@@ -85,7 +85,7 @@ def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer
 def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
     shown, _ = made(invalid(), unsupported(minutes=5))
 
-    assert shown.answer == "No row is a valid measurement, so there is no answer."
+    assert shown.answer == "Which mode? Not decided: no row is a valid measurement."
     assert section(shown, "value") is None
     (stopped,) = tables(shown, "stopped")
     assert set(cells(stopped, "why")) == {"the gradient at the input is 0", "mxfp8 needs compute capability 10.0"}

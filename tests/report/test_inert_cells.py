@@ -92,4 +92,4 @@ def test_a_csv_of_evil_fields_reads_back_as_one_line_a_row():
     lines = list(csv.DictReader(io.StringIO(text_in("csv", of_evil_fields()))))
 
     assert len(lines) == 2
-    assert {len(line) for line in lines} == {len(Row.model_fields)}
+    assert {len(line) for line in lines} == {sum(not field.exclude for field in Row.model_fields.values())}

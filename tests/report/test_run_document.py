@@ -129,7 +129,7 @@ def test_a_cell(changes, text):
 
 
 def test_what_is_unknown_is_a_dash_and_a_silent_column_is_left_out():
-    heading, _, line = plain_lines(row(compile=None, execution=None, attention=None))
+    heading, _, line, *_ = plain_lines(row(compile=None, execution=None, attention=None))
 
     assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 10]
     assert "J/" not in heading
@@ -146,7 +146,7 @@ def test_a_gain_stands_with_its_interval_and_the_verdict_on_it_with_its_reason_u
     lines = plain_lines(judged)
 
     assert "+5.0 % (-1.2 to +11.0)  inconclusive" in lines[2]
-    assert lines[3:] == ["[a] inconclusive: the interval holds a difference of less than 1 %"]
+    assert lines[4:] == ["[a] inconclusive: the interval holds a difference of less than 1 %"]
 
 
 def test_warnings_stand_in_every_format_and_under_the_table():
@@ -154,8 +154,8 @@ def test_warnings_stand_in_every_format_and_under_the_table():
     comparison = Comparison(rows=(row(warnings=warnings),), warnings=warnings)
     (line,) = csv.DictReader(io.StringIO(text_in("csv", comparison)))
 
-    assert text_in("plain", comparison).splitlines()[3:] == ["warning: prices are old", "warning: no reference"]
-    assert text_in("markdown", comparison).split("\n\n")[1:] == ["warning: prices are old", "warning: no reference"]
+    assert text_in("plain", comparison).splitlines()[4:] == ["warning: prices are old", "warning: no reference"]
+    assert text_in("markdown", comparison).split("\n\n")[2:] == ["warning: prices are old", "warning: no reference"]
     assert json.loads(text_in("json", comparison))[0]["warnings"] == list(warnings)
     assert line["warnings"] == "prices are old; no reference"
 

@@ -51,7 +51,9 @@ def page(
     def some(*names: str) -> tuple[Part, ...]:
         return tuple(drawn[name] for name in names if name in drawn)
 
-    answer, *rest = (*sentences(comparison), *_nothing(rows)) or ("These rows cannot be compared with each other.",)
+    answer, *rest = (*sentences(comparison),) or ("No record is shown.",)
+    if rows and all(row.source != "measured" for row in rows if row.status == "ok"):
+        rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # Every column of the table and its footnotes; warnings are at the top of the page.
     wide = [part for parts in document(comparison, view=View(wide=True)).blocks for part in parts]
     sections = [
@@ -80,22 +82,6 @@ def page(
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
-
-
-def _nothing(rows: Sequence[Row]) -> list[str]:
-    """Say why there is no answer, below one if there is."""
-    ran = [row for row in rows if row.status == "ok"]
-    reasons = (
-        (not ran, "No row is a valid measurement, so there is no answer."),
-        (all(row.emulated for row in ran), "Nothing can be said of money or of fp8: every row is an emulation."),
-        (
-            all(row.source != "measured" for row in ran),
-            "Nothing here was measured. Run `fp8bench run` on the instance before you choose it.",
-        ),
-        (all(row.device == "cpu" for row in ran), "Every row ran on a CPU, whose speed does not predict a GPU's."),
-        (len(ran) == 1, "There is no other row to compare it with."),
-    )
-    return [text for holds, text in reasons if holds][:1]
 
 
 def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]:

@@ -14,6 +14,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     answer = comparison.answer
     if answer.modes:
         yield f"Which mode? {'; '.join(_of_modes(answer.modes))}."
+    elif not answer.pairs and comparison.rows:
+        yield f"Which mode? Not decided: {_undecided(comparison.rows)}."
     # Most training loops have no CUDA graph.
     depends = [of for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]
     if depends:
@@ -29,6 +31,21 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     if answer.missing:
         calls = (f"{name} at batch {size} (fp8bench run --batch-size {size} there)" for name, size in answer.missing)
         yield f"What could change it: {'; '.join(calls)}."
+
+
+def _undecided(rows: Sequence[Row]) -> str:
+    """Return why rows answer nothing, and what would."""
+    ran = [row for row in rows if row.status == "ok"]
+    own = [row for row in ran if not row.emulated]
+    reasons = (
+        (not ran, "no row is a valid measurement"),
+        (not own, "every row is an emulation, whose time is not that of fp8"),
+        (len(ran) == 1, "there is no other row to compare it with"),
+        (len(own) == 1, "the other rows are emulations, whose time is not that of fp8; run it on a GPU with fp8 units"),
+        (all(row.device == "cpu" for row in own), "every row ran on a CPU, whose speed does not predict a GPU's"),
+    )
+    base = "no row has a baseline-bf16 of its instance, batch size and machine beside it; run it with the same options"
+    return next((text for holds, text in reasons if holds), base)
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
