@@ -121,9 +121,3 @@ def test_what_ran_out_of_memory_at_one_batch_size_is_shown_beside_what_ran_at_an
     table = fp8bench_in("compare", "p5").stdout
     assert re.search(r"te-fp8.* +512 +failed: oom", table)
     assert "the GPU ran out of memory" in table
-
-
-def test_a_reference_names_a_variant_by_one_word(fp8bench_in, tmp_path):
-    keep(measured("p5"), tmp_path / "results")
-    named = fp8bench_in("compare", "p5", "--reference", "p5:baseline-bf16/eager", "--format", "json")
-    assert [row["is_reference"] for row in json.loads(named.stdout)] == [True]
