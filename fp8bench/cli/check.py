@@ -9,8 +9,8 @@ import typer
 
 from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.kinds.run.check import Check, find
 from fp8bench.kinds.run.check import check as checked
+from fp8bench.kinds.run.check import Check, find
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.schema.errors import UsageError, require_known
@@ -60,7 +60,13 @@ def check(
         unread.end(strict)
         return
     show(document(done), form)
-    _write(done, exports)
+    for path, name in exports.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, EXPORTS[name](done) + "\n", replace=True)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another file with --export") from error
+        log(f"{name} written to {path}")
     if summary:
         _append_summary(done)
     if done.exit_code:
@@ -80,16 +86,6 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
             raise UsageError(f"--export names {name} twice", "Give each format a file of its own")
         found[Path(name)] = form
     return found
-
-
-def _write(result: Check, exports: dict[Path, str]) -> None:
-    for path, form in exports.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, EXPORTS[form](result) + "\n", replace=True)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another file with --export") from error
-        log(f"{form} written to {path}")
 
 
 def _append_summary(result: Check) -> None:

@@ -2,29 +2,27 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fp8bench.cli.model import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
+from fp8bench.config.sources import Resolved
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
 from fp8bench.launch.plan import owned
+from fp8bench.launch.prepare import Prepared
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO
+from fp8bench.schema.model import Answer
 from fp8bench.tables.document import NOTHING, Cells, Document, Rows, Sentence, Table, blocks
 from fp8bench.tables.written import counted
-
-if TYPE_CHECKING:
-    from fp8bench.config.sources import Resolved
-    from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.model import Answer
 
 BY_VARIANT = "by variant"
 MONEY = "{:,.2f}".format
 
 
-def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer | None" = None) -> Forecast:
+def look_ahead(prepared: Prepared, usd_per_hour: float | None, answer: Answer | None = None) -> Forecast:
     """Return the forecast, from machine, catalogue and records. usd_per_hour: given by the user, for the complete
     machine; None to use the catalogue's price. answer: for a model that was examined, what each mode cannot convert.
     """
@@ -43,7 +41,7 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer
     )
 
 
-def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer: "Answer | None" = None) -> Document:
+def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
     """Return the document: the settings, the resulting configuration of each mode, and the forecast; for a model that
     was examined, also what it consists of.
     """

@@ -11,12 +11,14 @@ import typer
 from pydantic import Field, PositiveInt
 
 from fp8bench import registry
+from fp8bench.cli.model import document
 from fp8bench.cli.options import AsJson, FormOfTables, argument, option, switch
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
-from fp8bench.entries import FamilyEntry, ModeEntry
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import CLASSES, IMAGE_SIZE, Option, flag_of
+from fp8bench.schema.recipe import FIELDS
 from fp8bench.tables.document import Cells, Table
 from fp8bench.tables.render import plain
 
@@ -27,33 +29,26 @@ def modes(
 ) -> None:
     """List the precision modes, their recipes, the default first, and with --fields what a recipe has."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
-    if fields:
-        _recipe_fields(shown, as_json)
-        return
-    if as_json:
+    if as_json and not fields:
         print_json(shown, "name", "recipes", "default_on", "summary")
         return
-    table = [
+    headers = ["mode", "recipes", "runs by default on", "what it is"]
+    rows: list[tuple[str, ...]] = [
         (e.name, ", ".join(e.recipes) if e.recipes is not None else "its own", ", ".join(e.default_on), e.summary)
         for e in shown
     ]
-    print_table(table, ["mode", "recipes", "runs by default on", "what it is"])
-
-
-def _recipe_fields(shown: Sequence[ModeEntry], as_json: bool) -> None:
-    from fp8bench.schema.recipe import FIELDS
-
-    rows = []
-    for field in FIELDS.values():
-        recipes = [(e.name, r) for e in shown for r, names in e.recipe_fields.items() if field.name in names]
-        others = [f"of {recipe} {default}" for recipe, default in field.defaults.items()]
-        of = ", ".join(dict.fromkeys(recipe for _, recipe in recipes))
-        rows.append((field.name, of, field.takes, ", ".join([field.default, *others]), field.upstream, field.help))
-    headers = ["field", "of recipes", "takes", "default", "in --recipe FILE", "what it is"]
+    if fields:
+        headers, rows = ["field", "of recipes", "takes", "default", "in --recipe FILE", "what it is"], []
+        for field in FIELDS.values():
+            of = dict.fromkeys(
+                recipe for e in shown for recipe, names in e.recipe_fields.items() if field.name in names
+            )
+            default = ", ".join([field.default, *(f"of {one} {value}" for one, value in field.defaults.items())])
+            rows.append((field.name, ", ".join(of), field.takes, default, field.upstream, field.help))
     if as_json:
         typer.echo(json.dumps([dict(zip(headers, row, strict=True)) for row in rows], indent=1))
-        return
-    print_table(rows, headers)
+    else:
+        print_table(rows, headers)
 
 
 def workloads(
@@ -79,9 +74,26 @@ def workloads(
         return
     family, _, pattern = name.partition(":")
     if family in registry.FAMILIES and (not pattern or set(pattern) & set("*?[")):
-        _list_members(registry.FAMILIES[family], pattern or "*", as_json)
+        prefix, members = registry.FAMILIES[family].prefix, registry.FAMILIES[family].members()
+        found = [f"{prefix}:{one}" for one in fnmatch.filter(members, pattern or "*")]
+        if not found:
+            see = f"See all with `fp8bench list workloads {prefix}`"
+            raise UsageError(f"no model of {prefix} has a name like {pattern!r}", see)
+        typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(found))
         return
-    _show(name, {"image_size": image_size, "classes": classes}, "json" if as_json else form)
+    entry = registry.find_workload(name)
+    given = {"image_size": image_size, "classes": classes}
+    sizes = {setting: size for setting, size in given.items() if size is not None}
+    for setting, size in sizes.items():
+        if entry.defaults is not None and setting not in entry.defaults:
+            flag = flag_of(setting)
+            raise UsageError(f"{flag} {size} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
+    # Imported here: torch takes seconds, and a mistyped word should fail first.
+    from fp8bench.numerics.model_facts import facts_of
+    from fp8bench.workloads.resizable import as_named
+
+    facts = facts_of(as_named(registry.load(entry)(data="device", **sizes), name), name)
+    show(document(facts), "json" if as_json else form)
 
 
 def _list(as_json: bool) -> None:
@@ -95,39 +107,11 @@ def _list(as_json: bool) -> None:
     print_table(rows, ["workload", "default on", "what it is"])
 
 
-def _list_members(family: FamilyEntry, pattern: str, as_json: bool) -> None:
-    found = [f"{family.prefix}:{one}" for one in fnmatch.filter(family.members(), pattern)]
-    if not found:
-        raise UsageError(
-            f"no model of {family.prefix} has a name like {pattern!r}",
-            f"See all with `fp8bench list workloads {family.prefix}`",
-        )
-    typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(found))
-
-
-def _show(name: str, given: dict[str, int | None], form: str) -> None:
-    from fp8bench.cli.model import document
-
-    entry = registry.find_workload(name)
-    sizes = {setting: size for setting, size in given.items() if size is not None}
-    for setting, size in sizes.items():
-        if entry.defaults is not None and setting not in entry.defaults:
-            flag = flag_of(setting)
-            raise UsageError(f"{flag} {size} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
-    # Imported here: torch takes seconds, and a mistyped word should fail first.
-    from fp8bench.numerics.model_facts import facts_of
-    from fp8bench.workloads.resizable import as_named
-
-    show(document(facts_of(as_named(registry.load(entry)(data="device", **sizes), name), name)), form)
-
-
 def instances(
     as_json: Annotated[bool, switch("--json", "Print every price with its source, as JSON.")] = False,
     results_dir: Annotated[Folder, option("DIR", "Where own instances are.")] = Path("results"),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
-    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
-
     catalog = load_catalog(results_dir)
     require_read(catalog, ())
     if as_json:

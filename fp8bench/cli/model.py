@@ -1,18 +1,14 @@
 """What a workload's model consists of, as `fp8bench list workloads NAME` and `run --dry-run` show it."""
 
-from typing import TYPE_CHECKING
-
+from fp8bench.schema.model import LinearLayers, ModelFacts
 from fp8bench.tables.document import NOTHING, Document, Heading, Note, Part, Sentence, Table, blocks
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import counted
 
-if TYPE_CHECKING:
-    from fp8bench.schema.model import LinearLayers, ModelFacts
-
 NOT_CALLED = "their weights are used without calling them, so no mode converts them"
 
 
-COLUMNS: "tuple[Column[LinearLayers], ...]" = (
+COLUMNS: tuple[Column[LinearLayers], ...] = (
     word("linear layers", lambda one: ", ".join(one.layers)),
     Column("calls", lambda one: one.number, "d"),
     Column("in", lambda one: one.in_features, ","),
@@ -21,7 +17,7 @@ COLUMNS: "tuple[Column[LinearLayers], ...]" = (
 )
 
 
-def document(facts: "ModelFacts") -> Document:
+def document(facts: ModelFacts) -> Document:
     """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
     table = Table(tuple(column.cells(facts.groups) for column in COLUMNS))
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
@@ -31,7 +27,7 @@ def document(facts: "ModelFacts") -> Document:
     return Document(blocks(*[part for part in parts if part], sentences), data=facts.model_dump(mode="json"))
 
 
-def summary_of(facts: "ModelFacts | None") -> list[str]:
+def summary_of(facts: ModelFacts | None) -> list[str]:
     """Return lines on the model, its fp8 layers and Transformer Engine in it; none without facts."""
     if facts is None:
         return []
@@ -46,7 +42,7 @@ def summary_of(facts: "ModelFacts | None") -> list[str]:
     ]
 
 
-def _transformer_engine(facts: "ModelFacts") -> str:
+def _transformer_engine(facts: ModelFacts) -> str:
     parts = facts.transformer_engine
     if parts is None:
         return str(facts.te_refusal)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fp8bench.cli.options import ResultsDir, Strict, argument, option, switch
 from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
-from fp8bench.kinds.run import Gathered, gather
+from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.page import page
 from fp8bench.kinds.run.plots import MILLION, PLOTS, charts, shown_rows
 from fp8bench.kinds.view import parse_job
@@ -45,7 +45,8 @@ def report(
         require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
     units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
-    _require_free(path, force)
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", REPLACE)
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
@@ -59,54 +60,42 @@ def report(
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
         bought = options.purchase.replace("_", " ")
-        made = page(found.comparison, found.rounds, date.today(), bought, units)
-        _write(path, render(made), force)
+        text = render(page(found.comparison, found.rounds, date.today(), bought, units))
+        try:
+            write_atomically(path, text, replace=force)
+        except FileExistsError as error:
+            # It has appeared there meanwhile.
+            raise UsageError(f"{path} exists", REPLACE) from error
+        except OSError as error:
+            raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
     else:
-        _draw(found, plot, path, units)
+        chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
+        if chart is None:
+            see = "See the rows with `fp8bench compare`"
+            raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", see)
+        chart.write(path)
     log(f"written as {path}")
     unread.end(strict)
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
-    if output is not None and output.is_dir():
-        raise UsageError(f"{output} is a folder", "Name a file in it")
+    """Return the path and the format. Raises UsageError if name, plot and format do not fit together, and if no file
+    can be made there.
+    """
     ending = output.suffix.lower().removeprefix(".") if output is not None else ""
     kind = form or ending or (PAGE if plot is None else "png")
     path = output or Path(f"{plot or 'report'}.{kind}")
-    if output is not None and not ending:
+    if output is not None and not ending and not output.is_dir():
         path = output.with_name(f"{output.name}.{kind}")
-    if kind not in FORMATS:
-        raise UsageError(f"{path} ends in no known format", f"End it in .{', .'.join(FORMATS)}")
-    if path.suffix.lower() != f".{kind}":
-        raise UsageError(f"--format {kind} does not fit the name {path}", f"End it in .{kind}, or omit --format")
-    if (kind == PAGE) != (plot is None):
-        what = "a plot is no page" if kind == PAGE else f"a page cannot be {kind}"
-        raise UsageError(
-            what, "Omit --plot for the page" if kind == PAGE else f"Choose one with --plot: {', '.join(PLOTS)}"
-        )
+    folder, fitting = path.parent, f"End it in .{kind}, or omit --format"
+    for refused, what, remedy in (
+        (path.is_dir(), f"{path} is a folder", "Name a file in it"),
+        (kind not in FORMATS, f"{path} ends in no known format", f"End it in .{', .'.join(FORMATS)}"),
+        (path.suffix.lower() != f".{kind}", f"--format {kind} does not fit the name {path}", fitting),
+        (kind == PAGE and plot is not None, "a plot is no page", "Omit --plot for the page"),
+        (kind != PAGE and plot is None, f"a page cannot be {kind}", f"Choose one with --plot: {', '.join(PLOTS)}"),
+        (not folder.is_dir(), f"there is no folder {folder}", f"Make it with `mkdir -p {folder}`, or name another"),
+    ):
+        if refused:
+            raise UsageError(what, remedy)
     return path, kind
-
-
-def _require_free(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", "Name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", f"Make it with `mkdir -p {path.parent}`, or name another")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists", REPLACE)
-
-
-def _write(path: Path, text: str, force: bool) -> None:
-    try:
-        write_atomically(path, text, replace=force)
-    except FileExistsError as error:
-        raise UsageError(f"{path} exists", REPLACE) from error
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
-
-
-def _draw(found: Gathered, plot: str | None, path: Path, units: float | None) -> None:
-    chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
-    if chart is None:
-        raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")
-    chart.write(path)

@@ -123,18 +123,12 @@ def _planned(
     request, values = _request_and_values(settings, lists, config, device)
     auto = values["batch_size"] == (AUTO,)
     session = search.latest(request.results_dir) if request.session == LATEST else request.session
-    modes = [
-        (entry.name, recipe)
-        for entry in registry.modes().values()
-        if device in entry.default_on
-        for recipe in entry.recipes or (None,)
-    ]
+    entries = [entry for entry in registry.modes().values() if device in entry.default_on]
+    modes = tuple(mode_label(entry.name, recipe) for entry in entries for recipe in entry.recipes or (None,))
     # The usual value of each; if a batch size is to be found, the search begins at the machine's default.
     first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
-    requested = request.model_copy(
-        update={"session": None, "mode": request.mode or tuple(mode_label(*one) for one in modes), **first}
-    )
-    prepared = prepare(requested, os.environ)
+    update = {"session": None, "mode": request.mode or modes, **first}
+    prepared = prepare(request.model_copy(update=update), os.environ)
     examined([entry.config for entry in prepared.entries])
     base = prepared.entries[0].config
     sizes = (base.batch_size,) if auto else values["batch_size"]
@@ -186,13 +180,13 @@ def _request_and_values(
 def _require_any(swept: search.Swept) -> None:
     if swept.standings.leaders:
         return
-    looks = list(swept.seen.looks.values())
-    family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}
+    looks = list(swept.seen.looks.items())
     if not looks:
         why = swept.untried[0].why if swept.untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
-    config, last = list(swept.seen.looks.items())[-1]
-    raise family.get(launching.exit_code_of(record.status for record in looks), RunFailed)(
+    config, last = looks[-1]
+    family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}
+    raise family.get(launching.exit_code_of(record.status for _, record in looks), RunFailed)(
         f"no configuration is left after {len(looks)} looks; the last one: {swept.standings.dropped[config]}",
         last.remedy or "See `fp8bench doctor`, and name other modes with --mode",
     )

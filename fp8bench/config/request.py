@@ -4,16 +4,11 @@ whole, declared here.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    create_model,
-)
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 from pydantic.fields import FieldInfo
 
 from fp8bench.config.options import Folder, Options
@@ -40,15 +35,6 @@ OBEYED_BY_WORKERS = {
 """The options that are also fields of a configuration, by the same name."""
 
 
-OF_BATCH_SIZE = {
-    "help": "Samples a GPU and step; auto finds the most that fit in memory, for each mode",
-    "if_unset": "64; on a CPU 16; of llm-1b and gpt-layer 4, llm-7b 1, llm-micro 8",
-    "metavar": f"N|{AUTO}",
-    "one_round": True,
-}
-"""The differences of a request's batch size from a configuration's."""
-
-
 def _share(value: Any) -> Any:
     if not str(value).strip().endswith("%"):
         return value
@@ -71,8 +57,10 @@ def _whole_or_auto(value: Any) -> Any:
     return number
 
 
-def _of_price(help: str) -> Option:
-    return Option(help, shown_unset="none", limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
+OF_A_CALL = partial(Option, one_round=False)
+"""An option that does not apply to a single round, as `explain --mode` measures it."""
+NONE_OF_A_CALL = partial(OF_A_CALL, shown_unset="none")
+OF_PRICE = partial(NONE_OF_A_CALL, limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR")
 
 
 class _CommonOptions(Options):
@@ -80,12 +68,11 @@ class _CommonOptions(Options):
 
     mode: Annotated[
         tuple[str, ...],
-        Option(
+        OF_A_CALL(
             "Precision mode to measure, with its recipe if not the default: te-fp8:current. Repeat for several",
             if_unset="every default mode of this machine",
             metavar="MODE",
             complete="modes",
-            one_round=False,
         ),
     ] = ()
     workload: Annotated[
@@ -102,13 +89,11 @@ class _CommonOptions(Options):
     ] = ()
     te_switch: Annotated[
         tuple[str, ...],
-        Option(
+        NONE_OF_A_CALL(
             "Options of Transformer Engine's layer, joined by +, or `ladder` for all rungs. Repeat for several",
             if_unset="none",
-            shown_unset="none",
             metavar="SWITCH+...|none|ladder",
             complete="switches",
-            one_round=False,
         ),
     ] = ()
     instance: Annotated[
@@ -142,25 +127,24 @@ class RunRequest(_OptionsOfWorkers):
     batch_size: Annotated[
         PositiveInt | Literal["auto"] | None,
         BeforeValidator(_whole_or_auto),
-        replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE),
+        replace(
+            OBEYED_BY_WORKERS["batch_size"],
+            help="Samples a GPU and step; auto finds the most that fit in memory, for each mode",
+            if_unset="64; on a CPU 16; of llm-1b and gpt-layer 4, llm-7b 1, llm-micro 8",
+            metavar=f"N|{AUTO}",
+        ),
     ] = None
     recipe: Annotated[
         Path | None,
-        Option(
-            "YAML file of a scaling recipe with its fields, of the modes named without one",
-            shown_unset="none",
-            metavar="FILE",
-            one_round=False,
-        ),
+        NONE_OF_A_CALL("YAML file of a scaling recipe with its fields, of the modes named without one", metavar="FILE"),
     ] = None
     fp8_layers: Annotated[
         str | None,
-        Option(
+        OF_A_CALL(
             "Linear layers that go to fp8: all, auto (those whose GEMMs pay by `fp8bench gemm`), torchao (its rule), "
             "or a regular expression of names",
             shown_unset="by mode",
             metavar="REGEX",
-            one_round=False,
         ),
     ] = None
     timeout_s: Annotated[
@@ -173,50 +157,35 @@ class RunRequest(_OptionsOfWorkers):
             metavar="SECONDS",
         ),
     ] = None
+    # Even by default: rounds alternate in order, so a host that slows down over an hour affects every mode equally.
     rounds: Annotated[
         PositiveInt | None,
-        Option(
-            "Rounds: each runs every mode in fresh processes",
-            # Even: rounds alternate in order, so a host that slows down over an hour affects every mode equally.
-            default=ByDevice(cuda=4, cpu=2),
-            limit=limits.ROUNDS,
-            one_round=False,
+        OF_A_CALL(
+            "Rounds: each runs every mode in fresh processes", default=ByDevice(cuda=4, cpu=2), limit=limits.ROUNDS
         ),
     ] = None
     precision: Annotated[
         Annotated[float, Field(gt=0, lt=1)] | None,
         BeforeValidator(_share),
-        Option(
-            "Add rounds, 14 at least, until every half-width is below this share",
-            shown_unset="none",
-            metavar="1%",
-            one_round=False,
-        ),
+        NONE_OF_A_CALL("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
     ] = None
-    max_rounds: Annotated[PositiveInt, Option("With --precision: stop here", limit=limits.ROUNDS, one_round=False)] = (
-        MAX_ROUNDS
-    )
+    max_rounds: Annotated[PositiveInt, OF_A_CALL("With --precision: stop here", limit=limits.ROUNDS)] = MAX_ROUNDS
     session: Annotated[
         str | None,
         Field(pattern=LABEL),
-        Option(
-            "Resume a session with its settings: its missing rounds are run",
-            shown_unset="none",
-            metavar="NAME|latest",
-            one_round=False,
-        ),
+        NONE_OF_A_CALL("Resume a session with its settings: its missing rounds are run", metavar="NAME|latest"),
     ] = None
     name: Annotated[
         str | None,
         Field(pattern=LABEL, max_length=MAX_LABEL),
         Option("What to call this machine", if_unset="by its identity", shown_unset="none", metavar="NAME"),
     ] = None
-    aa: Annotated[bool, Option("Compare each mode with itself, to check the intervals", one_round=False)] = False
+    aa: Annotated[bool, OF_A_CALL("Compare each mode with itself, to check the intervals")] = False
     allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
     price: Annotated[
-        PositiveFloat | None, _of_price("Price of the whole machine, not of one GPU; kept by its results")
+        PositiveFloat | None, OF_PRICE("Price of the whole machine, not of one GPU; kept by its results")
     ] = None
-    price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
+    price_per_gpu: Annotated[PositiveFloat | None, OF_PRICE("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (
         Path("results")
     )

@@ -129,23 +129,19 @@ def _refuse_overridden(
     """Raise UsageError for modes or switches next to variants, and for a flag or a variable that sets what a variant
     has.
     """
-
-    def called(name: str) -> str:
-        of_file = f"{name!r} of {within.name}"
-        return {"flag": flag_of(name), within.name: of_file}.get(origins[name], origins[name])
-
+    called = {name: flag_of(name) if of == "flag" else of for name, of in origins.items()}
     for name, (what, instead) in BESIDE.items():
         if origins[name] != "default":
-            line = line_of(within.text, (VARIANTS,))
+            by = f"{name!r} of {within.name}" if origins[name] == within.name else called[name]
             raise UsageError(
-                f"{called(name)} names {what} beside the variants of {within.name} line {line}",
-                f"Omit {called(name)}, or {instead}",
+                f"{by} names {what} beside the variants of {within.name} line {line_of(within.text, (VARIANTS,))}",
+                f"Omit {by}, or {instead}",
             )
     for name in owned:
         if origins[name] not in ("default", within.name):
             numbers = [number for number, one in enumerate(written, start=1) if name in one]
             lines = ", ".join(f"line {within.line(number, name)}" for number in numbers)
             raise UsageError(
-                f"{called(name)} would override what variants of {within.name} have of their own: {name} on {lines}",
-                f"Omit {called(name)}, or change the file",
+                f"{called[name]} would override what variants of {within.name} have of their own: {name} on {lines}",
+                f"Omit {called[name]}, or change the file",
             )

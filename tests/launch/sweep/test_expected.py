@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders import config, evidence, measured, rank_samples, steps_about, summary
 
-from fp8bench.launch.forecast import COLD_S, OTHERS_COLD_S, START_UP_S, WARM, cold_s
+from fp8bench.launch.forecast import START_UP_S, WARM, cold_s
 from fp8bench.launch.sweep.budget import Forecaster
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import CompileEvidence
@@ -39,72 +39,65 @@ def expected(settings: RunConfig, *records: Record, warm: bool = False) -> float
     return Forecaster(list(records)).turn_s(settings, warm)
 
 
-class TestNeverRun:
-    @pytest.mark.parametrize(
-        ("settings", "compile_s"),
-        [
-            (BASELINE, 45.0),
-            (TORCHAO, 150.0),
-            (TE, 0.0),
-            (BASELINE.model_copy(update={"compile": "off"}), 0.0),
-            (BASELINE.model_copy(update={"compile": "blocks"}), 45.0),
-            (TORCHAO.model_copy(update={"world_size": 8}), 120.0),
-            (BASELINE.model_copy(update={"world_size": 2}), 80.0),
-            (BASELINE.model_copy(update={"device": "cpu"}), 0.0),
-        ],
-    )
-    def test_what_is_compiled_is_compiled_with_cold_caches(self, settings: RunConfig, compile_s: float) -> None:
-        assert cold_s(settings) == compile_s
-        assert expected(settings) == START_UP_S[settings.device] + compile_s
-
-    def test_once_looked_at_its_caches_are_warm(self) -> None:
-        assert expected(BASELINE, warm=True) == pytest.approx(START_S + WARM.alone * OTHERS_COLD_S.alone)
-        both = TORCHAO.model_copy(update={"world_size": 2})
-        assert expected(both, warm=True) == pytest.approx(START_S + WARM.ddp * COLD_S["torchao-float8"].ddp)
-
-    def test_timed_steps_last_as_long_as_they_must(self) -> None:
-        assert expected(TE.model_copy(update={"min_time_s": 10.0})) == START_S + 10
+@pytest.mark.parametrize(
+    ("settings", "compile_s"),
+    [
+        (BASELINE, 45.0),
+        (TORCHAO, 150.0),
+        (TE, 0.0),
+        (BASELINE.model_copy(update={"compile": "off"}), 0.0),
+        (BASELINE.model_copy(update={"compile": "blocks"}), 45.0),
+        (TORCHAO.model_copy(update={"world_size": 8}), 120.0),
+        (BASELINE.model_copy(update={"world_size": 2}), 80.0),
+        (BASELINE.model_copy(update={"device": "cpu"}), 0.0),
+    ],
+)
+def test_what_was_never_run_is_compiled_with_cold_caches_and_once_looked_at_with_warm_ones(
+    settings: RunConfig, compile_s: float
+) -> None:
+    assert cold_s(settings) == compile_s
+    assert expected(settings) == START_UP_S[settings.device] + compile_s
+    share = WARM.ddp if settings.world_size > 1 else WARM.alone
+    assert expected(settings, warm=True) == pytest.approx(START_UP_S[settings.device] + share * compile_s)
+    long = settings.model_copy(update={"min_time_s": 10.0})
+    assert expected(long) == START_UP_S[settings.device] + compile_s + 10
 
 
-class TestOnRecord:
-    def test_of_a_single_process_the_next_finds_warm_caches(self) -> None:
-        found = expected(BASELINE, ran(BASELINE, compile_s=50.0))
-        assert found == pytest.approx(START_S + 2 + WARM.alone * 50 + STEPS_S)
+LARGER, NEAR = BASELINE.model_copy(update={"batch_size": 256}), TE.model_copy(update={"batch_size": 128})
+FAR = TE.model_copy(update={"batch_size": 16, "recipe": "current", "te_attention": "sdpa"})
+COLD, WARMED = ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minutes=2)
 
-    def test_a_single_process_that_found_them_warm_tells_how_long_that_takes(self) -> None:
-        other = ran(BASELINE.model_copy(update={"batch_size": 128}), compile_s=50.0)
-        found = expected(BASELINE, other, ran(BASELINE, compile_s=5.0, minutes=2))
-        assert found == pytest.approx(START_S + 2 + 5 + STEPS_S)
 
-    def test_of_several_the_last_tells(self) -> None:
-        found = expected(BASELINE, ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minutes=2))
-        assert found == pytest.approx(START_S + 2 + 7 + STEPS_S)
-
-    def test_another_batch_size_is_compiled_anew_in_what_its_mode_took_and_its_steps_take_longer(self) -> None:
-        larger = BASELINE.model_copy(update={"batch_size": 256})
-        kept = (ran(BASELINE, compile_s=50.0), ran(BASELINE, compile_s=7.0, minutes=2))
-
-        assert expected(larger, *kept) == pytest.approx(START_S + 2 + 50 + 4 * STEPS_S)
-        assert expected(larger, *kept, warm=True) == pytest.approx(START_S + 2 + WARM.alone * 50 + 4 * STEPS_S)
-
-    def test_executed_without_torch_compile_it_takes_none_of_it(self) -> None:
-        off = BASELINE.model_copy(update={"compile": "off"})
-        assert expected(off, ran(BASELINE, compile_s=50.0)) == pytest.approx(START_S + 2 + STEPS_S)
-
-    def test_the_nearest_of_the_mode_tells_how_long_steps_take(self) -> None:
-        near = TE.model_copy(update={"batch_size": 128})
-        far = TE.model_copy(update={"batch_size": 16, "recipe": "current", "te_attention": "sdpa"})
-        found = expected(TE, ran(near, step_s=0.2), ran(far, step_s=1.0, minutes=2))
-        assert found == pytest.approx(START_S + 2 + STEPS_S)
-
-    def test_other_work_and_other_modes_tell_nothing(self) -> None:
-        other = ran(TE.model_copy(update={"workload": "vit-micro"}), step_s=9.0)
-        assert expected(TE, other, ran(BASELINE, step_s=9.0, compile_s=1.0, minutes=2)) == START_S
+@pytest.mark.parametrize(
+    ("settings", "records", "warm", "beyond_start_s"),
+    [
+        # Of a single process the next finds warm caches, unless that one did too; of several the last tells.
+        (BASELINE, [COLD], False, 2 + WARM.alone * 50 + STEPS_S),
+        (
+            BASELINE,
+            [
+                ran(BASELINE.model_copy(update={"batch_size": 128}), compile_s=50.0),
+                ran(BASELINE, compile_s=5.0, minutes=2),
+            ],
+            *(False, 2 + 5 + STEPS_S),
+        ),
+        (BASELINE, [COLD, WARMED], False, 2 + 7 + STEPS_S),
+        # Another batch size is compiled anew in what its mode took, and its steps take longer.
+        (LARGER, [COLD, WARMED], False, 2 + 50 + 4 * STEPS_S),
+        (LARGER, [COLD, WARMED], True, 2 + WARM.alone * 50 + 4 * STEPS_S),
+        (BASELINE.model_copy(update={"compile": "off"}), [COLD], False, 2 + STEPS_S),
+        # The nearest of the mode tells how long steps take; other work and other modes tell nothing.
+        (TE, [ran(NEAR, step_s=0.2), ran(FAR, step_s=1.0, minutes=2)], False, 2 + STEPS_S),
+        (TE, [ran(TE.model_copy(update={"workload": "vit-micro"}), step_s=9.0), COLD], False, 0),
+    ],
+)
+def test_what_is_on_record_tells(settings: RunConfig, records: list[Record], warm: bool, beyond_start_s: float) -> None:
+    assert expected(settings, *records, warm=warm) == pytest.approx(START_S + beyond_start_s)
 
 
 def test_what_turns_of_this_call_took_beyond_is_added_to_all_and_a_cold_compile_is_none_of_it() -> None:
     forecaster = Forecaster([])
-    forecaster.take(ran(BASELINE, compile_s=50.0), START_S + 2 + 50 + STEPS_S + 20)
+    forecaster.take(COLD, START_S + 2 + 50 + STEPS_S + 20)
 
     assert forecaster.turn_s(TE) == pytest.approx(START_S + 20)
     assert forecaster.turn_s(BASELINE) == pytest.approx(START_S + 2 + WARM.alone * 50 + STEPS_S + 20)
