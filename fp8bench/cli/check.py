@@ -9,8 +9,8 @@ import typer
 
 from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check import Check, find
+from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
 from fp8bench.schema.errors import UsageError, require_known
