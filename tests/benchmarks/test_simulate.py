@@ -51,7 +51,7 @@ def test_the_committed_table_has_every_host_and_keeps_its_promises():
     precise = text.split("With `--precision 1%`")[1].split("An A/A test")[0]
 
     for situation in SITUATIONS:
-        assert text.count(f"| {situation.name} |") >= 2
+        assert text.count(f"| {situation.name} |") >= 1
         coverage, false_verdicts = re.search(
             rf"^\| {re.escape(situation.name)} \| ([\d.]+) % \| ([\d.]+) % \|", precise, re.MULTILINE
         ).groups()

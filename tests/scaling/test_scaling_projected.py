@@ -168,7 +168,7 @@ def off(tokens, nodes):
     ],
 )
 def test_up_to_eight_nodes_published_rates_are_within_three_points_and_beyond_they_are_not(tokens, points):
-    """At 16,384 tokens it is four: docs/parallel.md says all three."""
+    """At 16,384 tokens it is four."""
     assert len(read_kind((), ["p5"], ThroughputRecord)) == 4
     assert {nodes: round(off(tokens, nodes), 1) for nodes in points} == points
     assert max(points[nodes] for nodes in points if nodes <= MOST_NODES) < (3 if tokens < 16384 else 4)
