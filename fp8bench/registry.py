@@ -11,12 +11,14 @@ import re
 import sys
 from functools import lru_cache
 from importlib.machinery import PathFinder
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
 from fp8bench.schema.broken_library import refusal_of
-from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from fp8bench.schema.config import Device
 
 MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
@@ -120,7 +122,7 @@ BUILTIN_MODES = (
     ),
 )
 
-_Row = tuple[dict[str, Any], str, str, str, int | None, tuple[Device, ...], dict[str, Any]]
+_Row: TypeAlias = "tuple[dict[str, Any], str, str, str, int | None, tuple[Device, ...], dict[str, Any]]"
 _WORKLOADS: tuple[_Row, ...] = (
     (_VIT, "vit-huge", "vit:ViTHuge", "ViT-Huge/16, 224 px, 632 M parameters", 80, ("cuda",), {}),
     (_VIT, "vit-huge-256", "vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes", 80, (), {}),

@@ -166,7 +166,7 @@ def raising(error):
 )
 def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fp8bench.records.results.known_instances", raising(error))
+    monkeypatch.setattr("fp8bench.records.results.read", raising(error))
     found, line = ends("compare", "p5")
 
     assert found == code
