@@ -31,17 +31,21 @@ def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> 
     if registry.find_workload(name).member is None and not sizes_of(name):
         return None
     asked = Asked(configs=tuple(configs)).model_dump_json()
+    why, answer = "its answer cannot be read", None
     try:
         done = subprocess.run(program, input=asked, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired as late:
-        raise _broke(configs[0], f"no answer within {LIMIT_S} s") from late
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise _broke(configs[0], said[-1] if said else f"exit code {done.returncode}")
-    try:
-        answer = Answer.model_validate_json(done.stdout)
-    except ValidationError as error:
-        raise _broke(configs[0], "its answer cannot be read") from error
+        if done.returncode != 0:
+            why = [f"exit code {done.returncode}", *filter(str.strip, done.stderr.splitlines())][-1]
+        else:
+            answer = Answer.model_validate_json(done.stdout)
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {LIMIT_S} s"
+    except ValidationError:
+        pass
+    if answer is None:
+        raise RunFailed(
+            f"{name} could not be looked at: {why.rstrip('.')}", f"See what `fp8bench --debug workloads {name}` says"
+        )
     if answer.refusal is not None:
         raise answer.refusal.error()
     return answer
@@ -49,13 +53,7 @@ def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> 
 
 def require_modes(answer: Answer | None, named: bool) -> None:
     """Raise ModeUnavailable if a mode is refused and must run: all must if `named` by the user, otherwise one."""
-    refused = [] if answer is None else [one for one in answer.modes if one is not None]
-    if refused and answer is not None and (named or len(refused) == len(answer.modes)):
+    modes = answer.modes if answer is not None else ()
+    refused = [one for one in modes if one is not None]
+    if refused and (named or len(refused) == len(modes)):
         raise refused[0].error()
-
-
-def _broke(config: RunConfig, why: str) -> RunFailed:
-    return RunFailed(
-        f"{config.workload} could not be looked at: {why.rstrip('.')}",
-        f"See what `fp8bench --debug workloads {config.workload}` says",
-    )

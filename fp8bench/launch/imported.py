@@ -13,7 +13,7 @@ from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, first_fault, made_of
-from fp8bench.schema.instance import Catalog, Gpu
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, flag_of
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
 
@@ -103,7 +103,17 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
 def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[str]:
     """Yield a line if the step time is doubtful: by the GPU's peak if that and the work are known, or by its length."""
     meant = f"--step-time is in seconds; {figure.step_time_s:g} ms are {figure.step_time_s / 1e3:g}"
-    share = _share_of_peak(figure, instance, catalog)
+    known = catalog.instances.get(instance)
+    gpu = catalog.gpus.get(known.gpu) if known and known.gpu else None
+    # Of the fastest unit that the mode may use.
+    peaks = [] if gpu is None else [gpu.dense_bf16_tflops, gpu.dense_fp8_tflops]
+    if figure.mode.startswith(SIXTEEN_BITS_OR_MORE):
+        peaks = peaks[:1]
+    peak = max((one for one in peaks if one is not None), default=None)
+    flops = FLOPS_PER_UNIT.get(figure.workload)
+    share = None
+    if flops is not None and peak is not None:
+        share = flops * figure.batch_size / figure.step_time_s / (peak * 1e12)
     if share is not None and not LOWEST_MFU <= share <= HIGHEST_MFU:
         why = "more than it can do" if share > HIGHEST_MFU else meant
         percent = f"{share * 100:,.0f}" if share > 0.01 else f"{share * 100:.2g}"
@@ -113,21 +123,3 @@ def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[
         )
     elif figure.step_time_s > LONG_STEP_S:
         yield f"a step of {figure.step_time_s:g} s is longer than training steps are: {meant}"
-
-
-def _share_of_peak(figure: ImportedFigure, instance: str, catalog: Catalog) -> float | None:
-    known = catalog.instances.get(instance)
-    gpu = catalog.gpus.get(known.gpu) if known and known.gpu else None
-    flops = FLOPS_PER_UNIT.get(figure.workload)
-    peak = _peak_tflops(figure, gpu) if gpu is not None else None
-    if flops is None or peak is None:
-        return None
-    return flops * figure.batch_size / figure.step_time_s / (peak * 1e12)
-
-
-def _peak_tflops(figure: ImportedFigure, gpu: Gpu) -> float | None:
-    """Return the dense peak of the fastest unit that the mode may use."""
-    if figure.mode.startswith(SIXTEEN_BITS_OR_MORE):
-        return gpu.dense_bf16_tflops
-    known = [peak for peak in (gpu.dense_bf16_tflops, gpu.dense_fp8_tflops) if peak is not None]
-    return max(known, default=None)

@@ -203,30 +203,22 @@ class ProcessTree(NamedTuple):
 
     def end(self) -> None:
         """End all, by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including those that begin meanwhile."""
-        self._signal_until_gone(signal.SIGTERM, TERM_S)
-        self._signal_until_gone(signal.SIGKILL, KILL_S)
-
-    def _signal_until_gone(self, number: signal.Signals, patience_s: float) -> None:
-        signalled: set[tuple[int, int]] = set()
-        deadline = time.monotonic() + patience_s
-        while living := self.living():
-            for one in living:
-                if one.identity not in signalled:
-                    send(one.pid, number)
-                    # A stopped process takes no signal but SIGKILL until it is continued.
-                    send(one.pid, signal.SIGCONT)
-                    signalled.add(one.identity)
-            if time.monotonic() > deadline:
-                break
-            time.sleep(POLL_S)
-        self._reap()
-
-    def _reap(self) -> None:
-        """Collect the exit status of children that ended: until then they stay zombies. Adopted ones are included."""
-        for one in descendants(os.getpid(), processes(), self.before | self.apart()):
-            if one.state == ZOMBIE and one.parent == os.getpid():
-                with suppress(ChildProcessError):
-                    os.waitpid(one.pid, os.WNOHANG)
+        for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+            signalled: set[tuple[int, int]] = set()
+            deadline = time.monotonic() + patience_s
+            while (living := self.living()) and time.monotonic() < deadline:
+                for one in living:
+                    if one.identity not in signalled:
+                        send(one.pid, number)
+                        # A stopped process takes no signal but SIGKILL until it is continued.
+                        send(one.pid, signal.SIGCONT)
+                        signalled.add(one.identity)
+                time.sleep(POLL_S)
+            # Children that ended, adopted ones included, stay zombies until their exit status is collected.
+            for one in descendants(os.getpid(), processes(), self.before | self.apart()):
+                if one.state == ZOMBIE and one.parent == os.getpid():
+                    with suppress(ChildProcessError):
+                        os.waitpid(one.pid, os.WNOHANG)
 
 
 def send(pid: int, number: signal.Signals) -> None:

@@ -72,10 +72,9 @@ class RankTimes(Frozen):
 
 
 class RankOutcome(Frozen):
-    """One rank's results, case by case. environment: as JSON, of the first rank of each node; null for other ranks."""
+    """One rank's results, case by case."""
 
     times: tuple[RankTimes, ...]
-    environment: str | None = None
 
 
 class CollectiveTiming(Frozen):

@@ -13,21 +13,23 @@ Cases run forwards and backwards (A B C, C B A), round after round, so that a ma
 equally.
 """
 
-import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankOutcome, RankTimes
-from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, RunFailed
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.environment import environment
-from fp8bench.worker.parallel import largest, process_group
+from fp8bench.worker.parallel import largest
+from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.rank_report import Aside
 
 FEWEST, MOST = 20, 100
 WARM = 5
@@ -44,38 +46,21 @@ TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32
 Call = Callable[[], object]
 
 
-def measure(payload: str, rank: int, init_method: str) -> str:
-    """Measure as a rank's process. payload: a CollectivesConfig. Returns a RankOutcome. Both are JSON.
+def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
+    """Time every case, as a rank inside its group. plan: a CollectivesConfig. The report's `found` is a RankOutcome.
 
-    Raises ModeUnavailable if torch does not see such a GPU, RunFailed if memory does not suffice.
+    Raises RunFailed if memory does not suffice.
     """
-    config = CollectivesConfig.model_validate_json(payload)
-    local_rank = rank % (config.world_size // config.nodes)
-    device = _device(config.device, local_rank, config.world_size // config.nodes)
-    # Left only if all went well: leaving it makes the others fail before this rank has said why it failed.
-    group = ExitStack()
-    group.enter_context(process_group(rank, config.world_size, device, init_method))
+    config = CollectivesConfig.model_validate(plan)
+    ProgressFile(aside.progress).stage("timing")
     try:
-        times = _times(config, rank, device)
+        outcome = RankOutcome(times=_times(config, rank, device))
     except torch.OutOfMemoryError as error:
         said = str(error).split(". ")[0]
         raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
-    group.close()
-    here = environment(device).model_dump_json() if local_rank == 0 else None
-    return RankOutcome(times=times, environment=here).model_dump_json()
-
-
-def _device(kind: Device, local_rank: int, ranks: int) -> torch.device:
-    if kind == "cpu":
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
-        return torch.device("cpu")
-    if torch.cuda.device_count() <= local_rank:
-        raise ModeUnavailable(
-            f"torch sees {torch.cuda.device_count()} CUDA devices, which leaves none for local rank {local_rank}",
-            "Install a CUDA build of torch that fits the driver, or lower --gpus",
-        )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    first = rank % (config.world_size // config.nodes) == 0
+    here = environment(device) if first else None
+    return RankReport(rank=rank, environment=here, found=outcome.model_dump(mode="json"))
 
 
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:

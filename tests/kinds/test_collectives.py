@@ -25,7 +25,8 @@ from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.collectives import Case, RankOutcome, RankTimes
-from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.rank import RankReport
 from fp8bench.tables.render import PIPE, render
 
 document = KIND.document
@@ -105,10 +106,11 @@ def test_of_several_nodes_each_is_on_record(request_of):
         update={"operations": ("all-reduce",), "dtypes": ("bf16",), "sizes_bytes": (1024,)}
     )
     times = (RankTimes(wrong=0, rounds_s=((1e-5,) * 20,) * 3),)
-    here = environment(None).model_dump_json()
-    results = [RankOutcome(times=times, environment=here if rank % 2 == 0 else None) for rank in range(4)]
+    found = RankOutcome(times=times).model_dump(mode="json")
+    here = environment(None)
+    reports = [RankReport(rank=rank, environment=here if rank % 2 == 0 else None, found=found) for rank in range(4)]
 
-    record = record_of(replace(prepared, config=config), [one.model_dump_json() for one in results])
+    record = record_of(replace(prepared, config=config), reports)
     assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [
         (0, (0, 1), machine_called("a")),
         (1, (2, 3), machine_called("b")),
@@ -150,8 +152,9 @@ def test_of_each_round_the_slowest_rank_counts():
 
 def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     times = {0: RankTimes(wrong=0), 1: RankTimes(wrong=3)}
-    outcomes = [RankOutcome(times=(one,)).model_dump_json() for one in times.values()]
-    monkeypatch.setattr(measuring.group, "run", lambda _job: outcomes)
+    found = {rank: RankOutcome(times=(one,)).model_dump(mode="json") for rank, one in times.items()}
+    reports = [RankReport(rank=rank, found=one) for rank, one in found.items()]
+    monkeypatch.setattr(measuring.SpawnExecutor, "run", lambda *_: reports)
     asked = request_of(operations=("all-reduce",), dtypes=("bf16",), sizes=("1K",))
     record = measure(prepare(asked, {}), lambda _line: None)
     assert record.status == record.timings[0].status == "invalid"
@@ -160,6 +163,16 @@ def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
     text = render(document([record], load()), PIPE)
     assert "invalid [a]" in text
     assert "[a] 3 elements of the all-reduce" in text
+
+
+@pytest.mark.parametrize(("cause", "remedy"), [("crash", "See its log"), ("timeout", "fewer of --size")])
+def test_a_rank_that_fails_ends_the_call_with_its_words(request_of, monkeypatch, cause, remedy):
+    why = {"reason": "rank 1 died: enough", "cause": cause, "remedy": "See its log"}
+    reports = [RankReport(rank=0, status="failed", collateral=True), RankReport(rank=1, status="failed", **why)]
+    monkeypatch.setattr(measuring.SpawnExecutor, "run", lambda *_: reports)
+    with pytest.raises(RunFailed, match=f"rank 1 died: enough.*{remedy}") as failed:
+        measure(prepare(request_of(), {}), lambda _line: None)
+    assert failed.value.cause == cause
 
 
 def test_bandwidths_are_nccl_tests_and_hold_against_nvlink():

@@ -1,21 +1,21 @@
 """Ranks of the next run that are started while this one is not timed, as real processes; and none of them left."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from builders import config
 from launch import faulty_work
+from launch.seen import until
 
 from fp8bench.launch.processes import start, watch
 from fp8bench.launch.processes.start import Ahead
 from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.signals import STOPPED, ZOMBIE, descendants, process, processes
-from fp8bench.schema.errors import RunFailed
 
 pytestmark = pytest.mark.thorough
 
@@ -64,13 +64,6 @@ def run(ahead, workload="at-each-stage", world_size=2):
     before = set(folder.iterdir())
     reports = SpawnExecutor(60, ahead=ahead).run(config(workload=workload, world_size=world_size), seen)
     return reports, seen, {int(path.name) for path in set(folder.iterdir()) - before}
-
-
-def until(holds, patience_s=30):
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def statuses(reports):
@@ -145,15 +138,15 @@ def test_a_rank_that_failed_does_not_end_those_of_the_next_run(ahead):
 
 
 def test_without_room_for_them_the_present_run_goes_on(ahead, monkeypatch):
-    asked, folder = [], start.folder
+    asked, folder = [], start.temporary.folder
 
-    def room_for_one(stack):
-        asked.append(stack)
+    def room_for_one(kind):
+        asked.append(kind)
         if len(asked) > 1:
-            raise RunFailed("cannot write to the folder for temporary files: no space", "Make room there")
-        return folder(stack)
+            raise OSError(errno.ENOSPC, "no space")
+        return folder(kind)
 
-    monkeypatch.setattr(start, "folder", room_for_one)
+    monkeypatch.setattr(start.temporary, "folder", room_for_one)
     ahead.expect(range(2))
     reports, seen, _ = run(ahead)
     assert statuses(reports) == ["ok", "ok"]

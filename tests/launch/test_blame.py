@@ -32,48 +32,47 @@ def said(when, what, connection_lost=False):
 CLOSED = "RuntimeError: Connection closed by peer"
 
 
-def test_the_earliest_error_names_the_culprit():
-    blame = of_deaths([], {0: said(20.5, "KeyError: 'late'"), 1: said(20.4, "ZeroDivisionError: enough")})
-
-    assert (blame.ranks, blame.reason, blame.cause) == ((1,), "rank 1 died: ZeroDivisionError: enough", "crash")
-
-
-def test_a_lost_connection_is_anothers_fault_though_it_was_noticed_earlier():
-    blame = of_deaths([], {0: said(20.3, CLOSED, connection_lost=True), 1: said(20.4, "ZeroDivisionError: enough")})
-
-    assert blame.ranks == (1,)
+KILLED = End(1, -signal.SIGKILL, alive_s=20.3)
+ABORTED = End(1, -signal.SIGABRT, alive_s=20.0)
+EARLY, ENOUGH = said(20.3, CLOSED, connection_lost=True), said(20.4, "ZeroDivisionError: enough")
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("ends", "errors", "culprit"),
     [
-        (-signal.SIGKILL, "rank 1 died: ended by SIGKILL"),
-        (-signal.SIGTERM, "rank 1 died: ended by SIGTERM"),
-        (-signal.SIGSEGV, "rank 1 died: ended by SIGSEGV"),
-        (-signal.SIGABRT, "rank 1 died: ended by SIGABRT"),
-        (3, "rank 1 died: ended with exit code 3, without an error message"),
-        (-50, "rank 1 died: ended by signal 50"),
-        (None, "rank 1 died: its process ended without an error"),
+        ([], {0: said(20.5, "KeyError: 'late'"), 1: ENOUGH}, 1),
+        # A lost connection and an abort follow from another's end.
+        ([], {0: EARLY, 1: ENOUGH}, 1),
+        ([ABORTED], {0: ENOUGH}, 0),
+        ([ABORTED], {0: EARLY}, 1),
+        ([KILLED], {0: ENOUGH}, 1),
+        ([End(1, -signal.SIGKILL, alive_s=20.5)], {0: ENOUGH}, 0),
+        # Of a rank that raised, the error counts, and not its exit code.
+        ([End(1, 1, alive_s=20.0)], {1: ENOUGH}, 1),
     ],
 )
-def test_a_rank_that_ended_without_an_error_goes_before_those_that_connection_lost_with_it(code, reason):
-    blame = of_deaths([End(1, code, alive_s=20.4)], {0: said(20.3, CLOSED, connection_lost=True)})
+def test_the_earliest_cause_names_the_culprit(ends, errors, culprit):
+    blame = of_deaths(ends, errors)
 
-    assert (blame.ranks, blame.reason, blame.cause) == ((1,), reason, "host-death")
-
-
-def test_an_abort_follows_from_anothers_error_and_a_kill_that_came_before_it_does_not():
-    words = {0: said(20.4, "ZeroDivisionError: enough")}
-
-    assert of_deaths([End(1, -signal.SIGABRT, alive_s=20.0)], words).ranks == (0,)
-    assert of_deaths([End(1, -signal.SIGKILL, alive_s=20.3)], words).ranks == (1,)
-    assert of_deaths([End(1, -signal.SIGKILL, alive_s=20.5)], words).ranks == (0,)
+    assert blame.ranks == (culprit,)
+    if culprit in errors:
+        assert (blame.reason, blame.cause) == (f"rank {culprit} died: ZeroDivisionError: enough", "crash")
 
 
-def test_of_a_rank_that_raised_the_error_counts_and_not_its_exit_code():
-    words = {1: said(20.4, "ZeroDivisionError: enough")}
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (-signal.SIGKILL, "ended by SIGKILL"),
+        (-signal.SIGABRT, "ended by SIGABRT"),
+        (3, "ended with exit code 3, without an error message"),
+        (-50, "ended by signal 50"),
+        (None, "its process ended without an error"),
+    ],
+)
+def test_how_a_rank_without_an_error_ended_is_said(code, how):
+    blame = of_deaths([End(1, code, alive_s=20.4)], {0: EARLY})
 
-    assert of_deaths([End(1, 1, alive_s=20.0)], words).reason == "rank 1 died: ZeroDivisionError: enough"
+    assert (blame.ranks, blame.reason, blame.cause) == ((1,), f"rank 1 died: {how}", "host-death")
 
 
 def test_where_nobody_ended_nobody_is_to_blame():
@@ -114,41 +113,27 @@ def at(stage, step=0, median_s=None, steps=None, pace_s=None):
     return Progress(stage, step, median_s, steps, pace_s)
 
 
-class TestLimit:
-    @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "timing"])
-    def test_every_phase_has_its_own(self, stage):
-        assert Deadlines(EAGER).limit_s(at(stage)) == LIMIT_S[stage]
-
-    def test_a_rank_of_which_nothing_is_heard_is_starting(self):
-        assert Deadlines(EAGER).limit_s(None) == LIMIT_S["starting"]
-
-    @pytest.mark.parametrize("choice", ["auto", "on", "blocks"])
-    def test_where_a_compiler_may_be_at_work_it_is_longer(self, choice):
-        deadlines = Deadlines(EAGER.model_copy(update={"compile": choice}))
-
-        assert deadlines.limit_s(at("warming up")) == deadlines.limit_s(at("comparing")) == COMPILING_S
-        assert deadlines.limit_s(at("proving")) == LIMIT_S["proving"]
-
-    def test_timed_steps_may_take_thrice_what_they_are_expected_to_beyond_that(self):
-        assert Deadlines(EAGER).limit_s(at("timing", 20, 0.1, 400, 0.2)) == 120 + 3 * 400 * 0.2
-
-    def test_a_host_that_runs_ahead_of_its_gpu_does_not_shorten_it(self):
-        assert Deadlines(EAGER).limit_s(at("timing", 400, 1e-5, 400, 0.2)) == 120 + 3 * 400 * 0.2
-
-    def test_without_a_pace_the_least_time_counts(self):
-        assert Deadlines(EAGER).limit_s(at("timing", 0)) == 120 + 3 * 10
-
-    def test_many_steps_of_warm_up_may_take_as_long_as_they_take(self):
-        slow = EAGER.model_copy(update={"warmup": 10_000})
-
-        assert Deadlines(slow).limit_s(at("warming up", 20, 0.5)) == 600 + 3 * 10_000 * 0.5
-
-    def test_what_the_user_says_holds_for_every_phase_beside_the_time_of_its_steps(self):
-        compiled = EAGER.model_copy(update={"compile": "on"})
-
-        assert Deadlines(compiled, 30.0).limit_s(at("warming up")) == 30
-        assert Deadlines(compiled, 30.0).limit_s(None) == 30
-        assert Deadlines(compiled, 30.0).limit_s(at("timing", 0, 0.1, 100)) == 30 + 3 * 10
+@pytest.mark.parametrize(
+    ("changes", "timeout_s", "progress", "limit_s"),
+    [
+        *[({}, None, at(stage), LIMIT_S[stage]) for stage in STAGES if stage != "timing"],
+        ({}, None, None, LIMIT_S["starting"]),
+        *[({"compile": choice}, None, at("warming up"), COMPILING_S) for choice in ("auto", "on", "blocks")],
+        ({"compile": "on"}, None, at("comparing"), COMPILING_S),
+        ({"compile": "on"}, None, at("proving"), LIMIT_S["proving"]),
+        # Three times what the steps are expected to last; a host may run ahead of its GPU.
+        ({}, None, at("timing", 20, 0.1, 400, 0.2), 120 + 3 * 400 * 0.2),
+        ({}, None, at("timing", 400, 1e-5, 400, 0.2), 120 + 3 * 400 * 0.2),
+        ({}, None, at("timing", 0), 120 + 3 * 10),
+        ({"warmup": 10_000}, None, at("warming up", 20, 0.5), 600 + 3 * 10_000 * 0.5),
+        # What the user says holds for every phase, beside the time of its steps.
+        ({"compile": "on"}, 30.0, at("warming up"), 30),
+        ({"compile": "on"}, 30.0, None, 30),
+        ({"compile": "on"}, 30.0, at("timing", 0, 0.1, 100), 30 + 3 * 10),
+    ],
+)
+def test_how_long_a_phase_may_last(changes, timeout_s, progress, limit_s):
+    assert Deadlines(EAGER.model_copy(update=changes), timeout_s).limit_s(progress) == limit_s
 
 
 class TestClock:
@@ -192,24 +177,20 @@ class TestClock:
         assert self.late_after(looks) is None
 
 
-class TestWho:
-    OVERDUE = Overdue((0, 1, 2), "timing", 10.0)
-
-    def who(self, *seen, stopped=(), waiting=()):
-        return held_up_by(self.OVERDUE, seen, frozenset(stopped), frozenset(waiting))
-
-    def test_a_stopped_rank_before_all_also_one_that_was_ahead(self):
-        assert self.who(at("timing", 5), at("timing", 4), at("profiling", 9), stopped=[2]) == (2,)
-
-    def test_the_one_that_has_begun_fewer_steps(self):
-        assert self.who(at("timing", 5), at("timing", 4), at("timing", 5)) == (1,)
-
-    def test_among_equals_the_one_that_is_not_in_a_collective(self):
-        assert self.who(at("timing", 5), at("timing", 5), at("timing", 5), waiting=[0, 2]) == (1,)
-
-    def test_all_where_nothing_tells_them_apart(self):
-        assert self.who(at("timing", 5), None, None, waiting=[1, 2]) == (1, 2)
-        assert self.who(at("timing", 5), at("timing", 5), at("timing", 5)) == (0, 1, 2)
+@pytest.mark.parametrize(
+    ("seen", "stopped", "waiting", "who"),
+    [
+        # A stopped rank before all, also one that was ahead; then the one that has begun fewer steps.
+        ((at("timing", 5), at("timing", 4), at("profiling", 9)), {2}, set(), (2,)),
+        ((at("timing", 5), at("timing", 4), at("timing", 5)), set(), set(), (1,)),
+        # Among equals those that are in no collective.
+        ((at("timing", 5), at("timing", 5), at("timing", 5)), set(), {0, 2}, (1,)),
+        ((at("timing", 5), None, None), set(), {1, 2}, (1, 2)),
+        ((at("timing", 5), at("timing", 5), at("timing", 5)), set(), set(), (0, 1, 2)),
+    ],
+)
+def test_who_holds_the_others_up(seen, stopped, waiting, who):
+    assert held_up_by(Overdue((0, 1, 2), "timing", 10.0), seen, frozenset(stopped), frozenset(waiting)) == who
 
 
 TWO_THREADS = """\

@@ -49,15 +49,15 @@ def test_a_named_mode_that_cannot_is_an_error_and_a_default_one_where_none_can(m
 
 
 @pytest.mark.slow
-class TestProcess:
-    def test_its_answer_is_read(self):
-        assert examined([OF_TIMM], saying(Answer(modes=(NO,)).model_dump_json())) == Answer(modes=(NO,))
-
-    def test_a_model_that_no_mode_can_be_proved_with_is_an_error_here_too(self):
-        with pytest.raises(ModeUnavailable, match="it has no linear layer"):
-            examined([OF_TIMM], saying(Answer(refusal=NO).model_dump_json()))
-
-    @pytest.mark.parametrize(("text", "code", "why"), [("", 3, "exit code 3"), ("{", 0, "its answer cannot be read")])
-    def test_a_look_that_broke_says_how(self, text, code, why):
-        with pytest.raises(RunFailed, match=f"timm:convnext_tiny could not be looked at: {why}"):
-            examined([OF_TIMM], saying(text, code))
+@pytest.mark.parametrize(
+    ("text", "code", "error", "why"),
+    [
+        ("", 3, RunFailed, "timm:convnext_tiny could not be looked at: exit code 3"),
+        ("{", 0, RunFailed, "timm:convnext_tiny could not be looked at: its answer cannot be read"),
+        (Answer(refusal=NO).model_dump_json(), 0, ModeUnavailable, "it has no linear layer"),
+    ],
+)
+def test_a_look_that_broke_is_no_answer_and_a_refusal_is_an_error_here_too(text, code, error, why):
+    assert examined([OF_TIMM], saying(Answer(modes=(NO,)).model_dump_json())) == Answer(modes=(NO,))
+    with pytest.raises(error, match=why):
+        examined([OF_TIMM], saying(text, code))

@@ -15,6 +15,7 @@ import fork_server
 import pytest
 from cli.calling import LIMIT_S, call, environment, one_line
 from kept import documents
+from launch.seen import ended, until
 
 from fp8bench.launch.signals import descendants, process, processes
 
@@ -90,31 +91,8 @@ def started(tmp_path, outside_site):
         node.close()
 
 
-def until(found, patience_s=LIMIT_S):
-    deadline = time.monotonic() + patience_s
-    while not (answer := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer
-
-
-def ended(pids):
-    return all((one := process(pid)) is None or one.state == "Z" for pid in pids)
-
-
 def test_two_nodes_measure_all_modes_and_rounds_in_one_call_and_node_0_keeps_the_records(started):
-    flags = (
-        "--mode",
-        "baseline-bf16",
-        "--mode",
-        "baseline-fp32",
-        "--rounds",
-        "2",
-        "--steps",
-        "3",
-        "--session",
-        "monday",
-    )
+    flags = "--mode baseline-bf16 --mode baseline-fp32 --rounds 2 --steps 3 --session monday".split()
     first, second = started((*flags, "--json"), flags)
 
     codes = [node.torchrun.wait(LIMIT_S) for node in (first, second)]

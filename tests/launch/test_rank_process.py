@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from multiprocessing import process
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ def test_torch_still_words_them_so():
 def test_named_ones_lie_in_the_runs_folder_unless_another_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", tempfile.NamedTemporaryFile)
     (tmp_path / "run").mkdir()
-    rank._keep_named_files_in(tmp_path / "run")
+    monkeypatch.setitem(vars(process.current_process())["_config"], "tempdir", None)
+    rank.keep_files_in(tmp_path / "run")
 
     with tempfile.NamedTemporaryFile() as inside, tempfile.NamedTemporaryFile(dir=tmp_path) as outside:
         assert Path(inside.name).parent == tmp_path / "run"

@@ -16,27 +16,29 @@ def test_every_stage_of_a_rank_belongs_to_a_phase():
     assert set(OF_STAGES) == set(STAGES)
 
 
-def test_what_the_rank_said_is_joined_to_what_its_launcher_saw():
-    seen = Progress(
-        "done", 5, None, began_s=13.0, since_s=20.0, seconds={"starting": 1.0, "proving": 2.0, "timing": 4.0}
-    )
-    found = phases(since_s=10.0, begun_s=11.0, seen=seen, ended_s=20.5, now_s=21.0)
-    assert found == {"prepare": 1.0, "start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0}
-    assert sum(found.values()) == 11.0
+@pytest.mark.parametrize(
+    ("seen", "ended_s", "now_s", "found"),
+    [
+        (
+            {"stage": "done", "since_s": 20.0, "seconds": {"starting": 1.0, "proving": 2.0, "timing": 4.0}},
+            20.5,
+            21.0,
+            {"prepare": 1.0, "start": 3.0, "proof": 2.0, "timed": 4.0, "write": 1.0},
+        ),
+        # The stage in which a rank was killed ends with it; one that said nothing did nothing but start.
+        (
+            {"stage": "warming up", "since_s": 14.0, "seconds": {"starting": 1.0}},
+            20.0,
+            20.0,
+            {"prepare": 1.0, "start": 3.0, "warm_up": 6.0, "write": 0.0},
+        ),
+        (None, 20.0, 20.5, {"prepare": 1.0, "start": 9.0, "write": 0.5}),
+    ],
+)
+def test_what_the_rank_said_is_joined_to_what_its_launcher_saw(seen, ended_s, now_s, found):
+    progress = Progress(step=1, median_s=None, began_s=13.0, **seen) if seen else None
 
-
-def test_the_stage_in_which_a_rank_was_killed_ends_with_it():
-    seen = Progress("warming up", 1, None, began_s=12.0, since_s=13.0, seconds={"starting": 1.0})
-    assert phases(10.0, 11.0, seen, 20.0, 20.0) == {
-        "prepare": 1.0,
-        "start": 2.0,
-        "warm_up": 7.0,
-        "write": 0.0,
-    }
-
-
-def test_a_rank_that_said_nothing_did_nothing_but_start():
-    assert phases(10.0, 11.0, None, 20.0, 20.5) == {"prepare": 1.0, "start": 9.0, "write": 0.5}
+    assert phases(10.0, 11.0, progress, ended_s, now_s) == found
 
 
 def test_the_time_between_two_records_is_prepared_in():
@@ -50,17 +52,9 @@ def test_the_time_between_two_records_is_prepared_in():
 
 
 def test_a_process_knows_when_it_began():
-    said = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import time; time.sleep(0.5); from fp8bench.launch.phases import process_began_s; "
-            "print(time.monotonic() - process_began_s())",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    asked = "import time; time.sleep(0.5); from fp8bench.launch.phases import process_began_s; "
+    asked += "print(time.monotonic() - process_began_s())"
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert 0.5 <= float(said.stdout) < 60
     assert process_began_s() < time.monotonic()
 
@@ -81,16 +75,7 @@ def test_the_phases_of_a_real_session_add_up_to_its_wall_time(tmp_path):
     records = documents(tmp_path, "**/*.json")
     assert len(records) == 2
     for record in records:
-        assert record["phases_s"].keys() >= {
-            "prepare",
-            "start",
-            "build",
-            "proof",
-            "warm_up",
-            "timed",
-            "profile",
-            "write",
-        }
+        assert record["phases_s"].keys() >= set("prepare start build proof warm_up timed profile write".split())
     told = sum(sum(record["phases_s"].values()) for record in records)
     # What follows the last record is its table.
     assert 0.93 * wall_s < told <= wall_s

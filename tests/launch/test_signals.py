@@ -36,6 +36,8 @@ def test_a_signal_interrupts_with_its_number(number):
 def test_held_back_it_interrupts_nothing_until_the_end_and_the_first_one_counts():
     done = []
 
+    before = signal.getsignal(signal.SIGTERM)
+
     def work():
         with held_back() as interrupted:
             done.append(interrupted())
@@ -47,15 +49,8 @@ def test_held_back_it_interrupts_nothing_until_the_end_and_the_first_one_counts(
         work()
 
     assert done == [False, True]
-    assert interrupt.value.number == signal.SIGHUP
-
-
-def test_held_back_and_without_a_signal_nothing_changes():
-    before = signal.getsignal(signal.SIGTERM)
-    with held_back():
-        pass
-
     assert signal.getsignal(signal.SIGTERM) is before
+    assert interrupt.value.number == signal.SIGHUP
 
 
 def test_an_error_on_the_way_out_leads_back_to_the_interrupt():
@@ -69,11 +64,8 @@ def test_an_error_on_the_way_out_leads_back_to_the_interrupt():
         fail_while_leaving()
 
     assert exit_code(interrupt_behind(error.value)) == 129
-    assert interrupt_behind(OSError()) is None
-
-
-def test_ctrl_c_as_python_has_it_is_130():
     assert exit_code(KeyboardInterrupt()) == 130
+    assert interrupt_behind(OSError()) is None
 
 
 def test_a_program_that_is_ending_is_not_interrupted_any_more():

@@ -13,6 +13,7 @@ import fork_server
 import pytest
 from cli.calling import call, environment
 from kept import documents
+from launch.seen import ended, until
 
 pytestmark = pytest.mark.slow
 
@@ -102,22 +103,7 @@ def test_loader_processes_end_with_their_rank(run):
 
 @pytest.mark.thorough
 def test_a_seed_gives_the_same_losses_twice(run):
-    flags = (
-        "--mode",
-        "baseline-bf16",
-        "--gpus",
-        "1",
-        "--batch-size",
-        "4",
-        "--data",
-        "device",
-        "--warmup",
-        "0",
-        "--steps",
-        "3",
-        "--seed",
-        "7",
-    )
+    flags = "--mode baseline-bf16 --gpus 1 --batch-size 4 --data device --warmup 0 --steps 3 --seed 7".split()
     first, second = (run(*flags)[1][0]["samples"][0]["loss"] for _ in range(2))
     assert first == pytest.approx(second, rel=1e-3)
 
@@ -150,15 +136,10 @@ def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kep
     assert None in record["samples"][0]["loss"]
 
 
-def test_what_this_machine_cannot_run_is_on_record_and_alone_gives_exit_code_3(run):
-    code, [record], _ = run(*TINY, "--gpus", "1", "--mode", "outside-unavailable")
-    assert (code, record["status"]) == (3, "unsupported")
-    assert (record["reason"], record["remedy"]) == ("this mode needs a GPU from the future", "Wait")
-
-
-def test_a_named_mode_that_cannot_run_is_exit_code_3_and_the_one_beside_it_still_runs(run):
-    code, records, _ = run(*TINY, "--gpus", "1", "--mode", "outside-unavailable", "--mode", "outside-polite")
-    assert (code, [record["status"] for record in records]) == (3, ["unsupported", "ok"])
+def test_what_this_machine_cannot_run_is_on_record_with_exit_code_3_and_the_mode_beside_it_still_runs(run):
+    code, [first, second], _ = run(*TINY, "--gpus", "1", "--mode", "outside-unavailable", "--mode", "outside-polite")
+    assert (code, first["status"], second["status"]) == (3, "unsupported", "ok")
+    assert (first["reason"], first["remedy"]) == ("this mode needs a GPU from the future", "Wait")
 
 
 @pytest.mark.thorough
@@ -223,7 +204,7 @@ def begun(tmp_path, outside_site):
 @pytest.mark.thorough
 def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, begun, slowness):
     with TemporaryFile("w+") as said, begun(said, "--mode", "outside-polite", "--mode", "outside-sleeps") as running:
-        pids = _wait_for_ranks(tmp_path, 2)
+        pids = until(lambda: _ranks(tmp_path), 240)
         os.killpg(running.pid, signal.SIGINT)
         assert running.wait(40 * slowness) == 130
         said.seek(0)
@@ -231,40 +212,18 @@ def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_p
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert [record["config"]["mode"] for record in stored(tmp_path)] == ["outside-polite"]
-    assert _gone(pids)
+    until(lambda: ended(pids), 30)
 
 
 @pytest.mark.thorough
 def test_when_the_parent_is_killed_no_rank_stays_behind(tmp_path, begun, slowness):
     with TemporaryFile() as said, begun(said, "--mode", "outside-sleeps") as running:
-        pids = _wait_for_ranks(tmp_path, 2)
+        pids = until(lambda: _ranks(tmp_path), 240)
         running.send_signal(signal.SIGKILL)
         running.wait(10 * slowness)
-    assert _gone(pids)
+    until(lambda: ended(pids), 30)
 
 
-def _wait_for_ranks(folder, count):
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
-        pids = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
-        if len(pids) == count:
-            return pids
-        time.sleep(0.2)
-    raise TimeoutError("the ranks did not start")
-
-
-def _gone(pids):
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if not any(_alive(pid) for pid in pids):
-            return True
-        time.sleep(0.2)
-    return False
-
-
-def _alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def _ranks(folder):
+    pids = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+    return pids if len(pids) == 2 else None

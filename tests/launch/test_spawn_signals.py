@@ -10,8 +10,9 @@ from pathlib import Path
 import fork_server
 import pytest
 from cli.calling import environment
+from launch.seen import ended, until
 
-from fp8bench.launch.signals import descendants, process, processes
+from fp8bench.launch.signals import descendants, processes
 
 pytestmark = pytest.mark.thorough
 
@@ -39,14 +40,6 @@ def launched(tmp_path, outside_site):
         one.communicate()
 
 
-def until(found, patience_s=90):
-    deadline = time.monotonic() + patience_s
-    while not (answer := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer
-
-
 def below(launcher):
     return descendants(launcher.pid, processes())
 
@@ -65,7 +58,7 @@ def maps(pid):
 
 
 def gone(them):
-    return all((now := process(one.pid)) is None or now.began != one.began or now.state == "Z" for one in them)
+    return ended(one.pid for one in them)
 
 
 def left_in(tmp_path):

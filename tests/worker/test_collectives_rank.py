@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankOutcome, whole_elements
 from fp8bench.worker import collectives
-from fp8bench.worker.collectives import Arrays, measure, wrong_elements
+from fp8bench.worker.collectives import Arrays, wrong_elements
 
 CPU = torch.device("cpu")
 
@@ -93,17 +93,20 @@ def test_a_case_that_is_wrong_is_not_timed(alone, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_two_processes_time_every_operation(tmp_path):
-    from fp8bench.launch.processes.group import Job, run
+    from fp8bench.kinds.collectives.measure import NOTHING_TRAINED, work_of
+    from fp8bench.launch.processes.watch import SpawnExecutor
+    from fp8bench.schema.config import RunConfig
 
     config = CollectivesConfig(
         device="cpu", world_size=2, operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1,
         seconds=0.001,
     )  # fmt: skip
-    assert measure.__module__ == "fp8bench.worker.collectives"
-    texts = run(Job("fp8bench.worker.collectives:measure", config.model_dump_json(), 2, 120.0))
-    outcomes = [RankOutcome.model_validate_json(text) for text in texts]
+    limit_s, work = work_of(config)
+    group = RunConfig.model_validate({**NOTHING_TRAINED, "device": "cpu", "world_size": 2})
+    reports = SpawnExecutor(limit_s, work).run(group, lambda _progress: None)
+    outcomes = [RankOutcome.model_validate(one.found) for one in reports]
     assert [one.wrong for outcome in outcomes for one in outcome.times] == [0] * 12
-    assert [outcome.environment is None for outcome in outcomes] == [False, True]
+    assert [one.environment is None for one in reports] == [False, True]
     first, second = (outcome.times for outcome in outcomes)
     for one, other in zip(first, second, strict=True):
         assert len(one.rounds_s[0]) == len(other.rounds_s[0]) >= 20

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
@@ -17,8 +17,9 @@ from fp8bench.config.words import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.plan import Ranks, ranks_for
-from fp8bench.launch.processes import group
-from fp8bench.launch.processes.group import Job
+from fp8bench.launch.processes import Executor
+from fp8bench.launch.processes.rank import Work
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.schema.collectives import (
@@ -32,10 +33,10 @@ from fp8bench.schema.collectives import (
     RankOutcome,
     RankTimes,
 )
-from fp8bench.schema.config import Device
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
-from fp8bench.schema.machine import Environment
+from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.option import ByDevice, Limit, Option
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 from fp8bench.stats.estimate import estimate
 from fp8bench.tables.written import counted
@@ -56,6 +57,21 @@ FACTOR = 5.0
 """How much longer than its budget a timing may take, for large arrays and on a host that others use too."""
 
 TARGET = "fp8bench.worker.collectives:measure"
+
+NOTHING_TRAINED: dict[str, Any] = {
+    "mode": "baseline-bf16",
+    "recipe": None,
+    "workload": "vit-micro",
+    "batch_size": 1,
+    "warmup": 0,
+    "steps": 1,
+    "compile": "off",
+    "data": "device",
+    "workers": 0,
+    "seed": 0,
+    "te_attention": "te",
+}
+"""Settings of a run, which ranks that train nothing do not heed."""
 
 
 class CollectivesRequest(Request):
@@ -148,43 +164,58 @@ def parse_size(text: str) -> int:
 
 def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecord:
     """Time every case on a group of ranks. Raises RunFailed if a rank dies, hangs or runs out of memory."""
-    return record_of(prepared, group.run(job(prepared, log)))
+    limit_s, work = work_of(prepared.config)
+    return measured(prepared, SpawnExecutor(limit_s, work), log)
 
 
 def lead(prepared: Prepared[CollectivesConfig], agent: "Agent", log: Log) -> CollectivesRecord:
-    """Time every case on the ranks of all nodes, from node 0. Raises as `nodes.follower.lead_job`."""
-    from fp8bench.launch.nodes import follower
+    """Time every case on the ranks of all nodes, from node 0. Raises RunFailed also if a node is gone."""
+    from fp8bench.launch.nodes.leader import Leader
 
-    return record_of(prepared, follower.lead_job(agent, job(prepared, log)))
+    limit_s, work = work_of(prepared.config)
+    return measured(prepared, Leader(agent, limit_s, work), log)
 
 
 def follow(prepared: Prepared[CollectivesConfig], agent: "Agent") -> int:
-    """Run the ranks of another node, and return its exit code. Raises as `nodes.follower.follow_job`."""
-    from fp8bench.launch.nodes import follower
+    """Run the ranks of another node, and return its exit code. Raises as `Follower.obey`."""
+    from fp8bench.launch.nodes.follower import Follower
 
-    return follower.follow_job(agent, job(prepared, lambda _line: None))
+    limit_s, _ = work_of(prepared.config)
+    return Follower(agent, lambda _config: (), lambda _told, _reports: None, limit_s).obey()
 
 
-def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:
-    """Return what all ranks do, and log it."""
+def work_of(config: CollectivesConfig) -> tuple[float, Work]:
+    """Return for how long ranks may be at it, in seconds, and what each of them does."""
+    limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
+    return limit_s, Work(target=TARGET, given={"plan": config.model_dump(mode="json")})
+
+
+def measured(prepared: Prepared[CollectivesConfig], executor: Executor, log: Log) -> CollectivesRecord:
+    """Return the record of what the executor's ranks time."""
     config = prepared.config
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
-    limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
-    return Job(TARGET, config.model_dump_json(), config.world_size, limit_s)
+    group = {name: getattr(config, name) for name in ("device", "world_size", "nodes")}
+    reports = executor.run(RunConfig.model_validate({**NOTHING_TRAINED, **group}), lambda _progress: None)
+    executor.require_ready()
+    failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
+    if failed is not None:
+        less = "Find out what it waits for there, or measure less: fewer of --size, --rounds or --seconds"
+        remedy = less if failed.cause == "timeout" else failed.remedy
+        raise RunFailed(failed.reason or "a rank failed", remedy or less, failed.cause)
+    return record_of(prepared, reports)
 
 
-def record_of(prepared: Prepared[CollectivesConfig], results: Sequence[str]) -> CollectivesRecord:
-    """Return the record. results: a RankOutcome of every rank, as JSON."""
+def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:
+    """Return the record. reports: of every rank, by rank, with a RankOutcome."""
     from fp8bench.launch.assemble import environment_of
 
     config = prepared.config
-    outcomes = [RankOutcome.model_validate_json(text) for text in results]
+    outcomes = [RankOutcome.model_validate(one.found) for one in reports]
     timings = [timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(config.cases)]
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
-    firsts = [one.environment for one in outcomes[:: config.world_size // config.nodes]]
-    environments = [None if text is None else Environment.model_validate_json(text) for text in firsts]
+    environments = [one.environment for one in reports[:: config.world_size // config.nodes]]
     return CollectivesRecord(
         **head(prepared, "collectives", datetime.now(UTC)),
         status="invalid" if bad else "ok",

@@ -11,7 +11,7 @@ of node 0 leads: it decides what runs, gathers the reports, keeps the records an
     messages   what nodes tell each other, what may differ between them, and what is refused
     agent      from the first message between the nodes to the last
     leader     node 0: an executor like any other; and the ranks of one node in one run
-    follower   the other nodes; and one job of all nodes, for a kind that is not `run` (`fp8bench collectives`)
+    follower   the other nodes
 
 On one node there is no other agent to talk to: its agent is a run like any other.
 """

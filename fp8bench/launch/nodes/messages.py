@@ -23,12 +23,11 @@ from fp8bench.schema.machine import MachineIdentity, variables_that_matter
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Stage
 
-Key = Literal["hello", "verdict", "turn", "ready", "go", "stop", "view", "results", "left", "end", "bye"]
+Key = Literal["hello", "verdict", "turn", "ready", "go", "stop", "view", "left", "end", "bye"]
 """hello: what a node is, and what was requested on it. verdict: of node 0, whether the nodes fit together. turn: what
 runs next; turns are counted from 0 in each call. ready: whether a node can begin. go: all can. stop: one of a node's
-ranks did not end well; the seconds that ranks on other nodes may go on. view: what became of a node's ranks. results:
-what they found, for a kind that is not `run`. left: a node leaves before the end. end: the session is over. bye: a node
-has heard of the end.
+ranks did not end well; the seconds that ranks on other nodes may go on. view: what became of a node's ranks. left: a
+node leaves before the end. end: the session is over. bye: a node has heard of the end.
 """
 
 

@@ -4,7 +4,6 @@
     start   fresh processes, one a rank, in a folder that they share; also those of a run that follows, ahead of it
     watch   the ranks of a run from their start to their end, and the reports that follow from what was seen
     blame   when a run has failed, and which rank made it fail
-    group   ranks that call one function, for a kind other than `run`
 
 `Executor` separates what is measured from how processes are started: `watch` starts them on this machine,
 `launch.nodes.leader` on several, and tests use a fake executor with made-up times, whose tables are always the same.

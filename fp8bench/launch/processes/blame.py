@@ -14,7 +14,7 @@ watchdog inside NCCL ends a process for the same reason.
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fp8bench import registry
@@ -77,19 +77,16 @@ class Deadlines:
     def limit_s(self, progress: Progress | None) -> float:
         """Return how long the phase in `progress` may last. None: the rank is starting and has not reported yet."""
         stage: Stage = progress.stage if progress else "starting"
-        own = self.timeout_s
+        own, expected_s = self.timeout_s, 0.0
         if own is None:
             own = COMPILING_S if stage in COMPILE_IN and compiles(self.config) is not False else LIMIT_S[stage]
-        return own + FACTOR * self._expected_s(progress)
-
-    def _expected_s(self, progress: Progress | None) -> float:
-        """Return what the steps last. The host's stamps alone underestimate this if it runs ahead of the device."""
-        if progress is None or progress.stage not in ("warming up", "timing"):
-            return 0.0
-        if progress.stage == "warming up":
-            return self.config.warmup * (progress.median_s or 0.0)
-        pace_s = max(progress.pace_s or 0.0, progress.median_s or 0.0)
-        return max(self.config.min_time_s, (progress.steps or self.config.steps) * pace_s)
+        if progress is not None and stage == "warming up":
+            expected_s = self.config.warmup * (progress.median_s or 0.0)
+        elif progress is not None and stage == "timing":
+            # The host's stamps alone underestimate this if it runs ahead of the device.
+            pace_s = max(progress.pace_s or 0.0, progress.median_s or 0.0)
+            expected_s = max(self.config.min_time_s, (progress.steps or self.config.steps) * pace_s)
+        return own + FACTOR * expected_s
 
 
 @dataclass(frozen=True)
@@ -120,9 +117,11 @@ class PhaseClock:
             self._stages[rank] = stage
         last = min(self._stages, key=STAGES.index)
         behind = [rank for rank, stage in enumerate(self._stages) if stage == last]
-        limits = ((rank, self._deadlines.limit_s(seen[rank])) for rank in behind)
-        passed_limits = (limit_s for rank, limit_s in limits if self._waited[rank] > limit_s)
-        return next((Overdue(tuple(behind), last, limit_s) for limit_s in passed_limits), None)
+        for rank in behind:
+            limit_s = self._deadlines.limit_s(seen[rank])
+            if self._waited[rank] > limit_s:
+                return Overdue(tuple(behind), last, limit_s)
+        return None
 
 
 @dataclass(frozen=True)
@@ -151,15 +150,12 @@ class Lost:
 
 @dataclass(frozen=True)
 class Blame:
-    """The ranks that made a run fail, and why. remedy: None for the general one. follows: their end follows from that
-    of another rank, of which nothing is known.
-    """
+    """The ranks that made a run fail, and why. remedy: None for the general one."""
 
     ranks: tuple[int, ...]
     reason: str
     cause: Cause
     remedy: str | None
-    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -233,50 +229,36 @@ def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequ
     that raised one. lost: nodes, whose ranks are in neither. All are dated by one clock.
     """
     # The first item is 0 for what may have made the run fail, and more for what follows from another rank's end.
-    dated = [(2 if error.connection_lost else 0, error.at_s, rank) for rank, error in errors.items()]
-    silent = {end.rank: end for end in ends if end.rank not in errors}
-    dated += [(int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, rank) for rank, end in silent.items()]
-    gone = {node.ranks[0]: node for node in lost}
-    dated += [(0, node.alive_s, rank) for rank, node in gone.items()]
-    if not dated:
-        return None
-    order, _, rank = min(dated)
-    if rank in gone:
-        return Blame(gone[rank].ranks, gone[rank].what, "host-death", NODE_GONE)
-    found = _of_end(silent[rank]) if rank in silent else _of_error(rank, errors[rank])
-    return replace(found, follows=order > 0)
+    dated: list[tuple[int, float, int, Blame]] = []
+    for rank, error in errors.items():
+        reason = f"rank {rank} died: {error.what}" if error.remedy is None else error.what
+        found = Blame((rank,), reason, error.cause, error.remedy)
+        dated.append((2 if error.connection_lost else 0, error.at_s, rank, found))
+    for end in ends:
+        if end.rank not in errors:
+            reason, remedy = _how(end.exit_code)
+            found = Blame((end.rank,), f"rank {end.rank} died: {reason}", "host-death", end.remedy or remedy)
+            dated.append((int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, end.rank, found))
+    for node in lost:
+        dated.append((0, node.alive_s, node.ranks[0], Blame(node.ranks, node.what, "host-death", NODE_GONE)))
+    return min(dated, key=lambda one: one[:3])[-1] if dated else None
 
 
-def _of_error(rank: int, error: RankError) -> Blame:
-    if error.remedy is not None:
-        return Blame((rank,), error.what, error.cause, error.remedy)
-    return Blame((rank,), f"rank {rank} died: {error.what}", error.cause, None)
+def _how(code: int | None) -> tuple[str, str | None]:
+    """Return how a rank without an error ended, and a remedy if one is known."""
+    if code is None:
+        remedy = "See how, in what torchrun prints; after SIGKILL also `dmesg`: the host may have run out of memory"
+        return "its process ended without an error", remedy
+    if code < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return f"ended by {names.get(-code, f'signal {-code}')}", _OF_SIGNALS.get(-code)
+    remedy = "Look for what calls exit in the mode, the workload or their libraries"
+    return f"ended with exit code {code}, without an error message", remedy
 
 
 def in_general(config: RunConfig) -> str:
     """Return what to do about a failure of which nothing more is known."""
     return ONE_OR_ALL if config.device == "cuda" and config.world_size > 1 else LOOK
-
-
-def _of_end(end: End) -> Blame:
-    remedy: str | None
-    if end.exit_code is None:
-        how = "its process ended without an error"
-        remedy = "See how, in what torchrun prints; after SIGKILL also `dmesg`: the host may have run out of memory"
-    elif end.exit_code < 0:
-        how = f"ended by {_name(-end.exit_code)}"
-        remedy = _OF_SIGNALS.get(-end.exit_code)
-    else:
-        how = f"ended with exit code {end.exit_code}, without an error message"
-        remedy = "Look for what calls exit in the mode, the workload or their libraries"
-    return Blame((end.rank,), f"rank {end.rank} died: {how}", "host-death", end.remedy or remedy)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def of_delay(overdue: Overdue, seen: Sequence[Progress | None], stacks: Stacks) -> Blame:

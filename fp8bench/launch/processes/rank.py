@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -69,11 +69,6 @@ measurement, if a signal ends the run now. error: see `rank.RankError`.
 
 PIPE_BYTES = 1 << 20
 """The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""
-
-_PART = 1 << 16
-
-_ENUMS = "torch.utils._pytree"
-"""torch 2.15 warns about how torchao registers its enums."""
 
 MODULES_AT = "modules.txt"
 """A file in the folder of ranks that were started ahead: what they import, one module per line."""
@@ -157,34 +152,28 @@ class Inbox:
         """Read all that has come."""
         while self.descriptor is not None:
             try:
-                part = os.read(self.descriptor, _PART)
+                part = os.read(self.descriptor, PIPE_BYTES)
             except BlockingIOError:
                 break
             if not part:
                 self.close()
             self._unread += part
-        while self._take():
-            pass
+        while True:
+            head, end, _ = self._unread.partition(b"\n")
+            name, length = head.decode().split() if end else ("", "0")
+            begin = len(head) + 1
+            if not end or len(self._unread) < begin + int(length):
+                # The rest has not come yet.
+                return
+            text = self._unread[begin : begin + int(length)].decode()
+            del self._unread[: begin + int(length)]
+            self.said.update({what: text for what in get_args(What) if what == name})
 
     def close(self) -> None:
         """Stop reading."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
-
-    def _take(self) -> bool:
-        """Take the next message if it is complete, and return whether it was."""
-        head, end, _ = self._unread.partition(b"\n")
-        if not end:
-            return False
-        name, length = head.decode().split()
-        begin = len(head) + 1
-        if len(self._unread) < begin + int(length):
-            return False
-        text = self._unread[begin : begin + int(length)].decode()
-        del self._unread[: begin + int(length)]
-        self.said.update({what: text for what in get_args(What) if what == name})
-        return True
 
 
 def task_path(folder: Path) -> Path:
@@ -209,17 +198,15 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     teller = Teller(pipe)
     with ended_by_errors(teller):
         # The run's own folder takes what a rank leaves behind when it or its loader is killed.
-        _keep_sockets_in(folder)
-        _keep_named_files_in(folder)
-        called(entry)(folder, rank, teller)
+        keep_files_in(folder)
+        named(entry)(folder, rank, teller)
     _leave(0)
 
 
-def called(entry: str) -> Callable[[Path, int, Teller], None]:
+def named(target: str) -> Any:
     """Return what `module:function` names."""
-    module, _, function = entry.partition(":")
-    found: Callable[[Path, int, Teller], None] = getattr(import_module(module), function)
-    return found
+    module, _, function = target.partition(":")
+    return getattr(import_module(module), function)
 
 
 def wait(folder: Path, rank: int, teller: Teller) -> None:
@@ -228,14 +215,12 @@ def wait(folder: Path, rank: int, teller: Teller) -> None:
         # The run itself finds what is missing, and says so.
         with suppress(ImportError):
             import_module(module)
-    entry = sys.stdin.readline().strip()
-    if not entry:
-        # The launcher has ended.
-        return
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    called(entry)(folder, rank, teller)
+    # Empty if the launcher has ended.
+    if entry := sys.stdin.readline().strip():
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        named(entry)(folder, rank, teller)
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:
@@ -245,8 +230,7 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     from fp8bench.worker.rank_report import Aside, stopped
 
     task = Task.model_validate_json(task_path(folder).read_bytes())
-    module, _, function = task.work.target.partition(":")
-    work = getattr(import_module(module), function)
+    work = named(task.work.target)
 
     def keep(report: RankReport) -> None:
         # What cannot be written as JSON is noticed when it is reported, and must not hide an earlier error.
@@ -256,15 +240,16 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     trace = task.trace if rank == 0 else None
     aside = Aside(rank_path(folder, rank, "progress"), trace, keep, lambda: teller.say("enough", ""))
     local_rank = rank - task.ranks_here.start
-    _say_place(rank, local_rank)
+    for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank)):
+        # Variables of torchrun, which a rank inherits from the agent, because libraries read them.
+        if name in os.environ:
+            os.environ[name] = str(value)
+    meet = task.meet.url if task.meet is not None else rendezvous_in(folder)
     try:
-        with rank_group(
-            task.config, rank, local_rank, task.meet.url if task.meet is not None else rendezvous_in(folder)
-        ) as device:
-            # Inside the group, because leaving it makes the others fail.
-            with ended_by_errors(teller):
-                report = work(task.config, rank, device, aside, **task.work.given)
-                teller.say("report", fit(report).model_dump_json())
+        # Errors are told inside the group, because leaving it makes the others fail.
+        with rank_group(task.config, rank, local_rank, meet) as device, ended_by_errors(teller):
+            report = work(task.config, rank, device, aside, **task.work.given)
+            teller.say("report", fit(report).model_dump_json())
     except ModeUnavailable as refusal:
         # Refused before this rank joined: no other rank knows.
         teller.say("report", fit(stopped(refusal, {"rank": rank})).model_dump_json())
@@ -273,13 +258,6 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
 def rendezvous_in(folder: Path) -> str:
     """Where ranks of one machine meet: a file in the folder that they share."""
     return f"file://{folder}/rendezvous"
-
-
-def _say_place(rank: int, local_rank: int) -> None:
-    """Set the variables of torchrun, which a rank inherits from the agent, because libraries read them."""
-    for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank)):
-        if name in os.environ:
-            os.environ[name] = str(value)
 
 
 @contextmanager
@@ -302,7 +280,13 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _keep_sockets_in(folder: Path) -> None:
+def keep_files_in(folder: Path) -> None:
+    """Let multiprocessing's sockets lie in the folder, and named temporary files unless another is given.
+
+    When a loader process dies, torch's DataLoader opens ten of these, to see whether descriptors have run out, and its
+    handler of SIGCHLD may raise before the last one is removed. All of `tempfile` cannot go there: torch's compile
+    cache is in its folder, and is used by later runs.
+    """
     from multiprocessing import process
 
     where = str(folder)
@@ -311,15 +295,6 @@ def _keep_sockets_in(folder: Path) -> None:
         where = f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
     # multiprocessing looks this up (`util.get_temp_dir`); it removes the folder only at an orderly exit.
     vars(process.current_process())["_config"]["tempdir"] = where
-
-
-def _keep_named_files_in(folder: Path) -> None:
-    """Let named temporary files lie in the folder unless another is given.
-
-    When a loader process dies, torch's DataLoader opens ten of them, to see whether descriptors have run out, and its
-    handler of SIGCHLD may raise before the last one is removed. All of `tempfile` cannot go there: torch's compile
-    cache is in its folder, and is used by later runs.
-    """
     tempfile.__dict__["NamedTemporaryFile"] = partial(tempfile.NamedTemporaryFile, dir=folder)
 
 
@@ -339,42 +314,26 @@ class RankError(Frozen):
 
 def rank_error(error: BaseException) -> RankError:
     """Return the error that ends a rank, dated now. Its message can always be sent, and is short enough to read."""
-    now, trace = time.monotonic(), _traceback(error)
+    now = time.monotonic()
+    trace = "\n".join(map(inert, "".join(traceback.format_exception(error)).split("\n")))
+    if len(trace) > TRACEBACK_CHARACTERS:
+        half = TRACEBACK_CHARACTERS // 2
+        trace = f"{trace[:half]}\n... {len(trace) - 2 * half} characters ...\n{trace[-half:]}"
     if isinstance(error, Fp8benchError):
         what, remedy = in_words(error.what), in_words(error.remedy)
         return RankError(at_s=now, what=what, cause=error.cause or "crash", remedy=remedy, traceback=trace)
-    what = f"{in_a_line(error)}{_users_place(error)}"
-    lost = any(words in f"{what} {_message(error)}" for words in CONNECTION_LOST)
-    return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
-
-
-def in_a_line(error: BaseException) -> str:
-    """Return an error's type and the first line of its message that is not empty."""
-    lines = [line.strip() for line in _message(error).splitlines() if line.strip()]
-    return in_words(": ".join([type(error).__name__, *lines[:1]]))
-
-
-def _users_place(error: BaseException) -> str:
-    """Return `, at FOLDER/FILE.py:LINE`, the last one that is neither a library's nor of this package; else nothing."""
+    # Made without the error's own code, which may fail.
+    message = str(traceback.TracebackException.from_exception(error, limit=0, lookup_lines=False))
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    what = in_words(": ".join([type(error).__name__, *lines[:1]]))
+    # The last place that is neither a library's nor this package's.
     ours = (f"{Path(__file__).parents[2]}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<")
     frames = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)]
     own = [one for one in frames if not one[0].startswith(ours) and "-packages" not in one[0]]
-    return f", at {'/'.join(own[-1][0].split('/')[-SHOWN:])}:{own[-1][1]}" if own else ""
-
-
-def _message(error: BaseException) -> str:
-    """Return the message, even if the error's own code fails to build it."""
-    return str(traceback.TracebackException.from_exception(error, limit=0, lookup_lines=False))
-
-
-def _traceback(error: BaseException) -> str:
-    """Return the traceback; only the beginning and the end of one that is too long to read."""
-    lines = "".join(traceback.format_exception(error)).split("\n")
-    text = "\n".join(map(inert, lines))
-    if len(text) <= TRACEBACK_CHARACTERS:
-        return text
-    half = TRACEBACK_CHARACTERS // 2
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters ...\n{text[-half:]}"
+    if own:
+        what += f", at {'/'.join(own[-1][0].split('/')[-SHOWN:])}:{own[-1][1]}"
+    lost = any(words in f"{what} {message}" for words in CONNECTION_LOST)
+    return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
 
 
 @dataclass(frozen=True)
@@ -405,6 +364,7 @@ KNOWN = (
 
 def hide_harmless() -> None:
     """Hide these warnings in this process. All others are shown."""
-    logging.getLogger(_ENUMS).setLevel(logging.ERROR)
+    # torch 2.15 warns about how torchao registers its enums.
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     for one in KNOWN:
         logging.getLogger(one.logger).addFilter(one)

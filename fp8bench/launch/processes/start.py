@@ -17,13 +17,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from fp8bench.launch.processes.blame import End, Stacks, ask_for_stacks
-from fp8bench.launch.processes.rank import MODULES_AT, Inbox, RankError, rank_path, task_path
+from fp8bench.launch.processes.rank import MODULES_AT, Inbox, RankError, What, rank_path, task_path
 from fp8bench.launch.signals import process, process_tree, send
 from fp8bench.machine import temporary
 from fp8bench.schema.errors import RunFailed
@@ -54,23 +53,65 @@ anything heavy is imported.
 
 
 class Ranks:
-    """The ranks' processes by rank, what they tell, and how those that ended by themselves ended."""
+    """Ranks' processes by rank, the folder that they share, what they tell, and how those that ended by themselves
+    ended. Whoever makes this ends the processes, and then closes it.
+    """
 
-    def __init__(
-        self, folder: Path, processes: "Mapping[int, subprocess.Popen[bytes]]", inboxes: Mapping[int, Inbox]
-    ) -> None:
-        self.folder = folder
-        self.processes = processes
+    def __init__(self) -> None:
+        """Make the folder. Raises RunFailed if there is no room for it."""
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.ends: dict[int, End] = {}
-        self._inboxes = inboxes
+        self._inboxes: dict[int, Inbox] = {}
         self._seen_s = time.monotonic()
+        with _made_room(), ExitStack() as stack:
+            self.folder: Path = stack.enter_context(temporary.folder(temporary.RANKS))
+            (self.folder / "path.json").write_text(json.dumps(sys.path))
+            self._made = stack.pop_all()
+
+    def close(self) -> None:
+        """Remove the folder, and listen to nobody any more."""
+        self.close_inboxes()
+        self._made.close()
+
+    def close_inboxes(self) -> None:
+        """Listen to nobody any more."""
+        for inbox in self._inboxes.values():
+            inbox.close()
+
+    def give(self, task: str) -> None:
+        """Put the task into the ranks' folder. Raises RunFailed if there is no room for it."""
+        with _made_room():
+            task_path(self.folder).write_text(task)
+
+    def begin(self, ranks: Iterable[int], entry: str, waits: bool = False) -> None:
+        """Start the ranks' processes. waits: whether they wait on standard input until it says what to call."""
+        for rank in ranks:
+            ours, its = os.pipe()
+            self._inboxes[rank] = Inbox(ours)
+            try:
+                self.processes[rank] = start_rank(self.folder, rank, its, entry, waits)
+            finally:
+                os.close(its)
+
+    def release(self, entry: str) -> None:
+        """Tell waiting ranks what to call; one that has already ended is noticed at the next look."""
+        for one in self.processes.values():
+            if one.stdin is not None:
+                with suppress(OSError):
+                    one.stdin.write(f"{entry}\n".encode())
+                    one.stdin.close()
 
     def looks(self, interrupted: Callable[[], bool]) -> Iterator[float]:
         """Look at the ranks and yield the monotonic time, until all ranks have ended or an interrupt came."""
         while len(self.ends) < len(self.processes) and not interrupted():
             self.look()
             yield time.monotonic()
-            self._pause()
+            # A moment, or until a rank says something, because the rank may wait until it is read.
+            poll = select.poll()
+            for inbox in self._inboxes.values():
+                if inbox.descriptor is not None:
+                    poll.register(inbox.descriptor, select.POLLIN)
+            poll.poll(POLL_S * 1000)
 
     def look(self) -> None:
         """Note which ranks have ended since the last look, and read what they say."""
@@ -81,21 +122,17 @@ class Ranks:
             # Read after the poll: what a rank said before it ended is in the pipe.
             self._inboxes[rank].read()
 
-    def report(self, rank: int) -> str | None:
-        """Return the report as the rank told it, or None if it has not."""
-        return self._inboxes[rank].said.get("report")
+    def all_live(self) -> bool:
+        """Return whether none has ended."""
+        return all(one.poll() is None for one in self.processes.values())
 
-    def kept(self, rank: int) -> str | None:
-        """Return what a rank without a report had found."""
-        return self._inboxes[rank].said.get("kept")
-
-    def enough(self, rank: int) -> bool:
-        """Return whether what is kept of the rank is a measurement. It stays one if the rank fails afterwards."""
-        return "enough" in self._inboxes[rank].said
+    def said(self, rank: int, what: What) -> str | None:
+        """Return the rank's message of this kind, or None if there is none."""
+        return self._inboxes[rank].said.get(what)
 
     def error(self, rank: int) -> RankError | None:
         """Return the error that the rank told, or None if it told none."""
-        text = self._inboxes[rank].said.get("error")
+        text = self.said(rank, "error")
         return None if text is None else RankError.model_validate_json(text)
 
     def stacks(self) -> Stacks:
@@ -103,88 +140,25 @@ class Ranks:
         living = {rank: one.pid for rank, one in self.processes.items() if rank not in self.ends}
         return ask_for_stacks(self.folder, living)
 
-    def _pause(self) -> None:
-        """Wait for a moment, or until a rank says something, because the rank may wait until it is read."""
-        poll = select.poll()
-        for inbox in self._inboxes.values():
-            if inbox.descriptor is not None:
-                poll.register(inbox.descriptor, select.POLLIN)
-        poll.poll(POLL_S * 1000)
-
-
-@dataclass(frozen=True)
-class Begun:
-    """Ranks' processes and inboxes, by rank, and the folder that they share. stack: closes the inboxes and removes the
-    folder; the owner of this object ends the processes.
-    """
-
-    folder: Path
-    processes: "dict[int, subprocess.Popen[bytes]]"
-    inboxes: dict[int, Inbox]
-    stack: ExitStack
-
 
 @contextmanager
-def started(task: str, ranks: range, entry: str, waiting: "Ahead | None" = None) -> Iterator[Ranks]:
+def started(task: str, numbers: range, entry: str, waiting: "Ahead | None" = None) -> Iterator[Ranks]:
     """Start these ranks, which call `entry` (`module:function`, see `rank.main`) with the task. Raises RunFailed if
     there is no room for what they need to begin. waiting: may have started them already.
     """
-    begun = waiting.take(ranks) if waiting else None
-    apart = waiting.identities if waiting else frozenset
+    ahead = waiting.take(numbers) if waiting else None
+    own = [one.pid for one in ahead.processes.values()] if ahead else []
     with ExitStack() as stack:
-        if begun is not None:
-            stack.push(begun.stack)
-            own = [one.pid for one in begun.processes.values()]
-            stack.enter_context(process_tree(own, apart))
-            give(begun.folder, task)
-            for one in begun.processes.values():
-                release(one, entry)
+        ranks = ahead or Ranks()
+        stack.callback(ranks.close)
+        stack.enter_context(process_tree(own, waiting.identities if waiting else frozenset))
+        stack.callback(ranks.close_inboxes)
+        ranks.give(task)
+        if ahead:
+            ranks.release(entry)
         else:
-            begun = Begun(folder(stack), {}, {}, stack)
-            give(begun.folder, task)
-            stack.enter_context(process_tree(apart=apart))
-            begin(begun, ranks, entry)
-        stack.callback(close, begun.inboxes)
-        yield Ranks(begun.folder, begun.processes, begun.inboxes)
-
-
-def release(rank: "subprocess.Popen[bytes]", entry: str) -> None:
-    """Tell a waiting rank what to call; a rank that has already ended is noticed at the next look."""
-    if rank.stdin is not None:
-        with suppress(OSError):
-            rank.stdin.write(f"{entry}\n".encode())
-            rank.stdin.close()
-
-
-def begin(begun: Begun, ranks: Iterable[int], entry: str, waits: bool = False) -> None:
-    """Start the ranks' processes. waits: whether they wait on standard input until it says what to call."""
-    for rank in ranks:
-        ours, its = os.pipe()
-        begun.inboxes[rank] = Inbox(ours)
-        try:
-            begun.processes[rank] = start_rank(begun.folder, rank, its, entry, waits)
-        finally:
-            os.close(its)
-
-
-def close(inboxes: Mapping[int, Inbox]) -> None:
-    """Close the inboxes of ranks to which nobody listens any more."""
-    for inbox in inboxes.values():
-        inbox.close()
-
-
-def folder(stack: ExitStack) -> Path:
-    """Return a folder for ranks to share, removed with the stack. Raises RunFailed if there is no room for it."""
-    with _made_room():
-        path = stack.enter_context(temporary.folder(temporary.RANKS))
-        (path / "path.json").write_text(json.dumps(sys.path))
-    return path
-
-
-def give(to: Path, task: str) -> None:
-    """Put the task into the ranks' folder. Raises RunFailed if there is no room for it."""
-    with _made_room():
-        task_path(to).write_text(task)
+            ranks.begin(numbers, entry)
+        yield ranks
 
 
 @contextmanager
@@ -246,7 +220,7 @@ class Ahead:
 
     def __init__(self) -> None:
         self._expected: tuple[range, tuple[str, ...]] | None = None
-        self._begun: Begun | None = None
+        self._waiting: Ranks | None = None
         self._stopped: set[int] = set()
 
     def expect(self, ranks: range | None, modules: Sequence[str] = ()) -> None:
@@ -259,61 +233,58 @@ class Ahead:
         """Note the stage of the present run. Called a few times a second."""
         if self._expected is None or stage == "starting":
             return
-        if self._begun is None and stage != "timing":
-            self._start(*self._expected)
+        if self._waiting is None and stage != "timing":
+            ranks, modules = self._expected
+            try:
+                self._stopped.clear()
+                self._waiting = Ranks()
+                (self._waiting.folder / MODULES_AT).write_text("\n".join(modules))
+                self._waiting.begin(ranks, WAITS, waits=True)
+            except (OSError, RunFailed):
+                # Without room for them, the next run starts its own, and says what is missing.
+                self._expected = None
+                self.close()
         self._stop(stage == "timing")
 
-    def take(self, ranks: range) -> Begun | None:
+    def take(self, ranks: range) -> Ranks | None:
         """Return the waiting ranks if they are exactly these and all live; otherwise end them and return None."""
-        begun = self._begun
+        found = self._waiting
+        processes = {} if found is None else found.processes
         if (
-            begun is None
-            or tuple(begun.processes) != tuple(ranks)
-            or any(one.poll() is not None for one in begun.processes.values())
+            found is None
+            or tuple(processes) != tuple(ranks)
+            or any(one.poll() is not None for one in processes.values())
         ):
             self.close()
             return None
         self._stop(False)
-        self._begun = None
-        return begun
+        self._waiting = None
+        return found
 
     def identities(self) -> frozenset[tuple[int, int]]:
         """Return the identities of the processes that wait."""
-        found = (process(one.pid) for one in self._begun.processes.values()) if self._begun else ()
+        found = (process(one.pid) for one in self._waiting.processes.values()) if self._waiting else ()
         return frozenset(one.identity for one in found if one is not None)
 
     def close(self) -> None:
         """End the ranks that wait."""
-        if self._begun is None:
+        if self._waiting is None:
             return
-        begun, self._begun = self._begun, None
-        for one in begun.processes.values():
+        ranks, self._waiting = self._waiting, None
+        for one in ranks.processes.values():
             with suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
-            release(one, "")
-        close(begun.inboxes)
-        begun.stack.close()
-
-    def _start(self, ranks: range, modules: Sequence[str]) -> None:
-        """Start the ranks. If there is no room for them or their processes, the next run starts its own and says so."""
-        try:
-            with ExitStack() as stack:
-                self._begun = Begun(folder(stack), {}, {}, stack.pop_all())
-            self._stopped.clear()
-            (self._begun.folder / MODULES_AT).write_text("\n".join(modules))
-            begin(self._begun, ranks, WAITS, waits=True)
-        except (OSError, RunFailed):
-            self._expected = None
-            self.close()
+        ranks.release("")
+        ranks.close()
 
     def _stop(self, wanted: bool) -> None:
         """Stop the waiting ranks, or let them continue."""
-        if self._begun is None:
+        if self._waiting is None:
             return
-        for rank, one in self._begun.processes.items():
+        for rank, one in self._waiting.processes.items():
             # A rank is tied to the launcher once it has this file; if stopped earlier, it would outlive the launcher.
-            if wanted and rank not in self._stopped and rank_path(self._begun.folder, rank, "stack").exists():
+            if wanted and rank not in self._stopped and rank_path(self._waiting.folder, rank, "stack").exists():
                 self._stopped.add(rank)
                 send(one.pid, signal.SIGSTOP)
             elif not wanted and rank in self._stopped:

@@ -5,7 +5,7 @@ waiting. So their stacks are requested, and then they are ended. What every rank
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -150,7 +150,6 @@ def run_ranks(
     they had timed their steps. No rank is left when it returns or raises.
     """
     with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
-        group = _Group(ranks, task.config.nodes)
         clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
 
         def watched(progress: Progress) -> None:
@@ -158,121 +157,106 @@ def run_ranks(
             if ahead is not None:
                 ahead.look(progress.stage)
 
-        overdue = group.wait(clock, watched, interrupted, others)
-        return group.measured() if interrupted() else Outcome(group.views(), overdue)
+        overdue = _wait(ranks, clock, watched, interrupted, others)
+        if interrupted():
+            return _measured(ranks, task.config.nodes)
+        return Outcome(_views(ranks), overdue)
 
 
-class _Group:
-    """The ranks of a run: what they report, and how long they are waited for."""
+def _wait(
+    ranks: Ranks, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others
+) -> Overdue | None:
+    """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase took
+    too long; return an `Overdue` in the last case. `watch` is called with rank 0's progress meanwhile, if it is here.
+    """
+    numbers = list(ranks.processes)
+    statuses: dict[int, Status | None] = {}
+    failed_s: float | None = None
+    for now in ranks.looks(interrupted):
+        for rank in ranks.ends.keys() - statuses.keys():
+            report = _read(ranks.said(rank, "report"))
+            statuses[rank] = report.status if report else None
+        ended = set(statuses.values())
+        # How long the ranks may go on after one did not end well.
+        grace_s = GRACE_S if ended & {None, "failed"} else PARTING_S if ended - {"ok"} else None
+        seen = _progress(ranks)
+        grace_s = others(seen, grace_s)
+        failed_s = failed_s or (None if grace_s is None else now)
+        if failed_s and grace_s is not None and now - failed_s >= grace_s:
+            return None
+        if numbers[0] == 0 and seen[0] is not None:
+            watch(seen[0])
+        overdue = clock.look(now, seen)
+        if overdue is not None and failed_s is None:
+            others(seen, 0.0)
+            return replace(overdue, ranks=tuple(numbers[place] for place in overdue.ranks))
+    return None
 
-    def __init__(self, ranks: Ranks, nodes: int) -> None:
-        self._ranks = ranks
-        self._nodes = nodes
-        self._numbers = list(ranks.processes)
-        self._statuses: dict[int, Status | None] = {}
 
-    def wait(
-        self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others = alone
-    ) -> Overdue | None:
-        """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase
-        took too long; return an `Overdue` in the last case. `watch` is called with rank 0's progress meanwhile, if rank
-        0 is here.
-        """
-        failed_s: float | None = None
-        for now in self._ranks.looks(interrupted):
-            seen = self._progress()
-            grace_s = others(seen, self._grace_s())
-            failed_s = failed_s or (None if grace_s is None else now)
-            if failed_s and grace_s is not None and now - failed_s >= grace_s:
-                return None
-            if self._numbers[0] == 0 and seen[0] is not None:
-                watch(seen[0])
-            overdue = clock.look(now, seen)
-            if overdue is not None and failed_s is None:
-                others(seen, 0.0)
-                return replace(overdue, ranks=tuple(self._numbers[place] for place in overdue.ranks))
-        return None
+def _progress(ranks: Ranks) -> list[Progress | None]:
+    return [read_progress(rank_path(ranks.folder, rank, "progress")) for rank in ranks.processes]
 
-    def views(self) -> tuple[RankView, ...]:
-        """Return each rank's view. Call this once: if a rank left no report, the ranks that still live write their
-        stacks, and must then be ended.
-        """
-        self._ranks.look()
-        found = {rank: report for rank in self._numbers if (report := _read(self._ranks.report(rank)))}
-        if len(found) == len(self._numbers):
-            return tuple(RankView(rank=rank, report=report, stage="done") for rank, report in found.items())
-        seen = dict(zip(self._numbers, self._progress(), strict=True))
-        stacks = self._ranks.stacks()
-        return tuple(self._view(rank, found.get(rank), seen[rank], stacks) for rank in self._numbers)
 
-    def measured(self) -> Outcome | None:
-        """Return what the ranks have reported, or have kept if that is enough; None if a rank has neither. Ranks that
-        are about to say so are waited for.
-        """
-        deadline = time.monotonic() + FINISH_S
-        while True:
-            self._ranks.look()
-            found = [self._measured(rank) for rank in self._numbers]
-            views = [RankView(rank=one.rank, report=one, stage="done") for one in found if one is not None]
-            if len(views) == len(found):
-                return Outcome(tuple(views))
-            if not views or time.monotonic() > deadline:
-                return None
-            time.sleep(POLL_S)
+def _measured(ranks: Ranks, nodes: int) -> Outcome | None:
+    """Return what the ranks have reported, or have kept if that is enough; None if a rank has neither. Ranks that are
+    about to say so are waited for.
+    """
+    deadline = time.monotonic() + FINISH_S
+    while True:
+        ranks.look()
+        views = []
+        for rank in ranks.processes:
+            # Ranks of several nodes fail when a signal ends those of another one.
+            failed = nodes == 1 and ranks.error(rank) is not None
+            kept = _read(ranks.said(rank, "kept")) if ranks.said(rank, "enough") is not None and not failed else None
+            if kept is not None and rank == 0:
+                # Of this rank alone there is a profile.
+                kept = kept.model_copy(update={"marks": (*kept.marks, UNPROFILED)})
+            if (report := _read(ranks.said(rank, "report")) or kept) is not None:
+                views.append(RankView(rank=rank, report=report, stage="done"))
+        if len(views) == len(ranks.processes):
+            return Outcome(tuple(views))
+        if not views or time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_S)
 
-    def _measured(self, rank: int) -> RankReport | None:
-        # Ranks of several nodes fail when a signal ends those of another one.
-        failed = self._nodes == 1 and self._ranks.error(rank) is not None
-        kept = _read(self._ranks.kept(rank)) if self._ranks.enough(rank) and not failed else None
-        if kept is not None and rank == 0:
-            # Of this rank alone there is a profile.
-            kept = kept.model_copy(update={"marks": (*kept.marks, UNPROFILED)})
-        return _read(self._ranks.report(rank)) or kept
 
-    def _view(self, rank: int, report: RankReport | None, progress: Progress | None, stacks: Stacks) -> RankView:
-        ranks, epoch_s = self._ranks, time.time() - time.monotonic()
+def _views(ranks: Ranks) -> tuple[RankView, ...]:
+    """Return each rank's view. Call this once: if a rank left no report, the ranks that still live write their stacks,
+    and must then be ended.
+    """
+    ranks.look()
+    found = {rank: report for rank in ranks.processes if (report := _read(ranks.said(rank, "report")))}
+    if len(found) == len(ranks.processes):
+        return tuple(RankView(rank=rank, report=report, stage="done") for rank, report in found.items())
+    progress, stacks = _progress(ranks), ranks.stacks()
+    now, epoch_s, views = time.monotonic(), time.time() - time.monotonic(), []
+    for rank, came in zip(ranks.processes, progress, strict=True):
         end, error = ranks.ends.get(rank), ranks.error(rank)
-        return RankView(
-            rank=rank,
-            report=report,
-            kept=_read(ranks.kept(rank)),
-            measured=ranks.enough(rank),
-            error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
-            ended=end is not None,
-            exit_code=end.exit_code if end else None,
-            alive_s=end.alive_s + epoch_s if end else 0.0,
-            remedy=end.remedy if end else None,
-            stage=progress.stage if progress else None,
-            step=progress.step if progress else 0,
-            stack=stacks.text.get(rank),
-            stopped=rank in stacks.stopped,
-            log=self._log(rank, progress, error, stacks),
-        )
-
-    def _log(self, rank: int, progress: Progress | None, error: RankError | None, stacks: Stacks) -> str:
-        """Return a rank's part of the log: how it ended, its progress, its traceback, and what faulthandler wrote."""
-        end = self._ranks.ends.get(rank)
         how = f"ended by itself, exit code {end.exit_code}" if end else f"alive; {stacks.where(rank)}"
-        came = "had not begun"
-        if progress is not None:
-            ago_s = time.monotonic() - progress.at_s
-            came = f"in the phase {progress.stage!r}, step {progress.step}, last moved {ago_s:.0f} s ago"
-        written = stack_written(self._ranks.folder, rank)
-        parts = [f"rank {rank}: {how}; {came}", error.traceback if error else "", written]
-        return "\n".join(part.rstrip() for part in parts if part.strip())
-
-    def _grace_s(self) -> float | None:
-        """Return how long the ranks may go on after one did not end well; None if all ended well."""
-        for rank in self._ranks.ends.keys() - self._statuses.keys():
-            report = _read(self._ranks.report(rank))
-            self._statuses[rank] = report.status if report else None
-        found = set(self._statuses.values())
-        if found & {None, "failed"}:
-            return GRACE_S
-        return PARTING_S if found - {"ok"} else None
-
-    def _progress(self) -> list[Progress | None]:
-        return [read_progress(rank_path(self._ranks.folder, rank, "progress")) for rank in self._numbers]
+        where = "had not begun"
+        if came is not None:
+            where = f"in the phase {came.stage!r}, step {came.step}, last moved {now - came.at_s:.0f} s ago"
+        log = (f"rank {rank}: {how}; {where}", error.traceback if error else "", stack_written(ranks.folder, rank))
+        views.append(
+            RankView(
+                rank=rank,
+                report=found.get(rank),
+                kept=_read(ranks.said(rank, "kept")),
+                measured=ranks.said(rank, "enough") is not None,
+                error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
+                ended=end is not None,
+                exit_code=end.exit_code if end else None,
+                alive_s=end.alive_s + epoch_s if end else 0.0,
+                remedy=end.remedy if end else None,
+                stage=came.stage if came else None,
+                step=came.step if came else 0,
+                stack=stacks.text.get(rank),
+                stopped=rank in stacks.stopped,
+                log="\n".join(part.rstrip() for part in log if part.strip()),
+            )
+        )
+    return tuple(views)
 
 
 def _read(text: str | None) -> RankReport | None:
@@ -320,26 +304,21 @@ def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: W
 def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
     """Return why the run failed, or None if all ranks left a report, or nothing is known."""
     without = [view for view in views if view.report is None]
-    errors: Mapping[int, RankError] = {view.rank: view.error for view in views if view.error is not None}
+    errors = {view.rank: view.error for view in views if view.error is not None}
     ends = [End(view.rank, view.exit_code, view.alive_s, view.remedy) for view in without if view.ended]
     why = blame.of_deaths(ends, errors, lost)
-    if why is None and overdue is not None:
-        seen = [view.progress for view in views]
-        texts = {view.rank: view.stack for view in views if view.stack is not None}
-        stacks = Stacks(texts, frozenset(view.rank for view in views if view.stopped))
-        return blame.of_delay(_furthest_behind(overdue, without), seen, stacks)
-    return why
-
-
-def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
-    """Return the ranks that are furthest behind. A launcher that sees only some ranks finds the latest of these; others
-    may be further behind, and a rank that left a report has done its part.
-    """
+    if why is not None or overdue is None:
+        return why
+    # A launcher that sees only some ranks finds the latest of these; others may be further behind, and a rank that left
+    # a report has done its part.
     stages = {view.rank: view.stage or "starting" for view in without}
     last = min(stages.values(), key=STAGES.index, default=overdue.stage)
-    found = {rank for rank, stage in stages.items() if stage == last}
+    late = set()
     if STAGES.index(last) >= STAGES.index(overdue.stage):
         last = overdue.stage
         late = {rank for rank in overdue.ranks if rank in stages}
-        found = {*late, *(rank for rank, stage in stages.items() if stage == last)}
-    return Overdue(tuple(sorted(found or stages)), last, overdue.limit_s)
+    behind = late | {rank for rank, stage in stages.items() if stage == last}
+    overdue = Overdue(tuple(sorted(behind or stages)), last, overdue.limit_s)
+    texts = {view.rank: view.stack for view in views if view.stack is not None}
+    stacks = Stacks(texts, frozenset(view.rank for view in views if view.stopped))
+    return blame.of_delay(overdue, [view.progress for view in views], stacks)

@@ -58,45 +58,31 @@ def test_a_part_of_the_variables_is_refused_and_what_is_missing_named(missing):
     del environ[missing]
 
     assert f"{missing} is not. Start with torchrun, or unset" in refused(environ)
-
-
-def test_a_rank_alone_is_refused():
-    assert refused({"RANK": "0"}) == (
-        "RANK is set in the environment, and LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT are "
-        "not. Start with torchrun, or unset its variables to let fp8bench make its own processes."
-    )
+    assert "RANK is set in the environment, and LOCAL_RANK, WORLD_SIZE" in refused({"RANK": "0"})
 
 
 @pytest.mark.parametrize("name", TORCHRUN[:4])
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "٣", "9" * 5000])
 def test_a_variable_that_is_no_number_is_refused(name, text):
-    assert f"{name}={text!r} in the environment is not a value that torchrun sets" in refused(
-        {**variables(), name: text}
-    )
-
-
-@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_WORLD_SIZE"])
-def test_a_group_of_nobody_is_refused(name):
-    assert f"{name}='0' in the environment" in refused({**variables(), name: "0"})
+    assert f"{name}={text!r} in the environment is not a value" in refused({**variables(), name: text})
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE='0' in the environment"),
+        ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE='0' in the environment"),
         ({"rank": 16}, "RANK=16 in the environment is not below WORLD_SIZE=16"),
         ({"local_rank": 8}, "LOCAL_RANK=8 in the environment is not below LOCAL_WORLD_SIZE=8"),
         ({"world_size": 4, "rank": 1}, "LOCAL_WORLD_SIZE=8 in the environment is above WORLD_SIZE=4"),
         ({"rank": 0}, "LOCAL_RANK=1 in the environment is above RANK=0"),
         ({"GROUP_RANK": "2", "GROUP_WORLD_SIZE": "2"}, "GROUP_RANK=2 in the environment is not below GROUP_WORLD_SIZE"),
         ({"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}, "GROUP_WORLD_SIZE=1 in the environment is one node"),
+        *[
+            ({"MASTER_PORT": port}, f"MASTER_PORT={port!r} in the environment is not a port. Give a number from 1")
+            for port in ("0", "65536", "http", "-1")
+        ],
     ],
 )
-def test_numbers_that_contradict_each_other_are_refused(changes, said):
-    assert said in refused(variables(**changes))
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "http", "-1"])
-def test_a_port_that_is_none_is_refused(port):
-    assert f"MASTER_PORT={port!r} in the environment is not a port. Give a number from 1 to 65535" in refused(
-        variables(MASTER_PORT=port)
-    )
+def test_numbers_that_cannot_be_or_contradict_each_other_are_refused(changes, said):
+    assert said in refused({**variables(**changes)})
