@@ -8,38 +8,33 @@ The worker calls the methods in this order, each once except `forward_context`, 
     with mode.forward_context(): loss = ...          # forward alone; backward runs outside
     mode.evidence(model)          # what actually ran, read from the model afterwards
 
-A class need not inherit from `Mode`. If it does not define `tolerance`, `compile_policy`, `capture_refusal`,
-`config_fields` or `fp8`, the values here apply. `fp8` is a promise: a run of such a mode is invalid if no fp8 GEMM is
-observed in it.
+A class need not inherit from `Mode`; for what it does not define the values here apply. It may have more:
 
-For sharded weights (FSDP2), a mode may state `gathered_dtype`, the dtype in which they are gathered (None: unchanged),
-and may have two more methods: `before_sharding(model)`, which prepares the converted model in place and returns whether
-weights are gathered in float8, and `after_update(model)`, called after each optimizer step. A method
-`checkpoint(function, *args)` replaces torch's own if activations must be recomputed in the mode's context.
-`tensor_parallel_refusal`, `sharding_refusal` and `selective_refusal` say why ranks cannot share its layers, why its
-weights cannot be sharded, and why selective activation checkpointing cannot tell its GEMMs apart.
-
-A mode whose layers hold weights under other names than the plain model's, fused or split, has `plain_weights(model)`:
-the plain names of each trained weight (see `worker.plain_weights`). Both proofs compare weights by the plain names.
-
-A mode that scales its loss has `loss_scaling` after it has converted the model: an object with `scaled(loss)`, whose
-result backward starts from, and `step(optimizer)`, which replaces the optimizer's own and divides gradients in place,
-as torch's GradScaler does, or skips a step whose gradients are not finite. The gate then multiplies its
-loss by the first of `gate_scales` for which the gradient at the input is finite.
-
-A mode whose layers do something once per step has a method `micro_batch(first)`, called before each forward pass with
-whether it is the first of a step; the gate then checks a first pass and a later one. A mode that states `reuses`
-computes later passes with what the first has stored. `clear_gradients(model)` clears what zero_grad does not.
-`divide(model, group)` shares the layers of a model among ranks by the library's own arguments (see
-`modes.te_parallel`), instead of DTensor plans. `joined_alone`: whether DDP also wraps a single rank.
-
-An fp8 mode has `rounds(model)`, called with the plain model: it returns what of it will be rounded to fp8. From that
-the gate derives how far the mode may be off (see `worker.rounding`); without it the mode's tolerance applies.
-
-A mode that keeps tensors from step to step in addition to weights and buffers (the scales of a delayed recipe) has one
-more method, `step_state(model)`, which returns them in a fixed order. Steps are compared from the same state, and the
-state after them is compared too. `forget(model)` makes them as if no pass had run, and `apart()` is the context for a
-second model, if its library keeps one state for all models of a process.
+  fp8                     a promise: a run of such a mode is invalid if no fp8 GEMM is observed in it
+  rounds(model)           what of the plain model will be rounded to fp8, from which the gate derives how far the mode
+                          may be off (see `worker.rounding`); without it the mode's tolerance applies
+  plain_weights(model)    the plain names of each trained weight, for layers that hold weights fused, split, or under
+                          other names (see `worker.plain_weights`); both proofs compare weights by the plain names
+  step_state(model)       the tensors, in a fixed order, that it keeps from step to step besides weights and buffers
+                          (the scales of a delayed recipe): steps are compared from the same state, and it after them
+  forget(model), apart()  make these as if no pass had run; the context for a second model, if the library keeps one
+                          state for all models of a process
+  loss_scaling            after conversion: an object with `scaled(loss)`, whose result backward starts from, and
+                          `step(optimizer)`, which divides gradients in place and steps, or skips a step whose gradients
+                          are not finite. The gate multiplies its loss by the first of `gate_scales` for which the
+                          gradient at the input is finite
+  micro_batch(first)      called before each forward pass with whether it is the first of a step; the gate then checks a
+                          first pass and a later one. With `reuses`, later passes use what the first has stored
+  clear_gradients(model)  clears what zero_grad does not
+  checkpoint(function, *args)  replaces torch's own, if activations must be recomputed in the mode's context
+  gathered_dtype          FSDP2: the dtype in which weights are gathered (None: unchanged)
+  before_sharding(model)  FSDP2: prepares the model in place; returns whether weights are gathered in float8
+  after_update(model)     FSDP2: called after each optimizer step
+  divide(model, group)    shares the layers of a model among ranks by the library's own arguments (see
+                          `modes.te_parallel`), instead of DTensor plans
+  joined_alone            whether DDP also wraps a single rank
+  tensor_parallel_refusal, sharding_refusal, selective_refusal   why ranks cannot share its layers, its weights cannot
+                          be sharded, and selective activation checkpointing cannot tell its GEMMs apart
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from fp8bench.modes.te_block import copy_weight, find_timm_blocks, odd_parts
-from fp8bench.modes.torchao import convertible, linear_layers, not_linear
+from fp8bench.modes.torchao import convertible, linear_layers, why_none
 from fp8bench.schema.errors import ModeUnavailable
 
 _LINEARS = {("torch.nn.modules.linear", "Linear"), ("timm.layers.linear", "Linear")}
@@ -52,8 +52,9 @@ def plan_swaps(model: nn.Module) -> Swaps:
     outside = [(name, layer) for name, layer in model.named_modules() if not f"{name}.".startswith(inside)]
     linears = tuple(name for name, layer in outside if _is_one_of(layer, _LINEARS) and convertible(layer, name))
     if not whole and not linears:
+        why = why_none(model, lambda layer: _is_one_of(layer, _LINEARS))
         raise ModeUnavailable(
-            f"Transformer Engine can take none of the model's layers: {_why_none(model)}",
+            f"Transformer Engine can take none of the model's layers: {why}",
             "Use a model whose linear layers have widths that are multiples of 16, or baseline modes",
         )
     # Around complete blocks the model is unchanged, except for layers that are worth an fp8 GEMM.
@@ -107,16 +108,3 @@ def _is_one_of(layer: nn.Module, kinds: set[tuple[str, str]]) -> bool:
 def _affine(norm: Any) -> bool:
     """Return whether the norm has one axis, a weight and a bias, as te.LayerNorm does."""
     return len(norm.normalized_shape) == 1 and norm.weight is not None and norm.bias is not None
-
-
-def _why_none(model: nn.Module) -> str:
-    """Return what is wrong with the first linear layer, and which other layers the model has instead."""
-    name, layer = next(iter(linear_layers(model).items()), ("", None))
-    why = f"{name} gives the logits, and stays plain"
-    if layer is None:
-        why = "it has no linear layer"
-    elif not _is_one_of(layer, _LINEARS):
-        why = f"{name} is of class {type(layer).__name__}"
-    elif layer.in_features % 16 or layer.out_features % 16:
-        why = f"{name} is {layer.in_features} x {layer.out_features}, no multiples of 16"
-    return f"{why}{not_linear(model)}"

@@ -52,33 +52,33 @@ def require_convertible(model: nn.Module) -> None:
         return
     raise ModeUnavailable(
         f"torchao can convert none of the model's {count_linears(model)} linear layers, so nothing would run in fp8: "
-        f"{_why_none(model)}",
+        f"{why_none(model)}",
         f"Use a model whose linear layers, the head aside, have dimensions divisible by {ALIGNMENT}",
     )
 
 
-def _why_none(model: nn.Module) -> str:
-    """Return what is wrong with the first linear layer, the head last, and which other layers the model has instead."""
+def why_none(model: nn.Module, plain: Callable[[nn.Module], bool] = lambda _layer: True) -> str:
+    """Return what is wrong with the first linear layer, the head last, and which other layers the model has instead.
+    plain: whether a layer is of a class that can be replaced.
+    """
     linears = linear_layers(model)
-    why = "it has no linear layer"
-    if linears:
-        name = min(linears, key=is_head)
-        sizes = f"{linears[name].in_features} x {linears[name].out_features}"
-        why = f"{name} is {sizes}, no multiples of {ALIGNMENT}"
-        if is_head(name):
-            why = f"{name} gives the logits, and stays plain"
-    return f"{why}{not_linear(model)}"
+    name = min(linears, key=is_head, default="")
+    layer = linears.get(name)
+    if layer is None:
+        why = "it has no linear layer"
+    elif is_head(name):
+        why = f"{name} gives the logits, and stays plain"
+    elif not plain(layer):
+        why = f"{name} is of class {type(layer).__name__}"
+    else:
+        why = f"{name} is {layer.in_features} x {layer.out_features}, no multiples of {ALIGNMENT}"
+    kinds = Counter(type(other).__name__ for other in model.modules() if isinstance(other, nn.Conv2d))
+    return why + "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
 
 
 def linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
     """Return the linear layers by dotted name, in the model's order; subclasses count."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
-
-
-def not_linear(model: nn.Module) -> str:
-    """Return `; 40 Conv2d layers are not linear layers`, for the end of a reason; empty if there are none."""
-    kinds = Counter(type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.Conv2d))
-    return "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
 
 
 class TorchAOFloat8:

@@ -21,7 +21,6 @@ def test_it_times_the_tools_loop_against_a_bare_one_and_prints_their_ratio(tmp_p
     )
     (line,) = printed.splitlines()
     found = re.match(rf"baseline-bf16: {RATIO}, 8 pairs of 1 steps, batch 2, a bare step [\d.]+ ms$", line)
-
     assert found, printed + errors
     value, low, high = map(float, found.groups())
     assert low <= value <= high

@@ -77,7 +77,6 @@ def programs(tmp_path, monkeypatch):
 def test_one_gpu_each_side_by_side_and_two_when_both_are_free(programs, tmp_path):
     todo = [Task("a", 1, "0.6 0"), Task("b", 1, "0.1 3"), Task("both", 2, "0.1 0"), Task("c", 1, "0.1 0")]
     codes = run(todo, 2, tmp_path / "results", {"CUDA_VISIBLE_DEVICES": "4,7"})
-
     assert codes == {"a": 0, "b": 3, "both": 0, "c": 0}
     noted = programs.read_text().splitlines()
     assert set(noted[:2]) == {"a begins 4", "b begins 7"}
@@ -102,7 +101,6 @@ def test_when_the_minutes_end_so_does_what_runs_and_what_does_not_fit_never_begi
     todo = [Task("long", 1, "60 0", minutes=0), Task("whole", 1, "0 0", minutes=1), Task("next", 1, "0 0", minutes=0)]
     began = time.monotonic()
     codes = run(todo, 1, tmp_path / "results", {}, began + 2.0)
-
     assert codes == {"long": -signal.SIGTERM}
     assert time.monotonic() - began < 5
     assert programs.read_text() == "long begins 0\n"
@@ -131,7 +129,6 @@ def test_a_session_that_is_cut_keeps_whole_records_goes_on_and_is_then_done(tmp_
     cut = [one["session"]["round"] for one in remeasure.read_records([tmp_path])]
     assert run([task], 2, tmp_path, environ, machine="box") == {"small": 0}
     records = remeasure.read_records([tmp_path])
-
     assert cut == [1]
     assert not list(tmp_path.rglob("*.tmp"))
     assert sorted(one["session"]["round"] for one in records) == [1, 2]
@@ -182,7 +179,6 @@ class TestDone:
         for number, one in enumerate(self.THREE):
             (folder / f"{number}.json").write_text(json.dumps(one))
         (folder / "half.json").write_text('{"run_id": ')
-
         assert remeasure.main(["b64", "llm-7b", "--list", "--results-dir", str(tmp_path)]) == 0
         lines = [line.split() for line in capsys.readouterr().out.splitlines()]
         assert lines[0] == ["run", "GPUs", "worth", "minutes", "H100", "H200"]
@@ -200,7 +196,6 @@ def test_it_runs_from_any_folder_with_nothing_installed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-I", str(script), "--list"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-
     assert done.returncode == 0, done.stderr
     assert "b64" in done.stdout
 

@@ -27,7 +27,6 @@ TRIALS = 150
 )
 def test_with_the_default_rounds_intervals_hold_the_truth_and_verdicts_are_right(host):
     coverage, false_verdicts, power, rounds = one_line(situation_called(host), ROUNDS, TRIALS, STEPS)
-
     # Of 150 trials 95 % are 91.4 % or more in 19 cases of 20; the seed is fixed.
     assert coverage >= 0.914
     assert false_verdicts <= 0.05
@@ -39,7 +38,6 @@ def test_with_the_default_rounds_intervals_hold_the_truth_and_verdicts_are_right
 @pytest.mark.parametrize("host", ["one process in five 5 % slower", "half of the processes 5 % slower"])
 def test_with_a_precision_they_do_so_where_processes_have_two_states(host):
     coverage, false_verdicts, power, rounds = one_line(situation_called(host), None, TRIALS // 2, STEPS)
-
     assert coverage >= 0.9
     assert false_verdicts <= 0.05
     assert power >= 0.9
@@ -49,7 +47,6 @@ def test_with_a_precision_they_do_so_where_processes_have_two_states(host):
 def test_the_committed_table_has_every_host_and_keeps_its_promises():
     text = (ROOT / "docs" / "simulations.md").read_text()
     precise = text.split("With `--precision 1%`")[1].split("An A/A test")[0]
-
     for situation in SITUATIONS:
         assert text.count(f"| {situation.name} |") >= 1
         coverage, false_verdicts = re.search(
@@ -70,6 +67,5 @@ def test_the_program_prints_its_tables():
         timeout=240,
         check=True,
     )
-
     assert done.stdout.count("| host |") == 3
     assert done.stdout.count("| processes differ by 1 % |") == 3

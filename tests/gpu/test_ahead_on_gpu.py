@@ -70,7 +70,6 @@ def test_the_second_run_of_a_session_begins_sooner(tmp_path):
     )
     command = [sys.executable, "-m", "fp8bench", "run", *flags, "--rounds", "2", "--allow-busy", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
     assert done.returncode == 0, done.stderr
     assert [record["status"] for record in json.loads(done.stdout)] == ["ok", "ok"]
     first, second = map(int, re.findall(r"after (\d+) s: proving", done.stderr))

@@ -64,7 +64,6 @@ def test_a_captured_training_is_the_one_launched_from_python(trained, modes):
     """The start is put back in place, the batches begin anew, and the rate rises inside the graph."""
     captured, _ = trained(*MICRO, "--gpus", "1", "--cuda-graphs", "on", modes=modes)
     plain, _ = trained(*MICRO, "--gpus", "1", "--cuda-graphs", "off", "--compile", "off", modes=modes)
-
     for mode in modes:
         assert evidence(captured, mode)["graph"]["enabled"]
         assert not evidence(plain, mode)["graph"]["enabled"]
@@ -99,7 +98,6 @@ def test_two_ranks_train_as_one_with_twice_the_batch(trained):
 def test_three_hundred_steps_a_mode_of_a_cut_llm_1b_take_less_than_five_minutes(trained):
     modes = ("baseline-bf16", "te-fp8:delayed", "torchao-float8:tensorwise")
     report, seconds = trained(*CUT, "--gpus", "1", modes=modes)
-
     assert seconds < 300
     for mode in modes:
         assert len(losses(report, mode)) == 300

@@ -26,7 +26,6 @@ HUGE = {"workload": "vit-huge", "batch_size": 32}
 )
 def test_a_whole_step_is_captured_and_proved(mode, compile, settled):
     [found] = settled(mode, compile=compile, **MICRO)
-
     assert found["graph"]["enabled"], found
     assert found["graph"]["capture_s"] > 0
     assert found["warning"] is None

@@ -54,7 +54,6 @@ def run(tmp_path):
 @pytest.mark.parametrize("kind", ["killed", "raises"])
 def test_a_rank_that_fails_in_a_phase_frees_its_gpu_and_is_named(run, kind, phase):
     code, record, seconds = run(f"{kind} {phase} 0", 1, "--cuda-graphs", "on")
-
     assert (code, record["status"]) == (5, "failed")
     assert record["reason"].startswith("rank 0 died: ")
     assert record["reason"].endswith(f"in the phase {phase.replace('-', ' ')!r}")
@@ -67,7 +66,6 @@ def test_a_rank_that_fails_in_a_phase_frees_its_gpu_and_is_named(run, kind, phas
 def test_of_two_the_one_that_fails_is_named_though_the_other_waits_inside_a_kernel(run, kind, phase):
     limit = ("--timeout", "30") if kind == "stops" else ()
     code, record, seconds = run(f"{kind} {phase} 1", 2, *limit)
-
     assert (code, record["status"]) == (5, "failed")
     assert record["reason"].startswith("rank 1 ")
     assert record["cause"] == {"killed": "host-death", "exits": "crash", "stops": "timeout"}[kind]
@@ -77,13 +75,11 @@ def test_of_two_the_one_that_fails_is_named_though_the_other_waits_inside_a_kern
 @needs_gpu
 def test_a_gpu_whose_memory_is_exhausted_is_a_failed_record_of_that_cause(run):
     code, record, _ = run("none none 0", 1, "--workload", "vit-huge", "--batch-size", "4096", "--data", "device")
-
     assert (code, record["status"], record["cause"]) == (5, "failed", "oom")
 
 
 @needs_two_gpus
 def test_the_rank_that_is_slower_is_a_mark_of_the_record(run):
     code, record, _ = run("slow timing 1", 2, "--cuda-graphs", "off", "--steps", "50")
-
     assert (code, record["status"]) == (0, "ok")
     assert any(flag.startswith("straggler: rank 1 ") for flag in record["summary"]["flags"])

@@ -29,7 +29,6 @@ def test_every_switch_passes_the_gate_and_is_captured(label, switches, settled):
     if label == "te-bf16" and switches and "weight-cache" in switches:
         pytest.skip("te-bf16 has no fp8 weights")
     [found] = settled(label, te_switches=switches, grad_accumulation=4, **MICRO)
-
     assert found.get("gate", {}).get("passed"), found
     assert 0 < found["gate"]["weight_gradient_error"] < 0.9
     assert found["graph"]["enabled"], found["graph"]["reason"]

@@ -97,7 +97,6 @@ def test_what_could_be_mixed_up_in_them_would_show(change):
 def test_a_whole_step_on_tokens_is_captured_and_proved(label, workload, layers, batch_size, sequence_length, settled):
     sizes = {"workload": workload, "batch_size": batch_size, "sequence_length": sequence_length}
     [found] = settled(label, layers=layers, **sizes, **of_mode(label))
-
     assert found.get("graph", {}).get("enabled"), found
     assert found["warning"] is None
     assert found["update_error"] < 0.45
@@ -133,7 +132,6 @@ def test_every_layer_but_the_head_is_converted_and_no_token_sees_a_later_one(att
     flags = ("--workload", "llm-micro", "--te-attention", attention)
     modes = ("te-bf16", "te-fp8:delayed", "te-fp8:current", "te-fp8:block", "torchao-float8")
     code, records, errors = run(*FEW, *flags, *(f"--mode={mode}" for mode in modes))
-
     assert [(record["status"], record["reason"]) for record in records] == [("ok", None)] * len(modes), errors
     assert code == 0
     for record in records:

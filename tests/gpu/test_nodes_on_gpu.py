@@ -56,7 +56,6 @@ def records(tmp_path):
 
 def test_two_modes_and_two_rounds_over_nccl_in_one_call(nodes, tmp_path):
     both = nodes("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "2", "--steps", "20")
-
     codes = [one.wait(800) for one in both]
     assert codes == [0, 0], (tmp_path / "log-0").read_text()
     found = records(tmp_path)
@@ -83,7 +82,6 @@ def test_a_node_that_is_killed_ends_ranks_that_wait_in_nccl_within_a_minute(node
         time.sleep(0.2)
     time.sleep(3)
     ours = [one.pid for one in descendants(first.pid, processes())]
-
     began = time.monotonic()
     for one in descendants(second.pid, processes()):
         os.kill(one.pid, signal.SIGKILL)

@@ -47,7 +47,6 @@ def seen(record):
 
 def test_the_first_articles_variants_run_eagerly_at_both_batch_sizes(records):
     modes = ("baseline-bf16", "te-bf16", "te-fp8")
-
     assert [seen(one) for one in records("article-1.yaml", "--gpus", "1")] == [
         (mode, size, False) for size in (64, 128) for mode in modes
     ]
@@ -55,7 +54,6 @@ def test_the_first_articles_variants_run_eagerly_at_both_batch_sizes(records):
 
 def test_the_second_articles_variants_are_compiled_where_it_compiles(records):
     found = records("article-2.yaml")
-
     assert [seen(one) for one in found] == [
         *(("baseline-bf16", 16, False), ("torchao-float8", 16, False)),
         *(("baseline-bf16", 16, True), ("torchao-float8", 16, True), ("torchao-float8", 32, True)),
@@ -71,6 +69,5 @@ def test_each_variant_finds_a_batch_size_of_its_own(records, tmp_path):
     )
     found = records(tmp_path / "auto.yaml", "--workload", "vit-huge")
     sizes = {one["config"]["mode"]: one["config"]["batch_size"] for one in found}
-
     assert sizes["baseline-bf16"] == 64
     assert sizes["te-fp8"] > 64

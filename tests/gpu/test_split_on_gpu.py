@@ -39,7 +39,6 @@ def passes(mode):
 def test_the_gradient_is_the_same_and_no_slice_of_it_is_filled_copied_and_added(mode):
     plain, of_plain = passes(mode())
     split, of_split = passes(mode(te_switches="split-qkv"))
-
     assert torch.isfinite(split).all()
     # cuDNN's backward pass adds up in any order, and fp8 rounds what differs by a bit.
     assert ((split - plain).norm() / plain.norm()).item() < 0.1

@@ -71,7 +71,6 @@ def test_by_hand(on_a_node):
     script = [str(RECIPES / "torchrun.sh")]
     words = on_a_node(script, "--mode", "te-fp8", NODES="2", NODE="1", MASTER="10.0.0.1")
     options, flags = as_called(words)
-
     assert options == {
         "--nnodes": "2",
         "--node-rank": "1",
@@ -87,7 +86,6 @@ def test_slurm(on_a_node):
     slurm = {"SLURM_JOB_NODELIST": "host-[a-b]", "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2"}
     node = {"SLURM_NODEID": "1", "SLURM_GPUS_ON_NODE": "8"}
     options, flags = as_called(on_a_node([str(RECIPES / "slurm.sbatch")], "--session", "two words", **slurm, **node))
-
     assert options == {
         "--nnodes": "2",
         "--node-rank": "1",
@@ -108,7 +106,6 @@ def test_skypilot(on_a_node):
     options, flags = as_called(
         on_a_node(["-c", in_yaml("skypilot.yaml")], SKYPILOT_NUM_GPUS_PER_NODE="8", **sky, **envs)
     )
-
     assert (options["--master-addr"], options["--node-rank"], options.keys()) == ("10.0.0.1", "1", WANTED)
     assert flags[:6] == ["--instance", "p5", "--session", "multi-node", "--results-dir", "s3://team/fp8bench"]
     assert flags[6:] == ["--batch-size", "256", "--rounds", "6"]
@@ -120,7 +117,6 @@ def test_kubernetes(on_a_node):
     options, flags = as_called(on_a_node(["-c", in_yaml("kubernetes.yaml")], JOB_COMPLETION_INDEX="1"))
     service, _, job = yaml.safe_load_all((RECIPES / "kubernetes.yaml").read_text())
     spec = job["spec"]["template"]["spec"]
-
     assert (options["--node-rank"], options["--nproc-per-node"]) == ("1", "8")
     assert int(options["--nnodes"]) == job["spec"]["completions"] == job["spec"]["parallelism"]
     # Pod 0 of an indexed job is JOB-0, below the service that is its subdomain.
@@ -138,7 +134,6 @@ def test_the_instances_that_skypilot_is_called_for_are_in_the_catalogue():
     text = (RECIPES / "skypilot.yaml").read_text()
     named = dict(re.findall(r"--instance-type (\S+) --env INSTANCE=(\S+)", text))
     named[yaml.safe_load(text)["resources"]["instance_type"]] = yaml.safe_load(text)["envs"]["INSTANCE"]
-
     assert set(named.values()) == {"p4d", "p5", "p5en"}
     instances = load().instances
     assert {instances[key].instance_type: key for key in named.values()} == named
@@ -149,5 +144,4 @@ def test_the_instances_that_skypilot_is_called_for_are_in_the_catalogue():
 def test_shell_inside_yaml_is_as_clean_as_scripts_are(name):
     checked = [str(SHELLCHECK), "--shell", "bash", "-"]
     done = subprocess.run(checked, input=in_yaml(name), text=True, capture_output=True, check=False)
-
     assert (done.returncode, done.stdout) == (0, "")

@@ -84,7 +84,6 @@ def workload_of(tmp_path, monkeypatch):
 def test_batches_are_drawn_in_the_form_of_the_example_and_work_is_counted(text, workload_of):
     workload = workload_of(text)(data="device", seed=1)
     batch, again, other = (next(Batches(workload, 32, rank, CPU)) for rank in (0, 0, 1))
-
     assert (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape) == ((32, 3, 4, 4), torch.float32, (32,))
     assert torch.equal(batch.inputs, again.inputs)
     assert not torch.equal(batch.inputs, other.inputs)
@@ -98,7 +97,6 @@ def test_batches_are_drawn_in_the_form_of_the_example_and_work_is_counted(text, 
 def test_the_seed_decides_the_weights_and_the_file_is_part_of_the_work(workload_of):
     one, edited = workload_of(OF_IMAGES), workload_of(OF_IMAGES + "\n# changed\n")
     weights = [one(seed=seed).build(CPU).head.weight for seed in (1, 1, 2)]
-
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
     assert {name for name in one().sizes() if one().sizes()[name] != edited().sizes()[name]} == {"source"}
@@ -107,7 +105,6 @@ def test_the_seed_decides_the_weights_and_the_file_is_part_of_the_work(workload_
 def test_tokens_and_what_the_class_states_are_taken(workload_of):
     workload = workload_of(TEXT)(data="device")
     batch = next(Batches(workload, 16, 0, CPU))
-
     assert (workload.unit, workload.causal, workload.units_per_step(4)) == ("tokens", True, 32)
     assert (batch.inputs.dtype, batch.inputs.shape) == (torch.int64, (16, 8))
     assert 16 < int(batch.inputs.max()) < 32
@@ -117,13 +114,11 @@ def test_tokens_and_what_the_class_states_are_taken(workload_of):
 def test_labels_that_are_no_classes_stay_the_examples(workload_of):
     padded = OF_IMAGES.replace("torch.zeros(batch_size", "torch.full((batch_size,), -100")
     batch = next(Batches(workload_of(padded)(data="device"), 16, 0, CPU))
-
     assert set(batch.targets.tolist()) == {-100}
 
 
 def test_a_class_that_cannot_be_made_without_memory_is_made_on_the_cpu(workload_of):
     rates = OF_IMAGES.replace("super().__init__()", "super().__init__(); self.rate = torch.ones(1).item()")
-
     assert workload_of(rates)().build(CPU).rate == 1
 
 
@@ -131,14 +126,12 @@ def test_a_class_that_cannot_be_made_without_memory_is_made_on_the_cpu(workload_
 @pytest.mark.parametrize("text", [OF_IMAGES, TEXT], ids=["images", "tokens"])
 def test_it_passes_the_gate(text, workload_of, process_group):
     proof = prove(BaselineBF16(), workload_of(text)(data="device"), 0, CPU)
-
     assert proof.parity.passed, proof.parity.reason
 
 
 @pytest.mark.slow
 def test_samples_that_see_each_other_are_refused_as_of_an_outside_workload(workload_of, process_group):
     mixed = OF_IMAGES.replace("nn.Linear(64, 32)", "nn.Linear(64, 32), nn.BatchNorm1d(32)")
-
     with pytest.raises(Exception, match="samples of a batch see each other"):
         prove(BaselineBF16(), workload_of(mixed)(data="device"), 0, CPU)
 
@@ -166,7 +159,6 @@ def test_samples_that_see_each_other_are_refused_as_of_an_outside_workload(workl
 def test_whatever_is_wrong_is_one_line_with_its_place_and_the_remedy(text, what, line, remedy, workload_of):
     with pytest.raises(UsageError) as refused:
         workload_of(text)
-
     said = str(refused.value)
     assert what in said
     assert re.search(rf"workload 'mine\.net\d+:Net': .+, at mine/net\d+\.py:{line}\. ", said)
@@ -181,6 +173,5 @@ def test_a_module_that_is_not_there_is_said(workload_of):
 
 def test_the_class_of_the_workload_counts_as_the_users(workload_of):
     found = workload_of(OF_IMAGES)
-
     assert not registry.is_built_in(found.__module__)
     assert issubclass(found.net.made, nn.Module)

@@ -34,7 +34,6 @@ def library(tmp_path):
 
 def test_the_standard_library_is_its_sources_with_one_file_in_twenty_held_out(library):
     found = standard_library(library)
-
     assert found.validation == b"x = 19\n"
     assert found.train == b"".join(b"x = %02d\n" % number for number in range(19))
     assert found.facts.train_bytes == 19 * 7
@@ -42,7 +41,6 @@ def test_the_standard_library_is_its_sources_with_one_file_in_twenty_held_out(li
 
 def test_this_pythons_own_is_there_and_is_millions_of_bytes():
     found = read(None)
-
     assert found.facts.name == "Python's standard library"
     assert found.facts.train_bytes > 4_000_000
     assert 0.01 < found.facts.validation_bytes / found.facts.train_bytes < 0.15
@@ -57,7 +55,6 @@ def test_of_a_file_the_end_is_held_out_and_its_folder_is_nobodys_business(tmp_pa
     file = tmp_path / "book.txt"
     file.write_bytes(bytes(range(100)))
     found = read(file)
-
     assert (found.name, found.train, found.validation) == ("book.txt", bytes(range(95)), bytes(range(95, 100)))
 
 
@@ -100,7 +97,6 @@ class TestOrder:
         assert sequences(self.SIZE, self.LENGTH) == 16
         batches = self.taken(16)
         first, second = (list(chain(*part)) for part in (batches[:8], batches[8:]))
-
         assert sorted(first) == sorted(second) == list(range(0, 160, 10))
         assert first != second
 
