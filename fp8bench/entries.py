@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 class Needs(NamedTuple):
     """What a mode or a workload requires, as far as this is known without torch. The `check` of its class decides.
-
     module: the module that it imports. extra: the extra of this package that installs that module. compute_capability:
     the lowest that a GPU may have. gpu: whether a GPU is required. recipes_of_gpu: recipes that no CPU can emulate.
     """
@@ -26,14 +25,12 @@ class Needs(NamedTuple):
 
 
 class ModeEntry(NamedTuple):
-    """A mode before it is imported.
-
-    recipes: its scaling recipes, the default first; empty if it has none; None for an outside mode, whose class
-    decides. default_on: the devices on which it runs if no mode is named. needs: None for an outside mode, whose class
-    decides. hidden: whether listings and defaults omit it. compiled_by_auto: whether `--compile auto` compiles it on a
-    GPU. heeds_te_attention: whether --te-attention changes it. Both are None for an outside mode, whose class decides.
-    never_compiled: recipes that torch.compile cannot handle. recipe_fields: the fields that may follow each recipe's
-    name (see schema/recipe.py); empty if there are no fields.
+    """A mode before it is imported. recipes: its scaling recipes, the default first; empty if it has none; None for an
+    outside mode, whose class decides. default_on: the devices on which it runs if no mode is named. needs: None for an
+    outside mode, whose class decides. hidden: whether listings and defaults omit it. compiled_by_auto: whether
+    `--compile auto` compiles it on a GPU. heeds_te_attention: whether --te-attention changes it. Both are None for an
+    outside mode, whose class decides. never_compiled: recipes that torch.compile cannot handle. recipe_fields: the
+    fields that may follow each recipe's name (see schema/recipe.py); empty if there are no fields.
     """
 
     name: str
@@ -50,13 +47,11 @@ class ModeEntry(NamedTuple):
 
 
 class WorkloadEntry(NamedTuple):
-    """A workload before it is imported.
-
-    default_on: the devices on which it runs if no workload is named. defaults: its own defaults of a run's options, by
-    field, with the sequence length or the image size if it takes one; None for an outside workload, whose class
-    decides. head_dim: width of an attention head; None if unknown. unit: what throughput counts, `images` or
-    `tokens`; None for an outside workload. member: its name within its family; None outside a family. te_switches: the
-    options of Transformer Engine's layer that it can be trained with; None as for defaults.
+    """A workload before it is imported. default_on: the devices on which it runs if no workload is named. defaults: its
+    own defaults of a run's options, by field, with the sequence length or the image size if it takes one; None for an
+    outside workload, whose class decides. head_dim: width of an attention head; None if unknown. unit: what throughput
+    counts, `images` or `tokens`; None for an outside workload. member: its name within its family; None outside a
+    family. te_switches: the options of Transformer Engine's layer that it can be trained with; None as for defaults.
     """
 
     name: str
@@ -77,12 +72,11 @@ class WorkloadEntry(NamedTuple):
 
 
 class FamilyEntry(NamedTuple):
-    """A family of workloads with names of the form `PREFIX:MEMBER`, one for each model of a library.
-
-    names: a function that returns the members' names without importing torch. refuses: a function that raises
-    UsageError for a name that is no member's if it has better advice than the nearest name. target: a class whose `of`
-    returns the class of a member. example: a member. defaults, unit, te_switches: of every member, as in WorkloadEntry;
-    a member may be refused a switch later, by its model.
+    """A family of workloads with names of the form `PREFIX:MEMBER`, one for each model of a library. names: a function
+    that returns the members' names without importing torch. refuses: a function that raises UsageError for a name that
+    is no member's if it has better advice than the nearest name. target: a class whose `of` returns the class of a
+    member. example: a member. defaults, unit, te_switches: of every member, as in WorkloadEntry; a member may be
+    refused a switch later, by its model.
     """
 
     prefix: str

@@ -14,8 +14,7 @@ from fp8bench.config.options import Folder
 from fp8bench.pricing import offers, snapshot
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region
-from fp8bench.pricing.document import document_of_changes, document_of_known
-from fp8bench.pricing.known import known
+from fp8bench.pricing.document import document_of_changes, document_of_known, known
 from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
 from fp8bench.schema.errors import UsageError, require_known

@@ -28,10 +28,9 @@ class Verdict(NamedTuple):
 
 class Finding(Frozen):
     """The result of a check. name: a short slug that never changes. found: one line with the numbers. remedy: one
-    sentence in the imperative, which every warning and problem has.
-
-    warning: a number measured here may be worse or less steady than necessary. problem: a mode does not run here, or
-    its number would be incorrect. unknown: the state could not be determined.
+    sentence in the imperative, which every warning and problem has. warning: a number measured here may be worse or
+    less steady than necessary. problem: a mode does not run here, or its number would be incorrect. unknown: the state
+    could not be determined.
     """
 
     name: str
@@ -82,9 +81,8 @@ def findings(checks: Iterable[Check], facts: MachineFacts) -> tuple[Finding, ...
 
 
 def failed(failure: Failure, remedy: str, form: str = "{}") -> Verdict:
-    """A probe that timed out proves nothing; one that failed proves that what it tried does not work.
-
-    form: the text, with a placeholder for the failure's message.
+    """A probe that timed out proves nothing; one that failed proves that what it tried does not work. form: the text,
+    with a placeholder for the failure's message.
     """
     found = form.format(failure.message)
     return Verdict("unknown", found) if failure.kind == "timeout" else Verdict("problem", found, remedy)

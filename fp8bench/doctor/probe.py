@@ -129,7 +129,6 @@ def gemm_error(
 
 def torch_compile() -> CompileResult:
     """Test whether torch.compile works on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs.
-
     The doctor starts this probe with empty caches, because what an earlier run compiled proves nothing about today.
     Dynamo's fallbacks are not enabled, so a compiler that fails raises.
     """
@@ -172,10 +171,9 @@ def transformer_engine() -> TransformerEngineResult:
 
 
 def libraries() -> LibrariesResult:
-    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps.
-
-    The order is that of a run: torch, then Transformer Engine, then the patch embedding's convolution, which is the
-    first use of cuDNN. Many parts of cuDNN are loaded only by that use.
+    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps. The order is that of a run: torch,
+    then Transformer Engine, then the patch embedding's convolution, which is the first use of cuDNN. Many parts of
+    cuDNN are loaded only by that use.
     """
     import torch
     import transformer_engine.pytorch  # noqa: F401
@@ -189,11 +187,10 @@ def libraries() -> LibrariesResult:
 
 
 def attention() -> AttentionResult:
-    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one.
-
-    One block of ViT-Huge, converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no
-    attention can run, it raises. The reasons why other kernels were refused are in Transformer Engine's log at debug
-    level, for which the doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
+    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one. One block of ViT-Huge,
+    converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no attention can run, it
+    raises. The reasons why other kernels were refused are in Transformer Engine's log at debug level, for which the
+    doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
     """
     import torch
     from timm.models.vision_transformer import Block

@@ -38,9 +38,7 @@ def run_probes(
     probes: Sequence[Probe], at_once: int, limit_s: float, command: tuple[str, ...] = PROBE
 ) -> dict[str, Frozen | Failure]:
     """Return results by name. limit_s: the limit for all probes together. command: what is run, before the probe's
-    name.
-
-    Every process that is left at the end, for whatever reason, is killed.
+    name. Every process that is left at the end, for whatever reason, is killed.
     """
     deadline = time.monotonic() + limit_s
     waiting, results = list(probes), dict[str, Frozen | Failure]()

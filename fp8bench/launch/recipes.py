@@ -13,12 +13,12 @@ from fp8bench.config.recipe_file import recipe_in
 from fp8bench.entries import ModeEntry, WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.fp8_attention import refusal
 from fp8bench.schema.recipe import (
     ALL_LAYERS,
     AUTO_LAYERS,
     LIBRARY_LAYERS,
     Recipe,
+    attention_refusal,
     checked_layers,
     read_recipe,
     split_recipe,
@@ -128,7 +128,7 @@ def _require_attention(config: RunConfig, recipe: Recipe, capability: tuple[int,
             "Omit one of them",
         )
     head_dim = registry.find_workload(config.workload).head_dim
-    why = refusal(recipe.base, head_dim, capability)
+    why = attention_refusal(recipe.base, head_dim, capability)
     if why is not None:
         raise ModeUnavailable(
             f"{config.mode_label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 "

@@ -68,7 +68,6 @@ def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
 
 def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy: bool) -> tuple[str, ...]:
     """Return marks for the record: none on idle GPUs, or without a GPU; wait up to RELEASE_S for a GPU to become idle.
-
     environ: CUDA_VISIBLE_DEVICES applies. local_rank: look only at this rank's GPU; None to look at every visible one.
     Raises ModeUnavailable if a GPU is busy, unless allow_busy: then that is marked. An error of NVML is marked too, and
     refuses nothing.

@@ -114,13 +114,11 @@ def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
 
 
 def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
-    """Return the indices of the GPUs that are left, in CUDA's order.
-
-    uuids: every GPU's, in NVML's order; empty for an unknown one, which can then be named only by its index. setting:
-    CUDA_VISIBLE_DEVICES, None if it is not set. Its entries are indices, or UUIDs, of which a unique beginning is
-    enough; the first entry decides which. The list ends at the first entry that is neither a GPU nor of that kind, so
-    an empty string or -1 hides all; a GPU that is named twice hides all too. A slice (`MIG-...`) stands for its GPU;
-    every GPU is left if that is unknown.
+    """Return the indices of the GPUs that are left, in CUDA's order. uuids: every GPU's, in NVML's order; empty for an
+    unknown one, which can then be named only by its index. setting: CUDA_VISIBLE_DEVICES, None if it is not set. Its
+    entries are indices, or UUIDs, of which a unique beginning is enough; the first entry decides which. The list ends
+    at the first entry that is neither a GPU nor of that kind, so an empty string or -1 hides all; a GPU that is named
+    twice hides all too. A slice (`MIG-...`) stands for its GPU; every GPU is left if that is unknown.
     """
     if setting is None:
         return tuple(range(len(uuids)))

@@ -47,10 +47,9 @@ class HostFacts(Frozen):
 
 
 class SpeedFacts(Frozen):
-    """How fast, and how evenly, this host runs Python: times of the same loop.
-
-    This matters because te-fp8 on an H200 at batch 64 was launch-bound: the same code took 126 ms a step in one process
-    and 100 ms in the next. If a host's speed swings, so do its numbers, unless each step is replayed as a CUDA graph.
+    """How fast, and how evenly, this host runs Python: times of the same loop. This matters because te-fp8 on an H200
+    at batch 64 was launch-bound: the same code took 126 ms a step in one process and 100 ms in the next. If a host's
+    speed swings, so do its numbers, unless each step is replayed as a CUDA graph.
     """
 
     loop_s: tuple[float, ...]

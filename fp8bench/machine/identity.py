@@ -108,7 +108,6 @@ def digest(text: str) -> str:
 
 def software_here(on_gpu: bool) -> Software:
     """Return this machine's software, as far as known without torch: a part of what a record has, with the same names.
-
     on_gpu: whether a GPU computes, because only then the driver matters.
     """
     found = {name: installed(name) for name in PACKAGES}

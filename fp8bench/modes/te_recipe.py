@@ -19,8 +19,7 @@ from torch import nn
 from fp8bench.modes.layers import LayerChoice
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.fp8_attention import refusal
-from fp8bench.schema.recipe import FIELDS, Recipe
+from fp8bench.schema.recipe import FIELDS, Recipe, attention_refusal
 
 CLASSES = {
     "delayed": "DelayedScaling",
@@ -107,7 +106,7 @@ def require_fp8_attention(recipe: Recipe, model: nn.Module, capability: tuple[in
     """Raise ModeUnavailable if Transformer Engine has no fp8 attention for these heads. model: not yet converted."""
     widths = {getattr(module, "head_dim", None) for module in model.modules()}
     known: list[int | None] = [*sorted(width for width in widths if isinstance(width, int))] or [None]
-    why = next(filter(None, (refusal(recipe.base, width, capability) for width in known)), None)
+    why = next(filter(None, (attention_refusal(recipe.base, width, capability) for width in known)), None)
     if why is not None:
         raise ModeUnavailable(
             f"Transformer Engine has no backend of fp8 attention for this model: {why}",

@@ -27,11 +27,9 @@ ABSURD = 5
 
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
-    """Return the catalogue with each overlay's entries.
-
-    A file has the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance (a
-    mapping with a `key`) or a snapshot, whose prices precede the catalogue's. Raises UsageError with file, line and
-    field.
+    """Return the catalogue with each overlay's entries. A file has the lists `instances` and `gpus`, which replace
+    entries of the same name; or it is one instance (a mapping with a `key`) or a snapshot, whose prices precede the
+    catalogue's. Raises UsageError with file, line and field.
     """
     catalog = _read_once(base) if base == INSTANCES_YAML else _with(_EMPTY, base)
     for path in overlays:
@@ -151,7 +149,6 @@ def doubted(price: Price, known: Instance) -> Price:
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
     """Return an instance by key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names to suggest.
-
     Raises UsageError with the nearest name.
     """
     if name in catalog.instances:

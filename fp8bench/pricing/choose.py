@@ -32,11 +32,10 @@ class PriceQuery:
 
 
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
-    """Return the newest price that was known on the date and had not ended, or None.
-
-    The user's own prices come before the catalogue's, however new those are, because a contract is what is paid. Then
-    certain prices come before doubtful ones and dated ones before undated ones; the catalogue's order decides between
-    equals. With a region, only prices of that region (or of all) count; one whose source names no region does not.
+    """Return the newest price that was known on the date and had not ended, or None. The user's own prices come before
+    the catalogue's, however new those are, because a contract is what is paid. Then certain prices come before doubtful
+    ones and dated ones before undated ones; the catalogue's order decides between equals. With a region, only prices of
+    that region (or of all) count; one whose source names no region does not.
     """
     fitting = [price for price in prices if _fits(price, query)]
     for own, doubtful in ((True, False), (True, True), (False, False), (False, True)):
@@ -76,27 +75,27 @@ def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
     if instance is None:
         return f"no price: the catalogue does not know {key!r}; {give}"
     known = [price for price in instance.prices if price.usd_per_hour is not None]
+    bought = [price for price in known if price.purchase == query.purchase]
+    here = [price for price in bought if query.region is None or price.region in (query.region, EVERYWHERE)]
+    ends = [price.until for price in here if price.until is not None and has_ended(price, query.as_of)]
+    earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
     if not known:
         reason = next((f" ({price.reason})" for price in instance.prices if price.reason), "")
-        return f"no price: none is known of {key!r}{reason}; {give}"
-    bought = [price for price in known if price.purchase == query.purchase]
-    if not bought:
+        what = f"none is known of {key!r}{reason}"
+    elif not bought:
         there = ", ".join(sorted({price.purchase for price in known}))
-        what = f"none of {key!r} is {query.purchase}; there are {there}"
-        return f"no price: {what}; choose with --purchase, or {give}"
-    here = [price for price in bought if query.region is None or price.region in (query.region, EVERYWHERE)]
-    if not here:
+        what = f"none of {key!r} is {query.purchase}; there are {there}; choose with --purchase, or"
+    elif not here:
         there = ", ".join(sorted({price.region for price in bought if price.region})) or "none that name a region"
-        what = f"none of {key!r} is of region {query.region}; there are {there}"
-        return f"no price: {what}; choose with --region, or {give}"
-    ends = [price.until for price in here if price.until is not None and has_ended(price, query.as_of)]
-    if len(ends) == len(here):
-        return f"no price: those of {key!r} ended, the last on {max(ends)}; choose with --purchase, or {give}"
-    earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
-    if earliest is None:
+        what = f"none of {key!r} is of region {query.region}; there are {there}; choose with --region, or"
+    elif len(ends) == len(here):
+        what = f"those of {key!r} ended, the last on {max(ends)}; choose with --purchase, or"
+    elif earliest is None:
         return f"no price: those of {key!r} have no date and apply only today; see them with --price-as-of today"
-    what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}"
-    return f"no price: {what}; --price-as-of {earliest} takes it, or {give}"
+    else:
+        what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}"
+        what += f"; --price-as-of {earliest} takes it, or"
+    return f"no price: {what}{';' if not known else ''} {give}"
 
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
@@ -138,9 +137,8 @@ class Share(NamedTuple):
 
 def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
     """Return the cost of some GPUs of an instance: their share of its price; for a machine without a known price, that
-    of a listed instance. None if there is neither, and if the GPU is not the one that the instance has.
-
-    instance: None if the catalogue does not have it. gpu: its name in the catalogue; None if unknown or absent.
+    of a listed instance. None if there is neither, and if the GPU is not the one that the instance has. instance: None
+    if the catalogue does not have it. gpu: its name in the catalogue; None if unknown or absent.
     """
     if instance is not None and gpu is not None and instance.gpu in catalog.gpus and instance.gpu != gpu:
         return None
@@ -159,9 +157,8 @@ def has_no_price(instance: Instance | None) -> bool:
 
 def of_listed(gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
     """Return the share of the first instance in the catalogue that has this GPU, enough of them, and a price: a certain
-    one before a doubtful one, then a dated one before an undated one. None if there is no such instance.
-
-    gpu: its name in the catalogue. query: its region and purchase apply to the listed instance.
+    one before a doubtful one, then a dated one before an undated one. None if there is no such instance. gpu: its name
+    in the catalogue. query: its region and purchase apply to the listed instance.
     """
     found = []
     anywhere = replace(query, machine=None)

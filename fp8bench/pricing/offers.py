@@ -61,10 +61,9 @@ class Fetched(NamedTuple):
 
 
 def fetch(providers: Iterable[str]) -> Fetched:
-    """Return every offer of these providers, from gpuhunt's published catalogue or a local one.
-
-    Raises ModeUnavailable if gpuhunt is not installed, RunFailed if its catalogue cannot be reached, UsageError for a
-    local folder with none of these providers.
+    """Return every offer of these providers, from gpuhunt's published catalogue or a local one. Raises ModeUnavailable
+    if gpuhunt is not installed, RunFailed if its catalogue cannot be reached, UsageError for a local folder with none
+    of these providers.
     """
     try:
         import gpuhunt
@@ -133,9 +132,8 @@ def _warnings_of_gpuhunt() -> Iterator[list[str]]:
 
 def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today: date) -> list[Offer]:
     """Return the offers of these instances: the cheapest for each instance, purchase and region, in the catalogue's
-    order of regions and then by price.
-
-    today: the date of offers whose catalogue has none. Raises UsageError for a price that no machine has.
+    order of regions and then by price. today: the date of offers whose catalogue has none. Raises UsageError for a
+    price that no machine has.
     """
     found: dict[OfferedAs, Offer] = {}
     for instance in wanted:

@@ -29,9 +29,8 @@ def text_of(offers: Iterable[Offer]) -> str:
 
 
 def read(path: Path, known: Sequence[str]) -> list[Offer]:
-    """Return the offers of a snapshot. known: the instances of the catalogue.
-
-    Raises UsageError with file, line and field, also for an unknown instance, and for an offer that occurs twice.
+    """Return the offers of a snapshot. known: the instances of the catalogue. Raises UsageError with file, line and
+    field, also for an unknown instance, and for an offer that occurs twice.
     """
     reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     found: dict[OfferedAs, int] = {}

@@ -21,8 +21,8 @@ from typing import Literal
 from fp8bench.profiling.facts import PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
 from fp8bench.schema.execution import suffix
-from fp8bench.schema.noise import NOISE
 from fp8bench.schema.rank import GEMMS, Category, starved
+from fp8bench.stats.certainty import NOISE
 
 Cause = Literal[
     "faster",

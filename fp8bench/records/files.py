@@ -79,10 +79,9 @@ def is_record(name: str) -> bool:
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """Yield the records below the roots, folder by folder, by name; for a folder that cannot be read, yield why.
-
-    Hidden files are omitted, including those that are still being written. Links to folders are followed, each folder
-    is searched once, and a missing root counts as empty.
+    """Yield the records below the roots, folder by folder, by name; for a folder that cannot be read, yield why. Hidden
+    files are omitted, including those that are still being written. Links to folders are followed, each folder is
+    searched once, and a missing root counts as empty.
     """
     seen: set[str] = set()
     for root in filter(Path.is_dir, roots):

@@ -63,11 +63,10 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first.
-
-    The file contains only the user's own prices; the catalogue's are joined when it is read. warn: called if the file
-    cannot be locked. Returns the path, or None if there is nothing to write. Raises UsageError if the file cannot be
-    read or written, or another process holds it for longer than WAIT_S.
+    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first. The file
+    contains only the user's own prices; the catalogue's are joined when it is read. warn: called if the file cannot be
+    locked. Returns the path, or None if there is nothing to write. Raises UsageError if the file cannot be read or
+    written, or another process holds it for longer than WAIT_S.
     """
     if in_catalog and price is None:
         return None

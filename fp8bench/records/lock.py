@@ -20,10 +20,9 @@ UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 
 @contextmanager
 def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock on `path` within the context. what: is locked, in words. wait_s: for another process to end.
-
-    warn: called if the file system has no locks; then nothing is locked, but the work is done. Raises UsageError that
-    names the holder if another process has the lock, or if the file cannot be created.
+    """Hold the lock on `path` within the context. what: is locked, in words. wait_s: for another process to end. warn:
+    called if the file system has no locks; then nothing is locked, but the work is done. Raises UsageError that names
+    the holder if another process has the lock, or if the file cannot be created.
     """
     descriptor = _taken(path, what, remedy, warn, wait_s)
     try:

@@ -87,10 +87,8 @@ def require_writable(results_dir: Path) -> None:
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
-    """Keep the record, of any kind and whole, and return its path.
-
-    Raises RunFailed if it cannot be written (it is then kept in another folder, which the error names), or already
-    exists.
+    """Keep the record, of any kind and whole, and return its path. Raises RunFailed if it cannot be written (it is then
+    kept in another folder, which the error names), or already exists.
     """
     # Imported here: code that only reads does not need it.
     from fp8bench.records.fit import fit
@@ -336,9 +334,7 @@ def sound(
     """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, or
     whose raw parts cannot be read. shown: takes runs, oldest first, and returns those that are to be believed; it is
     asked again if one of them is left out, since another may be the latest then. unread: called with what is left out,
-    the search's own first.
-
-    A copy takes the place of a record that is left out.
+    the search's own first. A copy takes the place of a record that is left out.
     """
     unread(found.broken)
     left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}

@@ -35,7 +35,6 @@ OF_THE_RECORD = frozenset({"instance", "status", "source", "execution"})
 @dataclass(frozen=True)
 class Filter:
     """What records must have in common; None does not filter. A record without a field that is given is not taken.
-
     mode: with or without its recipe. batch_size: per worker.
     """
 
@@ -190,20 +189,18 @@ def grouped(records: Iterable[SomeRecord], key: Callable[[SomeRecord], _Group]) 
 
 
 def latest_first(records: Iterable[Record], key: Callable[[Record], object] = session) -> list[list[Record]]:
-    """Return the records grouped by session, or another key, the group with the latest record first.
-
-    records: oldest first.
+    """Return the records grouped by session, or another key, the group with the latest record first. records: oldest
+    first.
     """
     return sorted(grouped(records, key).values(), key=lambda together: together[-1].created_utc, reverse=True)
 
 
 def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
     """Return the latest session's rounds of each variant, machine and software, or with `every` each record by itself.
-    records: oldest first. wanted: only records that it takes.
-
-    Figures that were not measured stand in for an instance only while nothing of it was measured. A stopped run is kept
-    until the same variant is run again, so that a failure is seen and not omitted. A mode that was invalid in any round
-    of the session is invalid: what is proved in one process and not in the next is not proved.
+    records: oldest first. wanted: only records that it takes. Figures that were not measured stand in for an instance
+    only while nothing of it was measured. A stopped run is kept until the same variant is run again, so that a failure
+    is seen and not omitted. A mode that was invalid in any round of the session is invalid: what is proved in one
+    process and not in the next is not proved.
     """
     chosen = wanted.of(records)
     if every:

@@ -11,9 +11,8 @@ _BODY = "<module>"
 
 
 def refusal_of(error: Exception) -> ModeUnavailable | None:
-    """Return what is wrong with the library whose import raised this error; None for any other error.
-
-    A damaged library may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
+    """Return what is wrong with the library whose import raised this error; None for any other error. A damaged library
+    may raise anything: ImportError, OSError for a shared library that does not load, or RuntimeError.
     """
     library = _library_of(error)
     if library is None:

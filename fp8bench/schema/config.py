@@ -34,7 +34,6 @@ PREFETCH_FACTOR = 2
 
 class RunConfig(Frozen):
     """One measurement: `world_size` workers, each of which trains `workload` under `mode` with a batch of its own.
-
     Choices are stored as requested; the evidence tells what was done. The optimizer's settings are in the fingerprint.
     """
 

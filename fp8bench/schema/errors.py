@@ -40,10 +40,8 @@ timeout: a phase took longer than its deadline
 
 
 class Fp8benchError(Exception):
-    """Something failed that the user can fix.
-
-    what: one sentence without its full stop. remedy: one sentence in the imperative. cause: the cause of the run that
-    the error stops; None for the usual cause of the class.
+    """Something failed that the user can fix. what: one sentence without its full stop. remedy: one sentence in the
+    imperative. cause: the cause of the run that the error stops; None for the usual cause of the class.
     """
 
     exit_code = 5
@@ -108,9 +106,8 @@ less like it a name is no suggestion beside the best.
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listing: str, family: Iterable[str] = ()) -> UsageError:
-    """Return the error for an unknown name, with the nearest known ones.
-
-    listing: the command that shows every known name. family: see `nearest`.
+    """Return the error for an unknown name, with the nearest known ones. listing: the command that shows every known
+    name. family: see `nearest`.
     """
     return UsageError(
         f"unknown {kind} {name!r}", f"{did_you_mean(nearest(name, known, family))}See every one with `{listing}`"
@@ -130,10 +127,9 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
-    """Return the names nearest to `name`, the best first; empty if none is near.
-
-    family: known names that `name` may refer to as a group (e.g. the instances that have this GPU). They come before
-    the names that contain `name`, and behind those that are spelt almost as it is.
+    """Return the names nearest to `name`, the best first; empty if none is near. family: known names that `name` may
+    refer to as a group (e.g. the instances that have this GPU). They come before the names that contain `name`, and
+    behind those that are spelt almost as it is.
     """
     # Imported here: a name is seldom mistyped.
     from difflib import SequenceMatcher, get_close_matches

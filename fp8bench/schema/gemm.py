@@ -189,9 +189,8 @@ class ModeGain(Frozen):
 
 
 class StepBound(Frozen):
-    """The most that fp8 can gain on a complete step. Times are in seconds per step.
-
-    step_time_s: null if there is no record of a baseline, so that `at_most` is about the GEMMs alone.
+    """The most that fp8 can gain on a complete step. Times are in seconds per step. step_time_s: null if there is no
+    record of a baseline, so that `at_most` is about the GEMMs alone.
     """
 
     baseline_run_id: str | None = None

@@ -118,9 +118,7 @@ def checkout(commit: str | None, dirty: bool | None) -> str | None:
 
 def software_of(environment: Environment | None) -> Software | None:
     """Return what determines speed in an environment; None if a record has no environment (an imported figure, or a run
-    that died early).
-
-    Of Python's version it has the minor one, `3.12`; it has the CPU's name only if no GPU computes.
+    that died early). Of Python's version it has the minor one, `3.12`; it has the CPU's name only if no GPU computes.
     """
     if environment is None:
         return None

@@ -39,9 +39,8 @@ class NumericsConfig(Frozen):
 
 
 class LayerError(Frozen):
-    """The error of one tensor that a layer computes, under one mode and one kind of input; or why there is no error.
-
-    A mode that could not run has one row, without layer, input, tensor and numbers.
+    """The error of one tensor that a layer computes, under one mode and one kind of input; or why there is no error. A
+    mode that could not run has one row, without layer, input, tensor and numbers.
     """
 
     mode: str
@@ -69,7 +68,6 @@ class LayerError(Frozen):
 
 class ScalingTrace(Frozen):
     """How one way of scaling responded to the jump, with one number per step. scale: the factor applied to the values.
-
     algo and history_len: null for current scaling, which has no history.
     """
 

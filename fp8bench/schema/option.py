@@ -12,9 +12,8 @@ PREFIX = "FP8BENCH_"
 
 
 class Limit(NamedTuple):
-    """The upper limit of a number on the command line, checked before anything is allocated or started.
-
-    most: the largest valid value. why: the reason for the limit.
+    """The upper limit of a number on the command line, checked before anything is allocated or started. most: the
+    largest valid value. why: the reason for the limit.
     """
 
     most: int
@@ -58,13 +57,12 @@ class ByDevice(NamedTuple):
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of an option. help: a sentence without its full stop, to which the default is appended.
-
-    default: the request's, if the configuration declares the option or devices differ in it; None if
-    `launch.plan` computes it. if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows.
-    metavar: None to derive it from the type. complete: a function of `cli.names`. one_round: whether the option also
-    applies to `explain --mode`, which runs each mode once. flags: none for the one of the field's name. argument:
-    whether it is given by its place, without a flag.
+    """The declaration of an option. help: a sentence without its full stop, to which the default is appended. default:
+    the request's, if the configuration declares the option or devices differ in it; None if `launch.plan` computes it.
+    if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows. metavar: None to derive it
+    from the type. complete: a function of `cli.names`. one_round: whether the option also applies to `explain --mode`,
+    which runs each mode once. flags: none for the one of the field's name. argument: whether it is given by its place,
+    without a flag.
     """
 
     help: str

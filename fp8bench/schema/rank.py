@@ -19,9 +19,8 @@ Duration = Annotated[float, Field(ge=0)]
 
 
 class Tolerance(Frozen):
-    """How far a mode may deviate from the plain model and still count as computing the same (see `worker.parity`).
-
-    All values are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
+    """How far a mode may deviate from the plain model and still count as computing the same (see `worker.parity`). All
+    values are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
     whose scales come from earlier passes (delayed scaling starts with a scale of 1, under which gradients vanish).
     """
 
@@ -301,9 +300,7 @@ class Profile(Frozen):
 
     def idle_share(self, step_time_s: float) -> float | None:
         """Return the share of a timed step in which the GPU ran nothing, 0 if it was busy for longer than the step;
-        None on a CPU, where the host does the work.
-
-        step_time_s: the step time as measured without a profiler.
+        None on a CPU, where the host does the work. step_time_s: the step time as measured without a profiler.
         """
         return max(0.0, 1 - self.busy_s / step_time_s) if self.device == "cuda" else None
 
@@ -324,12 +321,11 @@ class WorkloadFacts(Frozen):
 
 
 class RankReport(Frozen):
-    """One rank's outcome. Fields are null from the first step that the rank did not reach.
-
-    collateral: whether the rank did nothing wrong and was stopped because another one failed. machine: where it ran, if
-    that may differ from the launcher's machine. marks: what the rank found about its circumstances (e.g. a busy GPU),
-    if it checked. log: its traceback or stack, for the file next to the record. found: what another kind than `run`
-    measured, in the form of that kind.
+    """One rank's outcome. Fields are null from the first step that the rank did not reach. collateral: whether the rank
+    did nothing wrong and was stopped because another one failed. machine: where it ran, if that may differ from the
+    launcher's machine. marks: what the rank found about its circumstances (e.g. a busy GPU), if it checked. log: its
+    traceback or stack, for the file next to the record. found: what another kind than `run` measured, in the form of
+    that kind.
     """
 
     rank: int

@@ -117,9 +117,8 @@ def split_recipe(text: str | None) -> Recipe:
 
 
 def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
-    """Parse and validate the text after the mode's colon. If it names no recipe, the mode's first one is used.
-
-    Raises UsageError, with the nearest name, for an unknown recipe or field, and for an invalid value.
+    """Parse and validate the text after the mode's colon. If it names no recipe, the mode's first one is used. Raises
+    UsageError, with the nearest name, for an unknown recipe or field, and for an invalid value.
     """
     first, *words = (word.strip() for word in text.split(","))
     if "=" in first:
@@ -173,9 +172,8 @@ def _checked(mode: str, recipe: str, name: str, value: str) -> str:
 
 def checked_layers(value: str, whose: str, torchao: bool) -> str:
     """Validate a choice of layers and return it. whose: the mode or option that it belongs to, for errors. torchao:
-    whether torchao's own rule is available.
-
-    Raises UsageError for an invalid regular expression, or for one that cannot be part of a mode's name.
+    whether torchao's own rule is available. Raises UsageError for an invalid regular expression, or for one that cannot
+    be part of a mode's name.
     """
     if value in (ALL_LAYERS, AUTO_LAYERS):
         return value
@@ -198,3 +196,30 @@ def checked_layers(value: str, whose: str, torchao: bool) -> str:
             f"{whose}: layers={value!r} is not a regular expression: {error}", "Use, for example, layers=mlp"
         ) from error
     return value
+
+
+FP8_HEAD_DIM_OF_9, FP8_HEAD_STEP = 128, 16
+"""By Transformer Engine 2.20 (get_attention_backend, nvte_get_fused_attn_backend): FlashAttention does not train in fp8,
+so cuDNN's fused attention is the only backend. It trains heads of 128 on compute capability 9, and of up to 128 in
+multiples of 16 on 10, where it also supports current and mxfp8. It does not support 12.0.
+"""
+
+
+def attention_refusal(recipe: str, head_dim: int | None, capability: tuple[int, int] | None) -> str | None:
+    """Return why Transformer Engine has no fp8 backend of attention for training, as the end of a sentence; None if no
+    reason is known. recipe: its name without fields. head_dim: width of a head; capability: of the GPU; None: unknown.
+    """
+    if head_dim is not None and (head_dim % FP8_HEAD_STEP or head_dim > FP8_HEAD_DIM_OF_9):
+        return f"heads are {head_dim} wide, and it takes multiples of {FP8_HEAD_STEP} up to {FP8_HEAD_DIM_OF_9}"
+    if capability is None:
+        return None
+    of = f"on compute capability {capability[0]}.{capability[1]}"
+    if capability < (9, 0) or capability == (12, 0):
+        return f"there is none {of}"
+    if capability >= (10, 0):
+        return None
+    if recipe != "delayed":
+        return f"{of} there is one for delayed scaling only, and this is {recipe}"
+    if head_dim is not None and head_dim != FP8_HEAD_DIM_OF_9:
+        return f"{of} it trains heads of {FP8_HEAD_DIM_OF_9}, and these are {head_dim} wide"
+    return None

@@ -234,10 +234,9 @@ class RecordHead(Frozen):
 
 
 class Record(RecordHead):
-    """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices.
-
-    A whole record has its samples, the series of its telemetry and the kernels of its profile. As it is written and
-    read, it has the digest of the file with these instead, and its step times.
+    """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices. A whole record
+    has its samples, the series of its telemetry and the kernels of its profile. As it is written and read, it has the
+    digest of the file with these instead, and its step times.
     """
 
     kind: Literal["run"] = "run"

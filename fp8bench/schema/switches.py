@@ -85,9 +85,7 @@ def of_fp8(switches: str | None) -> tuple[str, ...]:
 
 def parse(text: str) -> tuple[str | None, ...]:
     """Return the combinations of one `--te-switch`: one, or all rungs of the ladder. None is the layer without
-    switches.
-
-    Raises UsageError with the nearest name.
+    switches. Raises UsageError with the nearest name.
     """
     if text == LADDER:
         return tuple(rung or None for rung in RUNGS)

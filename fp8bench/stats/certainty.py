@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from fp8bench.schema.noise import NOISE
 from fp8bench.stats.estimate import Estimate
 
 Verdict = Literal["faster", "slower", "inconclusive"]
@@ -24,6 +23,11 @@ RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconcl
 VerdictOn = Literal["units_per_usd", "throughput"]
 
 ONE_PROCESS = "one process is not a measurement"
+
+NOISE = 0.01
+"""How far, as a share, two step times must differ before one of them is called better: our choice. A verdict needs the
+complete interval beyond it; an explanation has no interval, and must not deny what a verdict says.
+"""
 
 BETWEEN_MACHINES = 0.04
 """NOISE for two that were measured on different machines. Machines of one type differed by up to 3.7 %

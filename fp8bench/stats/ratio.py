@@ -21,8 +21,7 @@ from itertools import combinations
 from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
-from fp8bench.schema.noise import NOISE
-from fp8bench.stats.certainty import ONE_PROCESS, Verdict
+from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict
 from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
 
 LIMIT = 0.2

@@ -11,7 +11,7 @@ from fp8bench.launch.prepare import prepare
 from fp8bench.launch.recipes import chosen, require_in_names, require_possible
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.fp8_attention import refusal
+from fp8bench.schema.recipe import attention_refusal
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 
@@ -96,7 +96,7 @@ def test_a_resumed_session_has_its_own_recipes_and_layers(tmp_path, recipe, laye
     ],
 )
 def test_where_fp8_attention_has_a_backend(recipe, head_dim, capability, told):
-    found = refusal(recipe, head_dim, capability)
+    found = attention_refusal(recipe, head_dim, capability)
     assert (found is None) == (told is None)
     assert told is None or told in found
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fp8bench.pricing.catalog import load
 from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
-from fp8bench.pricing.known import known
+from fp8bench.pricing.document import known
 from fp8bench.schema.instance import Price
 
 DAY = date(2025, 6, 5)

@@ -9,9 +9,8 @@ from pydantic import JsonValue
 
 from fp8bench.kinds.run.marks import Mark, not_compared
 from fp8bench.kinds.run.row import Row
-from fp8bench.schema.noise import NOISE
 from fp8bench.schema.record import Record, not_comparable, unlike_software
-from fp8bench.stats.certainty import noise_between
+from fp8bench.stats.certainty import NOISE, noise_between
 from fp8bench.tables.written import workers
 
 CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
