@@ -199,7 +199,7 @@ def checked_layers(value: str, whose: str, torchao: bool) -> str:
 
 
 FP8_HEAD_DIM_OF_9, FP8_HEAD_STEP = 128, 16
-"""By Transformer Engine 2.20 (get_attention_backend, nvte_get_fused_attn_backend): FlashAttention does not train in fp8,
+"""By Transformer Engine 2.20 (get_attention_backend, nvte_get_fused_attn_backend): FlashAttention has no fp8 training,
 so cuDNN's fused attention is the only backend. It trains heads of 128 on compute capability 9, and of up to 128 in
 multiples of 16 on 10, where it also supports current and mxfp8. It does not support 12.0.
 """

@@ -7,7 +7,6 @@ from doctor.machines import (
     HOST,
     INSTALLED,
     a100_host,
-    by_name,
     cudnn_mix,
     driver_denied,
     gpu,
@@ -24,49 +23,38 @@ from fp8bench.doctor.facts import RESULTS, AttentionResult, Failure, LibrariesRe
 from fp8bench.doctor.mapped import Copy
 from fp8bench.tables.render import PIPE, render
 
+NO_PROBE = replace(h200_host(), quick=True, probed=Probed())
+PROBED_ONLY = {
+    *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
+    *("torch-compile", "nccl"),
+}
+
 
 @pytest.mark.parametrize(
-    "facts", [h200_host(), l4_host(), h200_host(gpu(), gpu(index=1))], ids=["H200", "L4", "2xH200"]
+    ("facts", "problems", "warnings"),
+    [
+        (h200_host(), set(), set()),
+        (l4_host(), set(), set()),
+        (h200_host(gpu(), gpu(index=1)), set(), set()),
+        (cudnn_mix(), {"cudnn-mix", "te-attention"}, set()),
+        (a100_host(), set(), {"fp8", "te-fp8-recipes"}),
+        (driver_denied(), {"driver"}, set()),
+        (without_gpu(), set(), set()),
+        (NO_PROBE, set(), set()),
+    ],
+    ids=["H200", "L4", "2xH200", "two cuDNN", "A100", "driver denied", "no GPU", "--quick"],
 )
-def test_a_healthy_gpu_host_is_all_ok(facts):
+def test_what_is_wrong_with_a_machine(facts, problems, warnings):
     findings = judge(facts)
 
-    assert statuses(findings, "problem", "warning", "unknown") <= {"mig"}
+    assert statuses(findings, "problem") == problems
+    assert statuses(findings, "warning") == warnings
 
 
-def test_the_cudnn_mix_and_what_comes_of_it_are_problems():
-    findings = by_name(judge(cudnn_mix()))
-
-    assert statuses(findings.values(), "problem") == {"cudnn-mix", "te-attention"}
-    assert "CUDNN_HOME" in findings["te-attention"].remedy
-
-
-def test_an_a100_is_warned_of_fp8_and_nothing_else():
-    assert statuses(judge(a100_host()), "warning", "problem") == {"fp8", "te-fp8-recipes"}
-
-
-def test_a_denied_driver_is_the_one_problem():
-    findings = judge(driver_denied())
-
-    assert statuses(findings, "problem") == {"driver"}
-    assert statuses(findings, "warning") == set()
-
-
-def test_a_machine_without_a_gpu_has_no_problem():
-    findings = judge(without_gpu())
-
-    assert statuses(findings, "problem", "warning") == set()
-    assert {finding.found for finding in findings if finding.status == "unknown"} == {"no GPU here"}
-
-
-def test_a_gpu_host_under_quick_leaves_the_probed_unknown():
-    findings = judge(replace(h200_host(), quick=True, probed=Probed()))
-
-    assert statuses(findings, "problem", "warning") == set()
-    assert statuses(findings, "unknown") == {
-        *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
-        *("torch-compile", "nccl"),
-    }
+def test_what_is_unknown_and_why():
+    assert statuses(judge(h200_host()), "unknown") == set()
+    assert statuses(judge(NO_PROBE), "unknown") == PROBED_ONLY
+    assert {finding.found for finding in judge(without_gpu()) if finding.status == "unknown"} == {"no GPU here"}
 
 
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
