@@ -1,7 +1,6 @@
 """What every kind of measured thing has; `one_record` has what the kinds share whose call makes one record.
 
-A kind is one folder and one line in `registry`. The folder holds its options, how it is measured, the model of its
-record, how records are compared, and what is shown of them. Commands know a kind only through `Kind`.
+A kind is one folder and one line in `registry`. Commands know a kind only through `Kind`.
 """
 
 from abc import ABC, abstractmethod
@@ -31,9 +30,8 @@ Unread = Callable[[Sequence[Broken]], None]
 
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
-    row. as_of: the day of the prices; None is today. price:
-    USD an hour by instance; overrides the price of any file. job: units of work that a row has to finish. view: which
-    rows and columns are shown.
+    row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. job: units of
+    work that a row has to finish.
     """
 
     instances: tuple[str, ...]

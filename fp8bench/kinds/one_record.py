@@ -46,7 +46,7 @@ class Request(Frozen):
 
     A number with the name of an option of `run` has the same limits as there. A field with several values is plural;
     its flag is singular and can be repeated. None or empty means the option's default, or what the machine has. Values
-    are words of the command line; an invalid one raises UsageError.
+    may be words of the command line; an invalid one raises UsageError.
     """
 
     command: ClassVar[str]
@@ -77,7 +77,7 @@ class Request(Frozen):
 
     @classmethod
     def chosen(cls, what: str, named: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
-        """Return the named items in the order of `known`; all if none is named. Raises UsageError for unknown names."""
+        """Return the named items in the order of `known`; all if none is named. Raises UsageError."""
         for name in named:
             require_known(what, name, known, cls._help())
         return tuple(name for name in known if not named or name in named)
@@ -121,9 +121,8 @@ RecordT = TypeVar("RecordT", bound=RecordHead)
 
 @dataclass(frozen=True)
 class Prepared(Place, Generic[ConfigT]):
-    """What will be measured, and where it is stored. warnings: about the circumstances, for the record. alike: what
-    must be the same on all nodes besides the options, by name. machines: if there are several nodes, the machine of
-    each.
+    """What will be measured, and where it is stored. warnings: for the record. alike: what all nodes must share besides
+    the options. machines: of each node, if there are several.
     """
 
     config: ConfigT
@@ -159,8 +158,8 @@ def shown(study: Study[RecordT, Any]) -> Callable[[Sequence[RecordT], Catalog], 
 
 @dataclass(frozen=True)
 class OverNodes(Generic[ConfigT, RecordT]):
-    """How a kind is measured on several nodes. lead: measures, on node 0, and returns the record. follow: does another
-    node's part, and returns its exit code. Both raise the error that ended a node, and Interrupt for a signal.
+    """How a kind is measured on several nodes. lead: measures, on node 0. follow: does another node's part, and returns
+    its exit code. Both raise the error that ended a node, and Interrupt for a signal.
     """
 
     lead: Callable[[Prepared[ConfigT], "Agent", Log], RecordT]
@@ -172,10 +171,9 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
 
     prepare: checks the arguments and inspects the machine; writes nothing; raises UsageError and ModeUnavailable.
-    measure: returns the record. exit_code: the exit code of the call that made a record. document: shows one record, or
-    several side by side in the order given. figures: for each option that asks for a figure, the figure's name in the
-    document and what it shows. idle: returns the options that have no meaning together with these flags. over_nodes:
-    None if the kind is measured on one machine only.
+    document: shows one record, or several side by side. figures: for each option that asks for a figure, its name in
+    the document and what it shows. idle: returns the options that have no meaning together with these flags.
+    over_nodes: None if the kind is measured on one machine only.
     """
 
     record: type[RecordT]

@@ -16,11 +16,10 @@ PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not
 
 
 class Priced(NamedTuple):
-    """A price, or why there is none. price: of one machine. nodes: machines to pay for. why_none: for a reader, if
-    there is no price. elsewhere: whether the user gave a price for another machine of this instance, and none for this
-    one. not_yet: for a reader, if the user's own price is dated in the future. share_of: the instance of whose price
-    only a share is counted; None: all of it is. gpus: GPUs that are used, and GPUs that the price is for, on all
-    machines, if only a share is counted.
+    """A price, or why there is none. price: of one machine. nodes: machines to pay for. elsewhere: whether the user
+    gave a price for another machine of this instance alone. not_yet: for a reader, if the user's own price is dated in
+    the future. share_of: the instance of whose price only a share counts; gpus: those that are used, and those that
+    the price is for, on all machines.
     """
 
     price: Price | None

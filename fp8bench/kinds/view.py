@@ -16,7 +16,6 @@ from fp8bench.schema.option import USD_PER_HOUR, Limit
 JOB_UNITS = Limit(10**18, "no model is trained on more")
 
 LEAST_USD_PER_HOUR = 1e-6
-"""The lowest price that the catalogue accepts."""
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,2})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
@@ -36,10 +35,9 @@ class Condition(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is shown. columns: their names; empty: the kind's own choice. wide: whether every column of the kind is
-    shown. sort: the name of a column, after a `-` in descending order; None: by what a dollar buys. filter: conditions
-    that each row must all meet. group_by: a column whose values get a table each. best_batch: whether only the batch
-    size of each mode that buys most for a dollar is shown. notes: whether all notes are shown, and not only the first.
+    """What is shown. columns: empty for the kind's own choice. sort: the name of a column, after a `-` in descending
+    order; None: by what a dollar buys. filter: conditions that each row must all meet. group_by: a column whose values
+    get a table each. best_batch: only each mode's batch size that buys most. notes: all, and not only the first.
     """
 
     columns: tuple[str, ...] = ()
@@ -107,15 +105,14 @@ def parse_price(text: str) -> tuple[str, float]:
 
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Parse e.g. `mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for an invalid condition."""
-    return tuple(map(_condition, texts))
-
-
-def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text)
-    if found is None or not found[3]:
-        raise UsageError(
-            f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value",
-            "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'",
-        )
-    operator = next(one for one in OPERATORS if one == found[2])
-    return Condition(found[1].lower(), operator, found[3], text)
+    conditions = []
+    for text in texts:
+        found = _CONDITION.fullmatch(text)
+        if found is None or not found[3]:
+            raise UsageError(
+                f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value",
+                "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'",
+            )
+        operator = next(one for one in OPERATORS if one == found[2])
+        conditions.append(Condition(found[1].lower(), operator, found[3], text))
+    return tuple(conditions)

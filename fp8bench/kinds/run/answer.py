@@ -1,13 +1,12 @@
 """What follows from the rows of a comparison: which mode pays on each instance, and which instance.
 
-A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows: nothing
-that an option leaves out of the table can turn it. Compared are rows of equal batch size (per GPU), measured ones with
-measured and published ones with published. A mode is compared on one machine, since machines of one type differ. Two
-instances are compared by modes that both were given, and an instance is the best if it wins every pair; in a circle
-none is. Pure.
+A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows, whatever an
+option leaves out of the table. Rows of equal batch size are compared, measured ones with measured and published with
+published; a mode on one machine, since machines of one type differ; two instances by modes that both were given. An
+instance is the best if it wins every pair; in a circle none is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 from fp8bench.kinds.run.row import Answer, Elsewhere, OfMode, Pair, Row
@@ -15,15 +14,13 @@ from fp8bench.records.named import Reference
 from fp8bench.schema.execution import is_replayed
 from fp8bench.schema.instance import Catalog, Instance
 
+# Compares a row with another one; returns USD an hour for an instance.
 Against = Callable[[Row, Row], Row]
-"""Compares a row with another one."""
-
 PriceOf = Callable[[Instance], float | None]
-"""Returns USD an hour for an instance, or None."""
 
 
 def same_batch(row: Row, other: Row) -> bool:
-    """Return whether two rows may be compared: of one batch size, and both measured here or both not."""
+    """Return whether both have one batch size, and both were measured here or neither."""
     return _tried(row) == _tried(other)
 
 
@@ -32,9 +29,7 @@ def _tried(row: Row) -> tuple[int, bool]:
 
 
 def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
-    """Return the answer. rows: all that may be compared or did not run. reference: names the mode that gains are over;
-    instances: in the order of the question.
-    """
+    """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over."""
     ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s]
     of = {name: [row for row in ran if row.instance == name] for name in instances}
     of = {name: found for name, found in of.items() if found}
@@ -46,12 +41,17 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
         pairs += by_batch[:1]
         opposite += [pair for pair in by_batch[1:] if pair.decided and pair.row.instance != by_batch[0].row.instance]
         at_best += _at_best(of[one], of[other], rows, against)
+
+    def wins(name: str) -> bool:
+        beaten = {pair.reference.instance for pair in pairs if pair.decided and pair.row.instance == name}
+        return beaten | {name} >= of.keys()
+
     return Answer(
         modes=tuple(_modes(of, reference, against)),
         pairs=tuple(pairs),
         opposite=tuple(opposite),
         at_best=tuple(at_best),
-        best=next((name for name in of if len(of) > 1 and _wins(name, of, pairs)), None),
+        best=next((name for name in of if len(of) > 1 and wins(name)), None),
         missing=tuple(_missing(of, rows)),
     )
 
@@ -93,25 +93,14 @@ def _at_best(one: Sequence[Row], other: Sequence[Row], rows: Sequence[Row], agai
     """Yield the pair of each instance at its best batch size, if both were given the same sizes and are best at two, or
     one source published both.
     """
-    if not any(row.source == "measured" for row in (*one, *other)):
-        alike = True
-    else:
-        given = [
-            {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
-            for name in (one[0].instance, other[0].instance)
-        ]
-        alike = given[0] == given[1]
-    pair = _compared(one, other, against) if alike else None
+    given = [
+        {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
+        for name in (one[0].instance, other[0].instance)
+    ]
+    published = all(row.source != "measured" for row in (*one, *other))
+    pair = _compared(one, other, against) if published or given[0] == given[1] else None
     if pair is not None and pair.row.batch_size != pair.reference.batch_size:
         yield pair
-
-
-def _wins(name: str, of: Iterable[str], pairs: Sequence[Pair]) -> bool:
-    return all(
-        any(pair.decided and (pair.row.instance, pair.reference.instance) == (name, other) for pair in pairs)
-        for other in of
-        if other != name
-    )
 
 
 def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> Iterator[OfMode]:
@@ -129,7 +118,6 @@ def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> 
 
 
 def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[tuple[int, bool], OfMode]:
-    """Return what the best mode of one instance gains, by what was tried."""
     found: dict[tuple[int, bool], OfMode] = {}
     for key in {_tried(row) for row in rows}:
         there = [row for row in rows if _tried(row) == key]

@@ -43,10 +43,8 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
     """Compare records. records: those of the instances in `options`, oldest first.
 
     Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
-    mismatch is allowed. What did other work than the reference is shown with the reason and no gain.
-
-    Raises UsageError if an instance has no record, if no price is of the requested region, or if the requested
-    reference is missing.
+    mismatch is allowed. Raises UsageError if an instance has no record, if no price is of the requested region, or if
+    the requested reference is missing.
     """
     require_region(options.region, catalog, options.instances)
     selected = select(records, options.every, options.wanted)
@@ -98,7 +96,12 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
         missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
         return row.model_copy(update={"marks": (*row.marks, not_compared(missing))})
 
-    rows = _ranked([*map(beside_its_reference, bare)], options.instances)
+    def rank(row: Row) -> tuple[object, ...]:
+        worth = row.units_per_usd or row.throughput_per_s or 0
+        unpriced, place = row.units_per_usd is None, options.instances.index(row.instance)
+        return row.status != "ok", row.emulated, row.device == "cpu", unpriced, -worth, place
+
+    rows = sorted(map(beside_its_reference, bare), key=rank)
     warnings = tuple(_warnings(bare, reference, prices, options, workload, others))
     return Comparison(
         rows=tuple(row.model_copy(update={"warnings": warnings}) for row in rows),
@@ -115,7 +118,7 @@ def _as_published(
     options: CompareOptions,
     answered: Callable[[Sequence[Row], date], Answer],
 ) -> tuple[date, Answer] | None:
-    """Return the answer of published figures at the prices of the day of the newest; None if a day was requested."""
+    """Return the answer at the prices of the day of the newest published figure; None if a day was requested."""
     records = [one.latest for one in chosen if one.latest.provenance is not None and one.latest.source == "published"]
     days = [one.provenance.published_on for one in records if one.provenance and one.provenance.published_on]
     if options.as_of is not None or not days:
@@ -126,19 +129,6 @@ def _as_published(
         price = priced(one.latest, used(one.latest, catalog), catalog, options, day)
         rows.append(to_row(one, found[one.latest.run_id], price, catalog))
     return day, answered(rows, day)
-
-
-def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
-    return sorted(
-        sorted(rows, key=lambda row: instances.index(row.instance)),
-        key=lambda row: (
-            row.status != "ok",
-            row.emulated,
-            row.device == "cpu",
-            row.units_per_usd is None,
-            -(row.units_per_usd or row.throughput_per_s or 0),
-        ),
-    )
 
 
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
@@ -154,8 +144,8 @@ def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
 
 
 def _best(fitting: Sequence[Row]) -> Row | None:
-    """Return the best of some rows: a gain over a slow variant of the baseline would be misleading. Rows without
-    switches of Transformer Engine's layer come first, so that the others show what each switch gains.
+    """Return the best: a gain over a slow variant of the baseline would be misleading. Rows without switches of
+    Transformer Engine's layer come first, so that the others show what each switch gains.
     """
     has_prices = all(row.units_per_usd for row in fitting)
     plain = [row for row in fitting if not row.te_switches]
@@ -167,9 +157,7 @@ def _best(fitting: Sequence[Row]) -> Row | None:
 
 
 def _reference_of(row: Row, references: Sequence[Row], options: CompareOptions) -> Row | None:
-    """Return the best reference of the row's batch size, on the row's own machine if there is one. Of another size if
-    each mode is wanted at its best, or if mismatch is allowed.
-    """
+    # On the row's own machine if there is one; of another batch size if each mode is wanted at its best.
     like = [one for one in references if options.view.best_batch or same_batch(one, row)]
     if options.allow_mismatch:
         like = like or list(references)
@@ -177,9 +165,7 @@ def _reference_of(row: Row, references: Sequence[Row], options: CompareOptions) 
 
 
 def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple[str | None, list[str]]:
-    """Return the workload that most of the instances have, of several the one with most rows, and the others; None if
-    all are shown.
-    """
+    """Return the workload that most of the instances have, and the others; None if all are shown."""
     asked = options.wanted.workload is not None or options.every or options.allow_mismatch
     if asked or options.view.group_by == "workload":
         return None, []
@@ -258,9 +244,7 @@ def _names(row: Row, several_machines: bool, softwares: Iterable[Software]) -> I
 def compared_with(
     row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
 ) -> Row:
-    """Return the row compared with the reference. found, reference_found: what a unit takes in each process; None for a
-    figure without samples. like: whether machine and software allow a verdict, and which.
-    """
+    """Return the row compared with the reference. found, reference_found: None for a figure without samples."""
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
         "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference)),
@@ -275,15 +259,13 @@ def compared_with(
         if row.units_per_usd:
             update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
     if found is not None and reference_found is not None and not is_reference:
-        paid = None
-        if row.usd_per_hour is not None and reference.usd_per_hour is not None:
-            paid = row.usd_per_hour / reference.usd_per_hour
-        update |= _judged(found, reference_found, paid, like.noise)
+        paid = row.usd_per_hour, reference.usd_per_hour
+        price_ratio = None if paid[0] is None or paid[1] is None else paid[0] / paid[1]
+        update |= _judged(found, reference_found, price_ratio, like.noise)
     return row.model_copy(update=update)
 
 
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:
-    """price_ratio: the price of an hour over the reference's; None if either has no price."""
     times = ratio(found.by_elapsed, reference.by_elapsed, noise)
     verdict, why = _verdict(times, price_ratio, noise)
     if verdict != "inconclusive" and (found.uneven or reference.uneven):
@@ -304,7 +286,6 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noi
 
 
 def _verdict(times: Ratio, price_ratio: float | None, noise: float) -> tuple[RowVerdict, Mark | None]:
-    """Return the verdict and, if it is inconclusive, why. times: their ratio, judged with this noise."""
     if times.interval is None:
         return times.verdict, Mark(times.why) if times.why else None
     verdict: RowVerdict = times.verdict

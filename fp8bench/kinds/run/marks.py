@@ -60,21 +60,20 @@ def not_compared(text: str) -> Mark:
 
 def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[Mark, ...]:
     """Return the marks. found: what a unit takes in each process. paid_gpus: GPUs in the instances that are used."""
-    record = measurement.latest
-    return tuple(
-        text if isinstance(text, Mark) else Mark(text)
-        for text in (
-            *_what_it_is(record),
-            *(_price(priced) if record.status == "ok" else ()),
-            *_paid(record, priced, paid_gpus),
-            *_rounds(measurement, found),
-            *_found_in_rounds(measurement.rounds, _limited_by),
-            *_found_in_rounds(measurement.rounds, _flags),
-            *_slow_rounds(measurement),
-            *_found_in_rounds(measurement.rounds, _not_replayed),
-            *_found_in_rounds(measurement.rounds, _warnings),
-        )
+    record, rounds = measurement.latest, measurement.rounds
+    clocks = [one.summary.sm_clock_mhz if one.summary else None for one in rounds]
+    texts = (
+        *_what_it_is(record),
+        *(_price(priced) if record.status == "ok" else ()),
+        *_paid(record, priced, paid_gpus),
+        *_rounds(measurement, found),
+        *_found_in_rounds(rounds, lambda one: [doubt(str(bound))] if (bound := bottleneck_of(one)) else []),
+        *_found_in_rounds(rounds, _flags),
+        *(f"round {number}: {flag}" for number, flag in enumerate(round_flags(clocks), start=1) if flag is not None),
+        *_found_in_rounds(rounds, _not_replayed),
+        *_found_in_rounds(rounds, _warnings),
     )
+    return tuple(text if isinstance(text, Mark) else Mark(text) for text in texts)
 
 
 def _what_it_is(record: Record) -> Iterator[str]:
@@ -144,11 +143,6 @@ def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterator[str]:
         yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
 
 
-def _limited_by(record: Record) -> Iterable[Mark]:
-    bound = bottleneck_of(record)
-    return [doubt(str(bound))] if bound else []
-
-
 def _flags(record: Record) -> Iterator[Mark]:
     summary = record.summary
     if summary is not None:
@@ -169,13 +163,6 @@ def _warnings(record: Record) -> Iterable[Mark]:
     reason = record.not_replayed
     warnings = record.evidence.warnings if record.evidence else ()
     return [Mark(warning) for warning in warnings if reason is None or reason not in warning]
-
-
-def _slow_rounds(measurement: Measurement) -> Iterator[str]:
-    clocks = [record.summary.sm_clock_mhz if record.summary else None for record in measurement.rounds]
-    for number, flag in enumerate(round_flags(clocks), start=1):
-        if flag is not None:
-            yield f"round {number}: {flag}"
 
 
 def _found_in_rounds(rounds: Sequence[Record], of: Callable[[Record], Iterable[Mark]]) -> list[Mark]:

@@ -2,7 +2,7 @@
 unknown or meaningless.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date
 from statistics import median
 
@@ -269,12 +269,20 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
 def _measured(
     row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
 ) -> dict[str, object]:
+    summaries = [record.summary for record in measurement.rounds if record.summary]
+
+    def known(of: Callable[[Summary], float | None]) -> list[float]:
+        return [value for value in map(of, summaries) if value is not None]
+
+    def middle(of: Callable[[Summary], float | None]) -> float | None:
+        return median(known(of)) if known(of) else None
+
     # By elapsed time, like the summary's, which is used without samples.
     step_time_s, interval = summary.step_time_s, summary.step_time_ci_s
     times: dict[str, object] = {}
     if found is not None:
         step_time_s, interval = found.step_time_s(summary.units_per_step)
-        effective = _known(measurement, lambda s: s.steadiness.effective_samples if s.steadiness else None)
+        effective = known(lambda s: s.steadiness.effective_samples if s.steadiness else None)
         times = {
             "median_step_time_s": found.by_medians.value * summary.units_per_step,
             "slow_steps": found.slow_steps,
@@ -286,7 +294,6 @@ def _measured(
     # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
     peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
-    energies = _known(measurement, lambda s: s.joules_per_unit)
     return {
         **times,
         "step_time_s": step_time_s,
@@ -298,24 +305,13 @@ def _measured(
         "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, interval) if per_usd else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
-        "joules_per_unit": _middle(energies),
-        "joules_per_unit_range": energy_spread(energies),
-        "units_per_kwh": _middle(_known(measurement, lambda s: s.units_per_kwh)),
-        "host_lead_share": _middle(
-            _known(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)
-        ),
-        "data_wait_share": _middle(_known(measurement, lambda s: s.data_wait_share)),
+        "joules_per_unit": middle(lambda s: s.joules_per_unit),
+        "joules_per_unit_range": energy_spread(known(lambda s: s.joules_per_unit)),
+        "units_per_kwh": middle(lambda s: s.units_per_kwh),
+        "host_lead_share": middle(lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s),
+        "data_wait_share": middle(lambda s: s.data_wait_share),
         **_utilization(measurement.latest, step_time_s, catalog),
     }
-
-
-def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> list[float]:
-    values = (of(record.summary) for record in measurement.rounds if record.summary)
-    return [value for value in values if value is not None]
-
-
-def _middle(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
 
 
 def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:

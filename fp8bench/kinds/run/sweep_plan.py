@@ -122,8 +122,8 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
     if budget.seconds is not None and all_s > budget.seconds:
         fit, kept = sum(look.within_budget for look in plan.looks), min(plan.rounds, INTERVAL_ROUNDS)
         larger = ", and two larger batches of the leader" if plan.batch_sizes and not plan.looks_done else ""
-        most = "About" if plan.known else "At most"
-        beside = f"{most} {fit} of these looks fit beside {counted(kept, 'round')} of the best two{larger}."
+        least = f"{'About' if plan.known else 'At most'} {fit} of these looks fit"
+        beside = f"{least} beside {counted(kept, 'round')} of the best two{larger}."
         lines.append(f"The budget of {budget.text} ends it earlier. {beside}")
     if plan.usd is None:
         lines.append("Cost: unknown, since no price of this machine is known; --price gives one.")
