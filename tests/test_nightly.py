@@ -141,7 +141,6 @@ def test_a_night_that_is_not_whole_is_no_reference_and_the_next_that_is_becomes_
     assert named in said["Check"]
     assert "does not become the reference" in (host.folder / "summary.md").read_text()
     assert not (host.folder / "state" / "reference").exists()
-
     said = host.night()
     assert host.passed, "\n".join(said.values())
     assert (host.folder / "state" / "reference" / "cpu").is_dir()
@@ -156,7 +155,6 @@ def test_a_mode_that_came_later_fails_with_its_name_until_it_is_adopted(host):
     assert (host.outcomes["Run"], host.outcomes["Check"]) == ("success", "failure"), said
     assert "new: cpu:outside-polite/eager" in said["Check"]
     assert "nightly.sh adopt" in said["Check"]
-
     assert nightly(host, "adopt").returncode == 0
     state = host.folder / "state"
     assert len(record_paths(state / "reference")) == 8

@@ -131,7 +131,6 @@ CASES = {
 def test_how_each_variant_ends_with_the_exit_code_and_why(case):
     now, before, options, outcomes, code, *why = case
     found = checked(now, before, **options)
-
     assert [row.outcome for row in found.rows] == outcomes
     assert found.exit_code == code
     assert all(any(words in text for row in found.rows for text in (row.reason or "", *row.marks)) for words in why)

@@ -75,7 +75,6 @@ def test_a_number_that_run_takes_too_has_the_bound_that_it_has_there(name):
     request = registry.load(ENTRIES[name]).request
     bounds = {option: OPTIONS[option].limit for option in options_of(request) if option in OPTIONS}
     numbers = {option: bound for option, bound in bounds.items() if bound is not None}
-
     assert numbers
     for option, bound in numbers.items():
         with pytest.raises(UsageError, match=f"is too large: the most is {bound.most:,}"):

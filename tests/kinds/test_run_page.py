@@ -47,7 +47,6 @@ def cells(table, heading):
 
 def test_the_answer_is_that_of_the_table_with_price_and_day():
     shown, comparison = made(*BASELINE, *FP8)
-
     assert [shown.answer, *shown.grounds][: len(list(sentences(comparison)))] == list(sentences(comparison))
     assert "te-fp8:delayed: 25.0 % more images per USD" in shown.answer
     assert f"50.00 USD an hour on demand, as of {NEW}; measured on 2026-05-01" in " ".join(shown.grounds)
@@ -65,7 +64,6 @@ def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
 
 def test_published_figures_are_no_ground_for_a_purchase():
     shown, _ = made(published("p5"), published("p4d", step_time_s=0.41, minutes=-59))
-
     assert shown.answer.startswith("Which instance? p4d: ")
     assert any(text.startswith("Nothing here was measured.") for text in shown.grounds)
     assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
@@ -76,7 +74,6 @@ def test_published_figures_are_no_ground_for_a_purchase():
 
 def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer():
     shown, comparison = made(published("p4d", step_time_s=0.05, minutes=-59), *BASELINE, *FP8)
-
     assert comparison.rows[0].source == "published"
     assert shown.answer.startswith("Which mode? te-fp8:delayed: ")
     assert "p4d" not in " ".join((shown.answer, *shown.grounds))
@@ -98,7 +95,6 @@ def test_the_table_is_the_table_of_compare():
 
     shown, comparison = made(*BASELINE, *FP8, invalid(minutes=30))
     (table,) = tables(shown, "table")
-
     assert table == next(
         part for block in document(comparison, view=View(wide=True)).blocks for part in block if isinstance(part, Table)
     )
@@ -108,7 +104,6 @@ def test_charts_have_the_numbers_of_the_rows():
     comparison = compared(*BASELINE, *FP8)
     drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}), job=1e6)
     rows = comparison.rows
-
     value, cost = drawn["price-performance"], drawn["time-cost"]
     assert isinstance(value, Bars)
     assert isinstance(cost, Scatter)
@@ -128,7 +123,6 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
     ]
     comparison = compared(*records)
     drawn = charts(shown_rows(comparison, {record.run_id: record for record in records}))
-
     assert len(comparison.rows) == 30
     assert drawn["price-performance"].title == "Images for a dollar, 10 of 30 rows"
     assert len(drawn["price-performance"].rows) == 10
@@ -143,7 +137,6 @@ def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
     profiled = rounds(0.1, 0.1, 0.1, profile=profile())
     shown, _ = made(*profiled, *FP8)
     chart = next(part for part in section(shown, "steps").parts if getattr(part, "name", "") == "breakdown")
-
     (stack,) = chart.rows
     assert sum(length for _, length in stack.parts) == pytest.approx(100 / 64)
     assert dict(stack.parts)["GEMMs, 16 bit"] == pytest.approx(60 / 64)
@@ -162,7 +155,6 @@ def test_rows_of_unlike_environments_have_a_column_each():
     other = rounds(0.1, 0.1, instance="p4d", environment=environment("NVIDIA A100"), minutes=60)
     shown, _ = made(*BASELINE, *other)
     (table,) = tables(shown, "environment")
-
     assert {column.heading.partition(":")[0] for column in table.columns} == {"what", "p5", "p4d"}
     gpus = next(place for place, name in enumerate(cells(table, "what")) if name == "GPU")
     assert {column.texts[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}

@@ -163,7 +163,6 @@ EXPLAINED = {
 def test_the_cause_and_its_figures_in_one_line(case):
     one, reference, cause, *said = case
     explanation = explain(one, reference)
-
     assert explanation.cause == cause
     assert all(words in explanation.sentence for words in said)
     assert explanation.sentence.endswith(".")

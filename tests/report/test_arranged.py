@@ -155,7 +155,6 @@ def test_what_cannot_be_shown_is_refused(view, words):
 def test_what_can_be_shown_is_not():
     view = View(columns=("notes", "hours"), sort="usd")
     require_columns(view, 1.0)
-
     shown = document(Comparison(rows=asked(1.0, sort="usd")(ran("a", 10.0))), view=view)
     (table,) = (part for block in shown.blocks for part in block if isinstance(part, Table))
     assert table.columns[0].heading == "notes"

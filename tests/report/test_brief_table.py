@@ -47,7 +47,6 @@ def cells(line):
 
 def test_it_answers_in_one_line_a_row():
     lines = shown(judged(verdict_on="units_per_usd")).splitlines()
-
     assert cells(lines[0]) == ["mode", "step", "faster", "img/ USD", "per USD"]
     assert cells(lines[2]) == ["te-fp8", "348.7 ms ±0.4 %", "1.25x", "662 k", "+24.9 % *"]
     assert lines[3].startswith("* certain: the whole interval on one side")
@@ -74,7 +73,6 @@ def test_no_line_of_it_is_wider_than_80_characters(form, monkeypatch):
         *made_up_comparison().rows,
     ]
     table = shown(*rows, form=form).partition(" certain")[0]
-
     assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
     assert all(word in table for word in ("step", "faster", "per USD", "custom-1x-", "348.7 ms ±0.4 %"))
 
@@ -183,7 +181,6 @@ def test_a_job_has_hours_and_usd_instead_of_steps():
         "job_usd_ci": (135.3, 136.4),
     }
     text = shown(judged(**job))
-
     assert re.search(r"34\.0 \(33\.9-34\.2\) +136 \(135-136\) +1\.25x", text)
     assert "step" not in text.splitlines()[0]
     assert "training steps alone" in text
@@ -193,7 +190,6 @@ def test_groups_have_a_heading_each_and_share_notes():
     one = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="batch: 64")
     two = Comparison(rows=(judged(marks=("a long mark of two groups",)),), name="batch: 256")
     text = render(document(one, two), "plain")
-
     assert re.findall(r"^batch: \d+$", text, re.MULTILINE) == ["batch: 64", "batch: 256"]
     assert text.count("a long mark of two groups") == 1
 

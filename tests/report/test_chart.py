@@ -81,7 +81,6 @@ def test_every_text_lies_within_the_chart(chart):
 
 def test_bars_are_as_long_as_their_values_and_begin_at_zero():
     first, second, third = filled(BARS, row_chart.BAR)
-
     assert first.get_width() / second.get_width() == pytest.approx(1.2)
     assert third.get_width() / second.get_width() == pytest.approx(0.6)
     assert first.get_x() == second.get_x() == third.get_x() == 2
@@ -96,7 +95,6 @@ def test_any_value_has_a_bar(value):
 def test_the_front_is_joined_and_each_point_has_its_number():
     plot = painted(SCATTER).axes[1]
     steps = next(line for line in plot.lines if line.get_drawstyle() == "steps-post")
-
     assert list(steps.get_xdata()) == [2.0, 4.0]
     assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
         (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
@@ -106,14 +104,12 @@ def test_the_front_is_joined_and_each_point_has_its_number():
 def test_every_step_is_drawn_and_a_late_one_far_out():
     strokes = [line for line in painted(STRIPS).axes[0].lines if len(line.get_xdata()) == 9]
     first, second = ([x for x in line.get_xdata() if not math.isnan(x)] for line in strokes)
-
     assert max(second) > max(first) + WIDTH / 3
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
     bars = filled(STACKS, row_chart.BAR + 2)
     texts = [text.get_text() for text in painted(STACKS).axes[0].texts]
-
     assert [round(bar.get_width() / bars[0].get_width(), 2) for bar in bars] == [1.0, 0.67, 0.83]
     assert bars[1].get_x() == pytest.approx(bars[0].get_x() + bars[0].get_width())
     assert "products" in texts
@@ -124,7 +120,6 @@ def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
 @NAMED
 def test_a_chart_tells_its_numbers_to_those_who_do_not_see_it(chart):
     root = ElementTree.fromstring(chart.svg())
-
     assert root.get("role") == "img"
     assert root.get("aria-label").startswith(f"{chart.title}. 1  ")
     assert chart.rows[0].item.value in root.get("aria-label")
@@ -135,7 +130,6 @@ def test_an_svg_of_a_page_has_no_style_address_or_name_of_another_chart(chart):
     text = chart.svg()
     root = ElementTree.fromstring(text)
     names = {node.get("id") for node in root.iter() if node.get("id")}
-
     assert {node.tag for node in root.iter()} <= charts.MARKS
     assert not [node for node in root.iter() if node.get("style")]
     assert all(value[1:] in names for node in root.iter() for name, value in node.attrib.items() if name == "href")
@@ -169,7 +163,6 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time(chart, suffix, tmp_pa
     paths = [tmp_path / f"{place}{suffix}" for place in (1, 2)]
     for path in paths:
         chart.write(path)
-
     first, second = (path.read_bytes() for path in paths)
     assert first == second
     if suffix == ".svg":

@@ -466,7 +466,6 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_row(case):
     row = row_of(compared(*case.records, **case.options), case.records[-1])
-
     assert {name: getattr(row, name) for name in case.has} == case.has
     assert case.marks in (None, row.marks)
     assert all(any(part in mark for mark in row.marks) for part in case.said)
@@ -500,7 +499,6 @@ THERE_ARE = {
 )
 def test_the_reference_is_the_best_ok_row_that_is_named(asked, wanted):
     comparison = compared(*THERE_ARE.values(), reference=asked)
-
     assert [row.run_id for row in comparison.rows if row.is_reference] == [THERE_ARE[wanted].run_id]
 
 
@@ -540,7 +538,6 @@ def test_what_is_not_there_is_refused_with_what_there_is(records, options, what,
 def test_a_default_reference_that_is_missing_is_told_in_a_warning_and_leaves_gains_null(failed):
     comparison = compared(record := te_bf16(), *failed)
     row = row_of(comparison, record)
-
     (warning,) = comparison.warnings
     assert "p5:baseline-bf16" in warning
     assert "--reference" in warning
@@ -557,7 +554,6 @@ def of_large_images(instance="p5"):
 def test_of_two_workloads_the_one_of_most_instances_is_shown_and_the_other_named():
     huge, large, elsewhere = measured("p5"), of_large_images(), of_large_images("p4d")
     comparison = compared(huge, large, elsewhere, measured("cpu"))
-
     assert {row.run_id for row in comparison.rows} >= {large.run_id, elsewhere.run_id} or comparison.warnings
     assert {row.run_id for row in compared(huge, large, elsewhere).rows} == {large.run_id, elsewhere.run_id}
     assert "vit-huge-256; also measured: vit-huge (--workload)" in compared(huge, large, elsewhere).warnings
@@ -572,7 +568,6 @@ def test_the_micro_batches_of_a_step_choose_among_records_and_are_not_compared()
         for number in (1, 4)
     )
     other = next(row for row in compared(one, four).rows if not row.is_reference)
-
     assert [row.grad_accumulation for row in compared(one, four, grad_accumulation=4).rows] == [4]
     assert other.speedup_vs_reference is None
     assert any("(accumulation): compare like with like (--grad-accumulation)" in mark for mark in other.marks)
@@ -585,7 +580,6 @@ def test_rows_stand_by_what_a_dollar_buys_on_any_instance_and_those_that_have_no
     own, slower = measured("my-box", step_time_s=0.01), measured("my-box", "te-bf16", step_time_s=0.02)
     cpu = measured_on_cpu("cpu", step_time_s=1e-4, fingerprint=fingerprint())
     comparison = compared(between, failed, imitation, cpu, slower, own, slow, fast)
-
     ranked = (fast, between, slow, own, slower, cpu, imitation, failed)
     assert [row.run_id for row in comparison.rows] == [record.run_id for record in ranked]
 
@@ -597,7 +591,6 @@ def test_prices_more_than_90_days_apart_give_one_warning_with_both_dates(days, w
     prices = catalog(instance("p4d", price(20.0, earlier)), instance("p5", price(50.0, later)))
     records = [measured("p4d"), measured("p4d", "te-bf16"), measured("p5"), te_bf16()]
     comparison = compared(*records, prices=prices)
-
     assert len(comparison.warnings) == warnings
     assert all(f"{earlier} to {later}" in warning and "--price-as-of" in warning for warning in comparison.warnings)
 
@@ -618,7 +611,6 @@ def test_prices_more_than_90_days_apart_give_one_warning_with_both_dates(days, w
 )
 def test_what_is_told_of_prices(records, options, words):
     warnings = compared(*records, **options).warnings
-
     assert len(warnings) == (words is not None)
     assert all(words in warning for warning in warnings)
 
@@ -626,7 +618,6 @@ def test_what_is_told_of_prices(records, options, words):
 def test_a_published_row_takes_todays_price_and_repeats_its_answer_at_that_of_its_day():
     figures = published("p4d", step_time_s=0.4), published("p5", step_time_s=0.1)
     comparison = compared(*figures)
-
     assert comparison.answer.pairs[0].gain == approx(4 * 20 / 50 - 1)
     day, then = comparison.published
     assert day == date(2023, 11, 15)
@@ -643,7 +634,6 @@ def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
         "p5", "baseline-bf16", None, status="failed", session=place(3, "20260501T100000Z-cccccc"), minutes=9
     )
     (row,) = compared(*good, broke).rows
-
     assert (row.status, row.rounds, row.step_time_s) == ("ok", 2, approx(0.102))
     assert (row.run_ids, row.session_id) == (tuple(record.run_id for record in good), "20260501T100000Z-cccccc")
     assert f"1 of 3 rounds failed: {broke.reason}" in row.marks

@@ -67,7 +67,6 @@ def with_spikes(step_time_s: float, spikes: tuple[float, ...], again: int = 21, 
 def test_the_time_and_its_interval_are_of_all_rounds_together():
     (row,) = compared(*rounds(0.1, 0.104, 0.102)).rows
     found = seconds_per_unit(0.1, 0.104, 0.102)
-
     assert row.rounds == 3
     assert row.step_time_s == approx(0.102)
     assert row.step_time_ci_s == approx([end * UNITS for end in found.interval])
@@ -82,7 +81,6 @@ def test_of_what_steps_explain_it_knows_as_much_as_every_round_does():
         one.model_copy(update={"summary": one.summary.model_copy(update={"steadiness": steadiness})}) for one in records
     ]
     errors = [pstdev(steps_about(time)) / 2 / time for time in (0.1, 0.104, 0.102)]
-
     assert compared(*every).rows[0].spread_within_process == approx(fmean(errors), rel=1e-3)
     assert compared(every[0], *records[1:]).rows[0].spread_within_process is None
 
@@ -138,7 +136,6 @@ def test_a_verdict_is_that_of_the_ratio_of_both_and_its_interval_the_ratios_turn
     others = 0.144, 0.145, 0.146
     row = last(*rounds(*others), *rounds(*ours, mode="te-fp8", recipe="delayed", minutes=0.5))
     held = ratio(seconds_per_unit(*ours), seconds_per_unit(*others))
-
     assert (row.verdict, row.verdict_why, row.verdict_on) == (verdict, held.why, "units_per_usd")
     assert {"faster": "better value", "slower": "worse value"}.get(held.verdict, held.verdict) == verdict
     assert row.speedup_vs_reference == approx(1 / held.value)
@@ -148,7 +145,6 @@ def test_a_verdict_is_that_of_the_ratio_of_both_and_its_interval_the_ratios_turn
 def test_the_gain_is_as_uncertain_as_the_speed_up_times_the_ratio_of_the_prices():
     row = last(*ONE, *TWICE, prices=PRICES)
     low, high = row.speedup_ci_vs_reference
-
     assert (row.verdict, row.verdict_on, row.verdict_why) == ("worse value", "units_per_usd", None)
     assert row.gain_vs_reference == approx(0.2 / 0.105 / 2 - 1)
     assert row.gain_ci_vs_reference == approx((low * 4 / 8 - 1, high * 4 / 8 - 1))
@@ -195,7 +191,6 @@ VERDICTS = {
 def test_a_verdict_its_subject_and_why(records, prices, wanted):
     row = last(*records, allow_mismatch=True, **({"prices": prices} if prices else {}))
     verdict, on, why = wanted
-
     assert (row.verdict, row.verdict_on) == (verdict, on)
     assert why is None or row.verdict_why == why
     assert (row.speedup_ci_vs_reference is None) == (verdict is None or "one process" in str(why))
@@ -206,7 +201,6 @@ def test_a_verdict_its_subject_and_why(records, prices, wanted):
 def test_nothing_is_judged_against_an_emulation_or_a_figure(reference):
     imitation = rounds(0.01, 0.01, minutes=0.5, **IMITATION)
     comparison = compared(published("p4d"), *rounds(0.1, 0.1), *imitation, reference=reference, allow_mismatch=True)
-
     assert all(judged(row) == [None] * 4 for row in comparison.rows)
 
 
@@ -228,7 +222,6 @@ def test_two_machines_must_differ_by_more_than_those_of_one_type_do(machines, in
     row = last(
         *reference, *other, prices=catalog(*(instance(name, price(4.0, NEW)) for name in dict.fromkeys(instances)))
     )
-
     assert (row.verdict, row.verdict_why) == (verdict, CLOSE if verdict == "inconclusive" else None)
 
 
@@ -244,7 +237,6 @@ def test_two_machines_must_differ_by_more_than_those_of_one_type_do(machines, in
 def test_uneven_steps_are_marked_by_what_they_do_to_the_mean(steps, slow_steps, marks):
     ranks = tuple(rank_samples(rank, steps) for rank in range(8))
     (row,) = compared(*rounds(0.1, 0.1, samples=ranks)).rows
-
     assert (row.slow_steps, row.marks) == (slow_steps, marks)
 
 
@@ -253,5 +245,4 @@ def test_the_rounds_of_the_rows_that_are_shown_are_checked_and_no_other():
     new = rounds(0.1, 0.104, 0.102)
     other, refused = rounds(0.2, mode="te-bf16", minutes=0.5), unsupported(minutes=7)
     found = rounds_of(sorted((*old, *new, *other, refused), key=lambda record: record.created_utc))
-
     assert sorted(record.run_id for record in found) == sorted(record.run_id for record in (*new, *other, refused))

@@ -79,7 +79,6 @@ ACROSS = {
 def test_what_differs_is_told_and_no_cause_in_the_mode(case):
     one, reference, cause, *said = case
     explained = explain_steps(one, reference)
-
     assert explained.cause == cause
     assert all(words in explained.sentence for words in said)
     assert cause not in (SAME, BOTH) or explained.explained_s == {}

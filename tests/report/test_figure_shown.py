@@ -35,7 +35,6 @@ def test_one_that_tables_show_as_it_is_says_nothing(kept):
 )
 def test_one_that_no_table_shows_says_why_and_what_does(kept, why):
     (line,) = notices(FIGURE, [kept])
-
     assert line.startswith(f"no table shows this figure: {why}")
     assert "--all" in line
     assert not is_shown(FIGURE, kept)
@@ -44,12 +43,10 @@ def test_one_that_no_table_shows_says_why_and_what_does(kept, why):
 def test_one_that_takes_the_place_of_another_names_it():
     before = published("p5", "te-fp8", minutes=-60)
     (line,) = notices(FIGURE, [before])
-
     assert line.startswith(f"this figure replaces {before.run_id}")
 
 
 def test_one_of_other_work_names_the_flag_that_shows_it():
     other = published("p5", minutes=0, fingerprint={"workload": "vit-huge", "method_version": 1})
     (line,) = notices(FIGURE, [other])
-
     assert line.endswith("`compare` shows it with --allow-mismatch")

@@ -29,7 +29,6 @@ def controls(text: str) -> set[str]:
 @pytest.mark.parametrize("form", [render.PIPE, *(form for form in render.FORMATS if form != "json")])
 def test_no_text_of_a_record_controls_what_prints_it(form):
     text = text_in(form, of_evil_fields())
-
     assert "\x1b[2J" in EVIL
     assert not controls(text)
     assert "\\x1b[2J" in text.replace("\\\\", "\\")
@@ -39,14 +38,12 @@ def test_a_terminal_gets_none_either(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     print(text_in("terminal", of_evil_fields()))
-
     assert not controls(capsys.readouterr().out)
 
 
 def test_every_line_of_a_markdown_table_has_as_many_cells_as_its_heading():
     table, *notes = text_in("markdown", of_evil_fields()).split("\n\n")
     cells = [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()]
-
     assert len(cells) == 4
     assert len(set(cells)) == 1
     assert not any("<img" in part or "](http" in part for part in (table, *notes))
@@ -90,6 +87,5 @@ def test_numbers_and_other_texts_are_left_as_they_are(value, written):
 
 def test_a_csv_of_evil_fields_reads_back_as_one_line_a_row():
     lines = list(csv.DictReader(io.StringIO(text_in("csv", of_evil_fields()))))
-
     assert len(lines) == 2
     assert {len(line) for line in lines} == {sum(not field.exclude for field in Row.model_fields.values())}

@@ -54,7 +54,6 @@ def test_the_text_is_that_of_the_golden_file(name: str, form: str):
     if REGENERATE:
         GOLDEN.mkdir(exist_ok=True)
         (GOLDEN / name).write_text(text, encoding="utf-8")
-
     golden = (GOLDEN / name).read_text(encoding="utf-8")
     assert NUMBER.sub("#", text) == NUMBER.sub("#", golden)
     # Another CPU adds in another order, so that the last digits of an interval may differ.
@@ -64,7 +63,6 @@ def test_the_text_is_that_of_the_golden_file(name: str, form: str):
 def test_json_has_the_promised_keys_with_the_rows_own_numbers_and_null_for_unknown():
     comparison = made_up_comparison()
     written = json.loads(text_in("json", comparison))
-
     assert all(set(one) >= JSON_KEYS for one in written)
     assert [one["units_per_usd"] for one in written] == [one.units_per_usd for one in comparison.rows]
     assert {one["step_time_s"] for one in written if one["status"] != "ok"} == {None}
@@ -75,7 +73,6 @@ def test_csv_reads_back_with_the_numbers_of_the_json():
     comparison = made_up_comparison()
     read = list(csv.DictReader(io.StringIO(text_in("csv", comparison))))
     written = json.loads(text_in("json", comparison))
-
     assert len(read) == len(written)
     for line, one in zip(read, written, strict=True):
         assert set(line) == set(one)
@@ -144,7 +141,6 @@ def test_a_gain_stands_with_its_interval_and_the_verdict_on_it_with_its_reason_u
         verdict_why="the interval holds a difference of less than 1 %",
     )
     lines = plain_lines(judged)
-
     assert "+5.0 % (-1.2 to +11.0)  inconclusive" in lines[2]
     assert lines[4:] == ["[a] inconclusive: the interval holds a difference of less than 1 %"]
 
@@ -171,7 +167,6 @@ def test_warnings_stand_in_every_format_and_under_the_table():
 def test_what_so_few_processes_cannot_show_is_said_in_one_line(rounds, words):
     rows = [row(rounds=count, unseen_share=unseen_share(count)) for count in rounds]
     *_, last = plain_lines(*rows, row(status="failed", reason="it broke"))
-
     assert last.startswith(words)
     assert "--rounds" in last
 
@@ -182,7 +177,6 @@ def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkey
     comparison = made_up_comparison()
     print(text_in("terminal", comparison))
     printed = capsys.readouterr().out
-
     assert max(len(line) for line in printed.splitlines()) <= width
     for one in comparison.rows:
         assert any(one.instance in line and one.mode_label in line for line in printed.splitlines()), one.mode_label

@@ -65,6 +65,5 @@ def test_without_a_gpu_the_cpu_is_the_device_and_nothing_is_guessed_of_an_unknow
 def test_two_machines_of_one_instance_are_told_and_those_of_two_instances_are_expected():
     here, there = machine_called("vendor-a"), machine_called(None)
     two = differences([record(machine=here), record(minutes=7, machine=there), record(minutes=9)])
-
     assert two == (Difference("machine", (f"vendor-a ({here.id})", there.id, None)),)
     assert differences([record(machine=here), record("p4d", machine=there)]) == ()

@@ -25,7 +25,6 @@ def test_a_difference_below_0_keeps_both_ends(ends, text):
 
 def test_a_step_and_a_product_show_none():
     (line,) = plain_lines(row(step_time_s=0.2, step_time_ci_s=(0.0, 0.6906)))[2:3]
-
     assert "200.0 (at most 690.6)" in line
     assert with_interval(1e-4, (0.0, 3e-4), ",.1f", 1e6) == "100.0 (at most 300.0)"
 

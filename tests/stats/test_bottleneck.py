@@ -41,7 +41,6 @@ def test_a_gpu_that_is_idle_waits_for_data_where_that_is_most_of_it_and_else_for
 )
 def test_where_no_idle_time_is_known_as_on_a_cpu_the_wait_tells(wait, words):
     bound = bottleneck(None, wait)
-
     assert (str(bound) if bound else None) == words
 
 
@@ -52,7 +51,6 @@ def test_a_deep_model_is_not_host_bound_though_the_launch_queue_is_a_small_part_
         profile=profile(busy_s=0.985, by_category={"gemm_bf16": 0.985}),
         samples=(rank_samples(0, (1.0,) * 3),),
     )
-
     assert bottleneck_of(deep) is None
 
 
@@ -61,13 +59,11 @@ class TestOfARecord:
         """Its summary's step time is a median."""
         samples = (rank_samples(0, (0.1, 0.1, 0.25)), rank_samples(1, (0.1, 0.1, 0.1)))
         record = measured(summary=summary(0.1), profile=profile(busy_s=0.09), samples=samples)
-
         assert idle_share_of(record) == pytest.approx(1 - 0.09 / 0.15)
         assert str(bottleneck_of(record)) == "host-bound (idle 40 %)"
 
     def test_without_samples_the_summarys_step_time_serves(self):
         record = measured(summary=summary(0.2), profile=profile(busy_s=0.09), samples=())
-
         assert idle_share_of(record) == pytest.approx(0.55)
 
     def test_without_a_profile_it_is_unknown(self):
@@ -75,5 +71,4 @@ class TestOfARecord:
 
     def test_a_cpu_is_idle_for_no_host(self):
         record = measured(summary=summary(0.2), profile=profile(device="cpu"))
-
         assert idle_share_of(record) is bottleneck_of(record) is None

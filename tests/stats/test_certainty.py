@@ -15,7 +15,6 @@ def test_a_state_of_that_share_is_missed_by_all_in_one_case_of_twenty(processes:
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.2, 0.5, 0.9])
 def test_so_many_processes_show_it_and_one_less_may_not(share: float):
     needed = processes_to_see(share)
-
     assert (1 - share) ** needed <= 0.05 < (1 - share) ** (needed - 1)
 
 

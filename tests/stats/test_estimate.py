@@ -25,7 +25,6 @@ def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times: lis
     found = estimate(times)
     logs = [math.log(time) for time in times]
     reach = stdtrit(len(times) - 1, 0.975) * statistics.stdev(logs) / math.sqrt(len(times))
-
     assert found.interval is not None
     low, high = found.interval
     assert low == pytest.approx(min(found.value, math.exp(statistics.fmean(logs) - reach)))
@@ -36,7 +35,6 @@ def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times: lis
 def test_by_hand():
     # The logarithms' mean is log(0.1), their standard deviation 0.01 * sqrt(2); t is 12.7062 for one degree of freedom.
     found = estimate([0.1 * math.exp(0.01), 0.1 * math.exp(-0.01)])
-
     assert found.interval == pytest.approx((0.1 * math.exp(-0.127062), 0.1 * math.exp(0.127062)), rel=1e-6)
     assert found.spread == pytest.approx(0.01 * math.sqrt(2))
 
@@ -46,7 +44,6 @@ def test_neither_order_nor_unit_matters(times: list[float], power: int, random):
     mixed = [time * 2.0**power for time in times]
     random.shuffle(mixed)
     found, other = estimate(times), estimate(mixed)
-
     assert found.interval is not None
     assert other.interval == pytest.approx([end * 2.0**power for end in found.interval])
     assert other.spread == pytest.approx(found.spread, abs=1e-12)
@@ -54,14 +51,12 @@ def test_neither_order_nor_unit_matters(times: list[float], power: int, random):
 
 def test_one_process_has_no_interval():
     found = estimate([0.1])
-
     assert (found.value, found.processes) == (0.1, 1)
     assert (found.interval, found.spread, found.half_width_share) == (None, None, None)
 
 
 def test_equal_processes_have_an_interval_without_width():
     found = estimate([0.5] * 3)
-
     assert (found.interval, found.spread, found.half_width_share) == ((0.5, 0.5), 0, 0)
 
 

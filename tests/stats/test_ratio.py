@@ -27,13 +27,11 @@ class TestVerdict:
     )
     def test_it_is_of_step_times_beyond_the_noise(self, ours: float, verdict: str):
         found = ratio(steady(ours), steady(1.0))
-
         assert found.verdict == verdict
         assert (found.why is None) == (verdict != "inconclusive")
 
     def test_the_whole_interval_must_lie_beyond_the_noise(self):
         near = ratio(steady(0.989), steady(1.0))
-
         assert near.value < 0.99
         assert near.interval is not None
         assert 0.99 <= near.interval[1] < 1
@@ -43,7 +41,6 @@ class TestVerdict:
     @pytest.mark.parametrize(("ours", "reference"), [(1, 3), (3, 1), (1, 1)])
     def test_one_process_is_not_a_measurement(self, ours: int, reference: int):
         found = ratio(steady(0.5, ours), steady(1.0, reference))
-
         assert found.value == pytest.approx(0.5, rel=1e-2)
         assert (found.verdict, found.interval, found.why) == ("inconclusive", None, "one process is not a measurement")
 
@@ -71,7 +68,6 @@ class TestInterval:
     @given(several, several)
     def test_it_holds_the_ratio_and_is_the_inverse_the_other_way_round(self, ours, reference):
         one, other = ratio(estimate(ours), estimate(reference)), ratio(estimate(reference), estimate(ours))
-
         assert one.interval is not None
         assert other.interval is not None
         assert 0 <= one.interval[0] <= one.value <= one.interval[1]
@@ -82,9 +78,7 @@ class TestInterval:
         random = np.random.default_rng(mine)
         ours, reference = np.exp(0.01 * random.standard_normal(mine)), np.exp(0.03 * random.standard_normal(theirs))
         ends = ttest_ind(np.log(ours), np.log(reference), equal_var=False).confidence_interval(0.95)
-
         found = ratio(estimate(ours.tolist()), estimate(reference.tolist()))
-
         assert found.interval == pytest.approx((math.exp(ends.low), math.exp(ends.high)))
 
     @pytest.mark.parametrize(
@@ -108,7 +102,6 @@ class TestInterval:
 
     def test_equal_processes_on_both_sides_leave_no_doubt(self):
         found = ratio(estimate([0.5] * 3), estimate([1.0] * 3))
-
         assert (found.value, found.interval, found.verdict) == (0.5, (0.5, 0.5), "faster")
 
 
@@ -126,7 +119,6 @@ class TestRegression:
     )
     def test_the_whole_interval_decides_on_one_side_of_what_is_allowed(self, times, judgement):
         found = regression(estimate(times), REFERENCE, 0.03)
-
         assert found.judgement == judgement
         assert (found.why is None) == (judgement != "inconclusive")
         assert (found.value, found.interval) == (
@@ -136,7 +128,6 @@ class TestRegression:
 
     def test_one_process_decides_nothing_however_slow(self):
         found = regression(estimate([0.2]), REFERENCE, 0.03)
-
         assert (found.judgement, found.interval) == ("inconclusive", None)
         assert found.why == "one process is not a measurement"
 

@@ -16,14 +16,12 @@ def processes(count: int) -> list[float]:
 @pytest.mark.parametrize(("count", "splits"), [(4, 3), (6, 10), (8, 35)])
 def test_every_split_into_halves_is_looked_at_once(count: int, splits: int):
     found = [frozenset(map(frozenset, pair)) for pair in halves(processes(count))]
-
     assert len(found) == len(set(found)) == splits
     assert all(len(half) == count // 2 for pair in found for half in pair)
 
 
 def test_of_too_many_splits_always_the_same_ones_are_drawn():
     one, other = list(halves(processes(14))), list(halves(processes(14)))
-
     assert one == other
     assert len(one) == MOST_SPLITS
     assert all(len(half) == 7 for pair in one for half in pair)
@@ -48,6 +46,5 @@ def test_the_limit_is_a_share_of_the_splits():
 def test_it_fails_an_interval_that_ignores_processes_and_passes_the_tools_own(host: str):
     random, situation = np.random.default_rng(1), situation_called(host)
     made = [situation.make(random, 2 * ROUNDS, 100) for _ in range(TRIALS)]
-
     assert sum(not self_check([each.tolist()], ignoring_processes).passed for each in made) >= 0.95 * TRIALS
     assert sum(not self_check([each.mean(axis=1).tolist()], differ).passed for each in made) <= 0.05 * TRIALS

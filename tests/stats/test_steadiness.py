@@ -28,7 +28,6 @@ def falling(share: float, steps: int = 40) -> list[float]:
 class TestOutliers:
     def test_they_are_places_of_steps_far_from_the_median(self):
         samples = [1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2]
-
         assert outliers(samples) == (4, 7)
 
     def test_the_limit_is_that_of_iglewicz_and_hoaglin(self):
@@ -47,7 +46,6 @@ class TestOutliers:
     @given(series)
     def test_never_is_more_than_half_of_them(self, samples: list[float]):
         places = outliers(samples)
-
         assert len(places) <= len(samples) / 2
         assert all(0 <= place < len(samples) for place in places)
 
@@ -64,14 +62,12 @@ class TestLag1Autocorrelation:
     @given(st.lists(seconds, min_size=3, max_size=60))
     def test_it_is_a_correlation_in_no_unit(self, samples):
         correlation = lag1_autocorrelation(samples)
-
         assert correlation is None or -1 <= correlation <= 1
         assert lag1_autocorrelation([2 * sample for sample in samples]) == correlation
 
     @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
     def test_it_finds_what_long_series_were_made_with(self, true):
         samples = made_steps(1, 1, true, 0, steps=5000)[0, 0]
-
         assert lag1_autocorrelation(samples.tolist()) == pytest.approx(true, abs=0.03)
 
 
@@ -79,7 +75,6 @@ class TestEffectiveSamples:
     @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
     def test_of_long_series_it_is_what_theory_gives(self, true):
         samples = made_steps(1, 1, true, 0, steps=5000)[0, 0]
-
         assert effective_samples(samples.tolist()) == pytest.approx(5000 * (1 - true) / (1 + true), rel=0.15)
 
     @pytest.mark.parametrize("samples", [[], [1.0], [1.0, 2.0], [0.4] * 40])
@@ -92,7 +87,6 @@ class TestEffectiveSamples:
     @given(st.lists(seconds, min_size=3, max_size=60))
     def test_it_is_between_one_and_all(self, samples):
         effective = effective_samples(samples)
-
         assert effective is None or 1 <= effective <= len(samples)
 
 
@@ -100,10 +94,8 @@ class TestPositiveCorrelation:
     @pytest.mark.parametrize("true", [0.0, 0.3, 0.6])
     def test_of_forty_steps_it_is_right_on_average_where_the_plain_one_is_too_small(self, true):
         rows = [row.tolist() for row in made_steps(1000, 1, true, 0)[:, 0]]
-
         plain = np.median([lag1_autocorrelation(row) or 0.0 for row in rows])
         corrected = np.median([positive_correlation(row) for row in rows])
-
         assert plain < true
         assert corrected == pytest.approx(true, abs=0.03)
 
@@ -120,7 +112,6 @@ class TestDrift:
     def test_late_steps_do_not_tilt_it(self):
         samples = falling(0.03)
         samples[-3:] = [9.0, 9.0, 9.0]
-
         assert drift(samples) == pytest.approx(-0.03, rel=0.15)
 
     @pytest.mark.parametrize("count", range(8))
@@ -133,7 +124,6 @@ class TestDrift:
     @given(series)
     def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples: list[float]):
         there, back = drift(samples), drift(samples[::-1])
-
         assert there is not None
         assert back == pytest.approx(-there)
         assert drift([2 * sample for sample in samples]) == there
@@ -160,15 +150,12 @@ class TestUnsteady:
         slope stands alone; `TestThirds` has more steps, and both tests.
         """
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, 20)[:, 0] - 1)
-
         alarms = np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows])
-
         assert alarms <= 0.055
 
     @pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.95), (0.3, 0.9), (0.6, 0.5)])
     def test_a_drift_of_5_percent_is_found(self, correlation: float, least: float):
         rows = made_steps(200, 1, correlation, 0)[:, 0] * (1 - 0.05 * np.linspace(0, 1, 40))
-
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= least
 
 
@@ -187,7 +174,6 @@ class TestThirds:
     def test_late_steps_do_not_move_it(self):
         samples = [1.0] * 60
         samples[50:54] = [9.0] * 4
-
         assert thirds(samples) == 0.0
         assert unsteady(samples, 0, 0) is None
 
@@ -205,7 +191,6 @@ class TestThirds:
     )
     def test_a_level_that_changed_once_is_told_although_no_line_fits_it(self, share, changed, words):
         samples = levels(100, share, changed).tolist()
-
         assert drift(samples) == 0.0
         assert unsteady(samples, 0, 0) == words
 
@@ -227,14 +212,12 @@ class TestThirds:
     @pytest.mark.slow
     def test_a_change_of_10_percent_is_found(self, shape: np.ndarray, correlation: float):
         rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
-
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.95
 
     @pytest.mark.parametrize("correlation", [0.0, 0.3])
     def test_a_warm_up_that_ends_within_the_first_third_is_found_where_it_is_large(self, correlation: float):
         shape = 1 + 0.15 * np.exp(-np.arange(100) / 12.5)
         rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
-
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.9
 
     @pytest.mark.thorough
@@ -244,5 +227,4 @@ class TestThirds:
     def test_steps_that_only_wander_are_seldom_called_unsteady(self, correlation: float, steps: int, trials: int):
         """Spread five times over, so that nearly any difference is larger than 2 %: both tests together."""
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:trials, 0] - 1)
-
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) <= 0.05

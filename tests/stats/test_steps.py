@@ -20,7 +20,6 @@ class TestSlowestRank:
     @given(ranks)
     def test_a_step_lasts_as_long_as_one_rank_and_no_rank_lasts_longer(self, per_rank: list[list[float]]):
         steps = slowest_rank(per_rank)
-
         assert len(steps) == len(per_rank[0])
         for i, step in enumerate(steps):
             assert all(step >= rank[i] for rank in per_rank)
@@ -42,7 +41,6 @@ class TestLongestRank:
     @given(ranks)
     def test_no_rank_took_longer_and_the_maxima_of_each_step_add_up_to_no_less(self, per_rank):
         total = sum(longest_rank(per_rank))
-
         assert total == max(map(sum, per_rank))
         assert sum(slowest_rank(per_rank)) >= total * (1 - 1e-12)
 

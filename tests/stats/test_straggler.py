@@ -31,21 +31,18 @@ def test_ranks_that_are_alike_name_nobody():
 )
 def test_the_rank_that_is_late_before_it_meets_the_others_is_named_though_all_steps_last_as_long(late, where):
     found = straggler([samples(rank, forward_s=0.03) for rank in range(3)] + [samples(3, **late)])
-
     assert (found.rank, found.where, found.share) == (3, where, pytest.approx(0.15))
     assert str(found) == f"spends 15 % of a step more than the other ranks {where}"
 
 
 def test_where_ranks_do_not_meet_the_one_with_longer_steps_is_named():
     found = straggler([samples(0), samples(1, step_s=0.125)])
-
     assert (found.rank, found.where, found.share) == (1, "in its steps", pytest.approx(0.2))
 
 
 def test_a_step_that_was_late_once_names_nobody():
     one = samples(1)
     once = one.model_copy(update={"data_wait_s": (5.0, *one.data_wait_s[1:])})
-
     assert straggler([samples(0), once]) is None
 
 

@@ -23,9 +23,7 @@ def ranks_with(*step_s: tuple[float, ...]) -> list[RankSamples]:
 
 def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_its_steps():
     rows = ((1.0, 1.0, 4.0), (1.0, 3.0, 1.0), (3.0, 1.0, 1.0))
-
     summary = summarize(ranks_with(*rows), workload_facts(batch_size=4))
-
     assert summary.step_time_s == 2.0
     assert summary.throughput_per_s == 3 * 4 * 3 / sum(rows[0])
     assert summary.median_step_s == 1.0
@@ -33,16 +31,13 @@ def test_the_step_time_is_the_elapsed_time_of_the_rank_that_took_longest_over_it
 
 def test_two_per_cent_of_steps_at_three_times_the_rest_do_not_vanish():
     steps = tuple(3.0 if place % 50 == 7 else 1.0 for place in range(200))
-
     summary = summarize(ranks_with(steps), workload_facts(batch_size=64))
-
     assert summary.throughput_per_s == pytest.approx(64 * 200 / sum(steps))
     assert summary.slow_steps == 4
 
 
 def test_one_process_has_a_step_time_and_no_interval():
     summary = summarize(ranks_with(tuple(float(i) for i in range(1, 13))), workload_facts())
-
     assert summary.step_time_s == 6.5
     assert summary.step_time_ci_s is None
 
@@ -50,9 +45,7 @@ def test_one_process_has_a_step_time_and_no_interval():
 @pytest.mark.parametrize("world_size", [1, 2, 8])
 def test_units_and_flops_are_those_of_all_ranks(world_size: int):
     facts = workload_facts(batch_size=64, flops_per_step=1000)
-
     summary = summarize(ranks_with(*[(0.5,)] * world_size), facts)
-
     assert summary.unit == "images"
     assert summary.units_per_step == 64 * world_size
     assert summary.flops_per_step == 1000 * world_size
@@ -61,7 +54,6 @@ def test_units_and_flops_are_those_of_all_ranks(world_size: int):
 
 def test_host_time_is_the_median_of_the_slowest_rank():
     samples = [rank_samples(0, host_s=(1.0, 1.0, 0.2)), rank_samples(1, host_s=(0.2, 1.5, 0.2))]
-
     assert summarize(samples, workload_facts()).host_s == 1.0
 
 
@@ -71,9 +63,7 @@ def test_data_wait_is_all_that_the_rank_that_waited_longest_did_over_the_elapsed
         rank_samples(0, step_s=(2.0,) * 16, data_wait_s=(4.8, *(0.0,) * 7) * 2),
         rank_samples(1, step_s=(2.5,) * 16, data_wait_s=(0.1,) * 16),
     ]
-
     summary = summarize(samples, workload_facts())
-
     assert summary.data_wait_share == pytest.approx(9.6 / 40)
     assert summary.data_wait_s == pytest.approx(0.6)
 
@@ -81,7 +71,6 @@ def test_data_wait_is_all_that_the_rank_that_waited_longest_did_over_the_elapsed
 def test_the_idle_share_is_of_rank_0s_gpu_and_of_no_cpu():
     samples = ranks_with((0.1, 0.1, 0.2, 0.2))
     busy = profile(busy_s=0.09)
-
     assert summarize(samples, workload_facts(), profile=busy).idle_share == pytest.approx(0.4)
     assert summarize(samples, workload_facts(), profile=profile(busy_s=0.16)).idle_share == 0.0
     assert summarize(samples, workload_facts(), profile=profile(device="cpu")).idle_share is None
@@ -92,15 +81,12 @@ def test_the_parts_of_a_step_are_medians_of_the_slowest_rank_too():
     parts = {"forward_s": (0.3, 0.5, 0.3), "backward_s": (1.0, 1.0, 1.2), "optimizer_s": (0.1, 0.1, 0.1)}
     later = {"forward_s": (0.5, 0.3, 0.3), "backward_s": (1.1, 0.9, 0.9), "optimizer_s": (0.1, 0.2, 0.2)}
     samples = [rank_samples(rank, step_s=(2.0,) * 3, **part) for rank, part in enumerate((parts, later))]
-
     summary = summarize(samples, workload_facts())
-
     assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.5, 1.1, 0.2)
 
 
 def test_a_part_that_one_rank_does_not_know_is_unknown():
     summary = summarize([rank_samples(0), rank_samples(1, forward_s=None)], workload_facts())
-
     assert summary.forward_s is None
     assert summary.backward_s == pytest.approx(0.06)
 
@@ -109,22 +95,18 @@ def test_the_parts_may_be_of_fewer_steps_than_were_timed():
     """Those of a replayed step are read from a few replays of their own."""
     parts = {"forward_s": (0.3, 0.5), "backward_s": (1.0, 1.2), "optimizer_s": None}
     samples = [rank_samples(rank, step_s=(2.0,) * 30, **parts) for rank in range(2)]
-
     summary = summarize(samples, workload_facts())
-
     assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.4, 1.1, None)
 
 
 @pytest.mark.parametrize("empty", ["forward_s", "host_lead_s"])
 def test_what_has_no_sample_is_unknown(empty: str):
     samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
-
     assert getattr(summarize(samples, workload_facts()), empty) is None
 
 
 def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving():
     leads = [rank_samples(0, host_lead_s=(0.03, 0.04, 0.05)), rank_samples(1, host_lead_s=(0.0, 0.001, 0.9))]
-
     assert summarize(leads, workload_facts()).host_lead_s == 0.001
     assert summarize([*leads, rank_samples(2)], workload_facts()).host_lead_s is None
 
@@ -132,9 +114,7 @@ def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving():
 def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
     ranks = ranks_with((0.1,) * 10, (0.1,) * 10)
     gpus = [telemetry(0, energy_j=6000.0), telemetry(1, energy_j=6800.0)]
-
     summary = summarize(ranks, workload_facts(batch_size=64), gpus, on_gpu=True)
-
     assert summary.joules_per_unit == pytest.approx(12_800 / (2 * 64 * 10))
     assert summary.units_per_kwh == pytest.approx(360_000)
     assert summary.sm_clock_mhz == 1755
@@ -144,15 +124,12 @@ def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
 def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag():
     hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
     silent = RankTelemetry(rank=1, warning="NVML: library not found")
-
     flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
-
     assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
 
 
 def test_a_cpu_has_no_energy_and_misses_no_telemetry():
     summary = summarize(ranks_with((0.1,)), workload_facts())
-
     assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
     assert summary.flags == ()
 
@@ -173,9 +150,7 @@ def test_a_cpu_has_no_energy_and_misses_no_telemetry():
 def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts: dict, said: str | None):
     ((name, values),) = counts.items()
     samples = [rank_samples(rank, steps_about(0.1), **{name: value}) for rank, value in enumerate(values)]
-
     steadiness = summarize(samples, workload_facts()).steadiness
-
     assert steadiness is not None
     assert steadiness.unsteady == said
 
@@ -184,16 +159,13 @@ def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest():
     late = list(steps_about(0.1))
     late[4] = 0.5
     steadiness = summarize(ranks_with(steps_about(0.1), tuple(late)), workload_facts()).steadiness
-
     assert steadiness is not None
     assert 4 in steadiness.outliers
 
 
 def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted():
     samples = [rank_samples(0, loss=(6.0, 5.0, None, 4.0)), rank_samples(1, loss=(60.0, 50.0, 40.0, 30.0))]
-
     summary = summarize(samples, workload_facts())
-
     assert (summary.loss_first, summary.loss_last) == (6.0, 4.0)
 
 
@@ -205,6 +177,5 @@ def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted():
 )
 def test_throughput_is_the_global_batch_over_the_step_time(rows: list[tuple[float, ...]], batch_size: int):
     summary = summarize(ranks_with(*rows), workload_facts(batch_size))
-
     assert summary.units_per_step == batch_size * len(rows)
     assert summary.throughput_per_s * summary.step_time_s == pytest.approx(batch_size * len(rows))

@@ -73,7 +73,6 @@ class TestDrawnBetween:
             at_s = [at for at in at_s if at <= timed_s] + [timed_s + 0.05]
             moved = [moves_every_s * math.floor((at + 0.003 * phase) / moves_every_s) for at in at_s]
             counter = [5000 + 700 * min(at, timed_s) + 120 * max(0.0, at - timed_s) for at in moved]
-
             assert drawn_between(at_s, counter, 0.0, timed_s, 0.2) == pytest.approx(700 * timed_s, rel=within)
 
     @given(st.lists(st.floats(0.1, 1000), min_size=3, max_size=5), st.tuples(*[st.floats(0.01, 0.99)] * 3))
@@ -83,14 +82,12 @@ class TestDrawnBetween:
         first, middle, last = sorted(cut * at_s[-1] for cut in cuts)
         whole = drawn_between(at_s, counter, first, last, 0)
         parts = [drawn_between(at_s, counter, first, middle, 0), drawn_between(at_s, counter, middle, last, 0)]
-
         assert sum(part or 0 for part in parts) == pytest.approx(whole or 0, abs=1e-6)
 
 
 class TestEnergy:
     def test_it_is_the_sum_of_all_ranks_over_all_units(self):
         joules, per_kwh = energy([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], units=2000)
-
         assert (joules, per_kwh) == (pytest.approx(5.0), pytest.approx(720_000))
 
     @pytest.mark.parametrize(
@@ -129,7 +126,6 @@ class TestMedianClock:
     def test_it_is_of_the_timed_steps_only(self):
         clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
         at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
-
         assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
 
     @pytest.mark.parametrize("telemetry", [[], [RankTelemetry(rank=0)], [gpu(sm_clock_mhz=None)], [gpu(0, 0, 3)]])
@@ -150,7 +146,6 @@ class TestFlags:
 
     def test_a_slowdown_from_one_sample_on(self):
         reasons = (0x20, 0x48, 0, None, 0)
-
         assert flags([gpu(samples=5, throttle_reasons=reasons)]) == (
             "throttled: hardware slowdown 25 %, hot 25 %, hot (hardware) 25 %",
         )
@@ -172,7 +167,6 @@ class TestFlags:
 
     def test_missing_telemetry(self):
         none = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
-
         assert flags([none]) == ("telemetry missing",)
         assert flags([gpu(0), none]) == ("telemetry missing on 1 of 2",)
 
