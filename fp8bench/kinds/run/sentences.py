@@ -29,8 +29,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
     if answer.missing:
-        calls = (f"{name} at batch {size} (fp8bench run --batch-size {size} there)" for name, size in answer.missing)
-        yield f"What could change it: {'; '.join(calls)}."
+        names, size = ", ".join(name for name, _ in answer.missing), answer.missing[0][1]
+        yield f"What could change it: {names} at batch {size} (fp8bench run --batch-size {size} there)."
 
 
 def _undecided(rows: Sequence[Row]) -> str:
