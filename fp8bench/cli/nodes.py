@@ -15,10 +15,12 @@ from fp8bench.cli.output import log
 from fp8bench.schema.errors import Fp8benchError, Interrupted
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.leader import Leader
-    from fp8bench.launch.nodes.messages import Asked, Turn
+    from fp8bench.launch.nodes.messages import Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.schema.rank import RankReport
@@ -35,7 +37,7 @@ class Group:
 
     def meet(
         self,
-        request: "Asked",
+        request: "BaseModel",
         prepare: "Callable[[], PreparedT]",
         alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
     ) -> "PreparedT":

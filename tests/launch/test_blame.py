@@ -230,7 +230,7 @@ LATE = Overdue((0, 1), "done", 6.0)
 
 def test_a_rank_that_told_its_report_holds_nobody_up():
     """It is in the last phase as the one that hangs there is."""
-    views = [RankView(rank=0, report=RankReport(rank=0), stage="done", ended=True, exit_code=0)]
+    views = [RankView(rank=0, report=RankReport(rank=0), stage="done", end=End(0, 0, 0.0))]
     views += [RankView(rank=1, stage="done")]
     first, second = reports_of(views, LATE, where=in_phase)
 
@@ -239,7 +239,7 @@ def test_a_rank_that_told_its_report_holds_nobody_up():
 
 
 def test_what_a_rank_had_found_stands_in_its_report_of_failure():
-    views = [RankView(rank=0, stage="timing", kept=RankReport(rank=0, marks=("found",)), ended=True, exit_code=-9)]
+    views = [RankView(rank=0, stage="timing", kept=RankReport(rank=0, marks=("found",)), end=End(0, -9, 0.0))]
     [report] = reports_of(views, where=in_phase)
 
     assert (report.status, report.marks) == ("failed", ("found",))

@@ -16,7 +16,7 @@ from typing import TypeVar
 from fp8bench.launch import signals
 from fp8bench.launch.nodes.messages import End, Hello, Left, Refusal, Verdict, judge, keyed, named
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import NodeGone, Store, StoreLost
+from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.progress import Stage
 
@@ -48,7 +48,7 @@ class Agent:
     """
 
     place: Elastic
-    store: Store
+    store: GroupStore
     log: Callable[[str], None]
     parent: int = field(default_factory=os.getppid)
     verdict: Verdict = field(default_factory=Verdict)

@@ -5,10 +5,10 @@ another request, make a measurement that nobody can read. Differences that hardl
 """
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from fp8bench import __version__
 from fp8bench.launch.nodes.place import Elastic
@@ -125,16 +125,7 @@ class End(Frozen):
     why: str = ""
 
 
-class Asked(Protocol):
-    """The options of a command. name: the machine's label, as the user gave it."""
-
-    @property
-    def name(self) -> str | None: ...
-
-    def model_dump(self, *, mode: str, exclude: set[str]) -> dict[str, Any]: ...
-
-
-def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str, str]) -> Hello:
+def hello(place: Elastic, request: BaseModel, machine: Machine, environ: Mapping[str, str]) -> Hello:
     """Return this node's first message: what the node is, and what was requested on it."""
     found = software_here(machine.has_gpu)
     gpus = ", ".join(f"{machine.gpus.count(name)} x {name}" for name in dict.fromkeys(machine.gpus))
@@ -148,7 +139,7 @@ def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str
         hardware={"GPU": gpus or "none"},
         software={"fp8bench": __version__, **{name: it or "absent" for name, it in found.items()}},
         harmless={"CPU": cpu_model(), "CPU cores": machine.cpu_count, **variables},
-        machine=this_machines_identity(request.name),
+        machine=this_machines_identity(getattr(request, "name", None)),
     )
 
 
@@ -159,29 +150,21 @@ def named(node: int, host: str) -> str:
 
 def judge(hellos: Sequence[Hello]) -> Verdict:
     """Return the verdict on all nodes. hellos: ordered by node."""
-    unlike: UsageError | None = None
-    for part, what, remedy in (
-        (lambda one: one.software, "the nodes differ", "Install the same versions on every node, best from one image"),
+    refusal: Refusal | None = None
+    for values, remedy in (
+        ([one.software for one in hellos], "Install the same versions on every node, best from one image"),
         (
-            lambda one: one.hardware,
-            "the nodes differ",
+            [one.hardware for one in hellos],
             "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)",
         ),
-        (
-            lambda one: one.settings,
-            "the nodes differ",
-            "Give every node the same command, files and FP8BENCH_ variables",
-        ),
-        (
-            lambda one: {"": one.processes},
-            "the nodes have unequal numbers of processes",
-            "Start as many on each, one a GPU (--nproc-per-node)",
-        ),
+        ([one.settings for one in hellos], "Give every node the same command, files and FP8BENCH_ variables"),
     ):
-        if differing := _differing(hellos, part):
-            found = (f"{name} is {values}" if name else values for name, values in list(differing.items())[:AT_MOST])
-            unlike = UsageError(f"{what}: {'; '.join(found)}", remedy)
-    refusal = None if unlike is None else Refusal.of(unlike)
+        if unlike := _differing(hellos, values):
+            what = "; ".join(f"{name} is {words}" for name, words in list(unlike.items())[:AT_MOST])
+            refusal = Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
+    for words in _differing(hellos, [{"processes": one.processes} for one in hellos]).values():
+        what = f"the nodes have unequal numbers of processes: {words}"
+        refusal = Refusal.of(UsageError(what, "Start as many on each, one a GPU (--nproc-per-node)"))
     for one in reversed(hellos):
         if one.refusal is not None:
             what = f"{named(one.node, one.host)}: {one.refusal.what}"
@@ -189,26 +172,25 @@ def judge(hellos: Sequence[Hello]) -> Verdict:
     return Verdict(
         hosts=tuple(one.host for one in hellos),
         machines=tuple(one.machine for one in hellos),
-        marks=tuple(f"unlike nodes: {name}" for name in _differing(hellos, lambda one: one.harmless)),
+        marks=tuple(f"unlike nodes: {name}" for name in _differing(hellos, [one.harmless for one in hellos])),
         refusal=refusal,
     )
 
 
-def _differing(hellos: Sequence[Hello], part: Callable[[Hello], Mapping[str, JsonValue]]) -> dict[str, str]:
+def _differing(hellos: Sequence[Hello], values: Sequence[Mapping[str, JsonValue]]) -> dict[str, str]:
     """Return what differs between nodes, by name, in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
     differing = {}
-    for name in dict.fromkeys(name for one in hellos for name in part(one)):
+    for name in dict.fromkeys(name for of_node in values for name in of_node):
         nodes: dict[str, list[Hello]] = {}
-        for one in hellos:
-            value = part(one).get(name)
+        for one, of_node in zip(hellos, values, strict=True):
+            value = of_node.get(name)
             words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             # What was not given is left to the machine.
             nodes.setdefault("not given" if value is None or value == [] else words, []).append(one)
+        parts = []
+        for words, [*before, last] in nodes.items():
+            others = ", ".join(str(one.node) for one in before)
+            parts.append(f"{words} on {f'nodes {others} and {last.node}' if before else named(last.node, last.host)}")
         if len(nodes) > 1:
-            parts = []
-            for words, [*before, last] in nodes.items():
-                others = ", ".join(str(one.node) for one in before)
-                of = f"nodes {others} and {last.node}" if before else named(last.node, last.host)
-                parts.append(f"{words} on {of}")
             differing[name] = ", ".join(parts)
     return differing

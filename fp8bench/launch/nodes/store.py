@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Thread, Timer
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -78,25 +78,6 @@ class StoreLost(NodeGone):
         self.how = f"died or is out of reach: {self.what}"
 
 
-class Store(Protocol):
-    """What an agent needs of the store. All methods raise StoreLost."""
-
-    def put(self, key: str, value: Any) -> None:
-        """Store a value for every node."""
-
-    def get(self, key: str, kind: type[ValueT]) -> ValueT | None:
-        """Return the value under the key, or None if there is nothing yet."""
-
-    def drop(self, key: str) -> None:
-        """Remove a value that nobody will read again."""
-
-    def say(self, stage: Stage | None) -> None:
-        """Set what the others read with this node's signs of life: the phase of its rank that is furthest behind."""
-
-    def heard(self, node: int) -> tuple[float, Stage | None]:
-        """Return the seconds since the node's last sign of life, and what it said with it."""
-
-
 @dataclass
 class Heard:
     """What was heard of another node: its latest sign of life, and for how long no other has come."""
@@ -107,7 +88,7 @@ class Heard:
 
 
 class GroupStore:
-    """This node's connection to the store. Close it, or use it as a context manager."""
+    """This node's connection to the store. Close it, or use it as a context manager. All methods raise StoreLost."""
 
     def __init__(self, place: Elastic) -> None:
         self.place = place
@@ -170,6 +151,7 @@ class GroupStore:
         self.store = None
 
     def put(self, key: str, value: Any) -> None:
+        """Store a value for every node."""
         data = zlib.compress(TypeAdapter(type(value)).dump_json(value))
         pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
 
@@ -182,10 +164,13 @@ class GroupStore:
         self._answered(stored)
 
     def get(self, key: str, kind: type[ValueT]) -> ValueT | None:
+        """Return the value under the key, or None if there is nothing yet."""
         data = self._answered(lambda: b"".join(map(self.store.get, self._pieces(key))))
         return TypeAdapter(kind).validate_json(zlib.decompress(data)) if data else None
 
     def drop(self, key: str) -> None:
+        """Remove a value that nobody will read again."""
+
         def dropped() -> None:
             for name in self._pieces(key):
                 self.store.delete_key(name)
@@ -198,11 +183,13 @@ class GroupStore:
         return [f"{key}#{piece}" for piece in range(number)]
 
     def say(self, stage: Stage | None) -> None:
+        """Set what the others read with this node's signs of life: the phase of its rank that is furthest behind."""
         if stage != self._stage:
             self._stage = stage
             self._answered(lambda: self.beat(time.monotonic()))
 
     def heard(self, node: int) -> tuple[float, Stage | None]:
+        """Return the seconds since the node's last sign of life, and what it said with it."""
         return self._heard[node].silent_s, self._heard[node].stage
 
     def beat(self, now: float) -> None:

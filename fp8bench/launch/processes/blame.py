@@ -22,7 +22,6 @@ from fp8bench.launch.processes.rank import REQUEST, SHOWN, RankError, rank_path
 from fp8bench.launch.signals import STOPPED, process, send
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause
-from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}
@@ -288,29 +287,3 @@ def held_up_by(
     steps = {rank: progress.step if (progress := seen[rank]) else 0 for rank in overdue.ranks}
     fewest = [rank for rank in overdue.ranks if steps[rank] == min(steps.values())]
     return tuple(rank for rank in fewest if rank not in waiting) or tuple(fewest)
-
-
-def report_of_failed(
-    rank: int,
-    why: Blame | None,
-    found: Mapping[int, RankReport],
-    log: str,
-    kept: RankReport | None = None,
-    general: str = LOOK,
-) -> RankReport:
-    """Return the report of a rank that sent none. found: the reports of the others. log: what is known of its end.
-    kept: what the rank had found before. general: the remedy if no other is known.
-    """
-    had = (kept or RankReport(rank=rank)).model_copy(update={"status": "failed", "log": log})
-    if why is not None and rank in why.ranks:
-        return had.model_copy(update={"reason": why.reason, "cause": why.cause, "remedy": why.remedy or general})
-    stopped = [other for other, report in found.items() if report.status != "ok"]
-    by = why.ranks[0] if why else next(iter(stopped), None)
-    return had.model_copy(
-        update={
-            "collateral": True,
-            "reason": f"rank {rank} was ended because rank {by} failed",
-            "cause": why.cause if why else None,
-            "remedy": f"Fix what ended rank {by}" if by is not None else general,
-        }
-    )

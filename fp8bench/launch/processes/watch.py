@@ -59,8 +59,7 @@ def alone(_seen: Sequence[Progress | None], grace_s: float | None) -> float | No
 class RankView(Frozen):
     """What was seen of one rank. Launchers of several nodes combine what they see, so times are seconds since 1970:
     every machine has its own monotonic clock. report, error: what it told. kept: what it had found, if it told no
-    report. measured: whether that is a measurement. ended: whether it ended by itself, before anybody sent a signal,
-    with this `exit_code`. alive_s: when it was last seen alive, in seconds since 1970. remedy: as of its `End`. stage:
+    report. measured: whether that is a measurement. end: if it ended by itself, before anybody sent a signal. stage:
     None if it had not begun. stack: from faulthandler, if it was requested. stopped: whether its process was. log: for
     the file next to the record.
     """
@@ -70,19 +69,12 @@ class RankView(Frozen):
     kept: RankReport | None = None
     measured: bool = False
     error: RankError | None = None
-    ended: bool = False
-    exit_code: int | None = None
-    alive_s: float = 0.0
-    remedy: str | None = None
+    end: End | None = None
     stage: Stage | None = None
     step: int = 0
     stack: str | None = None
     stopped: bool = False
     log: str = ""
-
-    @property
-    def progress(self) -> Progress | None:
-        return None if self.stage is None else Progress(self.stage, self.step, None)
 
 
 @dataclass(frozen=True)
@@ -245,10 +237,7 @@ def _views(ranks: Ranks) -> tuple[RankView, ...]:
                 kept=_read(ranks.said(rank, "kept")),
                 measured=ranks.said(rank, "enough") is not None,
                 error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
-                ended=end is not None,
-                exit_code=end.exit_code if end else None,
-                alive_s=end.alive_s + epoch_s if end else 0.0,
-                remedy=end.remedy if end else None,
+                end=end and replace(end, alive_s=end.alive_s + epoch_s),
                 stage=came.stage if came else None,
                 step=came.step if came else 0,
                 stack=stacks.text.get(rank),
@@ -282,11 +271,25 @@ def reports_of(
         return [found[view.rank] for view in views]
     why = why_failed(views, overdue, lost)
     if why is not None:
-        why = Blame(why.ranks, why.reason + _place(why, views, lost, where), why.cause, why.remedy)
-    return [
-        found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log, view.kept, general)
-        for view in views
-    ]
+        gone = next((node for node in lost if node.ranks == why.ranks), None)
+        stage = None if why.cause == "timeout" else views[why.ranks[0]].stage or "starting"
+        place = where(why.ranks, stage) if gone is None else where((), gone.stage)
+        why = replace(why, reason=why.reason + place, remedy=why.remedy or general)
+    stopped = next((rank for rank, report in found.items() if report.status != "ok"), None)
+    by = why.ranks[0] if why else stopped
+    for view in views:
+        if why is not None and view.rank in why.ranks:
+            told = {"reason": why.reason, "cause": why.cause, "remedy": why.remedy}
+        else:
+            told = {
+                "collateral": True,
+                "reason": f"rank {view.rank} was ended because rank {by} failed",
+                "cause": why.cause if why else None,
+                "remedy": f"Fix what ended rank {by}" if by is not None else general,
+            }
+        had = view.kept or RankReport(rank=view.rank)
+        found.setdefault(view.rank, had.model_copy(update={"status": "failed", "log": view.log, **told}))
+    return [found[view.rank] for view in views]
 
 
 def in_phase(_ranks: Sequence[int], stage: Stage | None) -> str:
@@ -294,18 +297,11 @@ def in_phase(_ranks: Sequence[int], stage: Stage | None) -> str:
     return "" if stage is None else f", in the phase {stage!r}"
 
 
-def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: Where) -> str:
-    for node in lost:
-        if node.ranks == why.ranks:
-            return where((), node.stage)
-    return where(why.ranks, None if why.cause == "timeout" else views[why.ranks[0]].stage or "starting")
-
-
 def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
     """Return why the run failed, or None if all ranks left a report, or nothing is known."""
     without = [view for view in views if view.report is None]
     errors = {view.rank: view.error for view in views if view.error is not None}
-    ends = [End(view.rank, view.exit_code, view.alive_s, view.remedy) for view in without if view.ended]
+    ends = [view.end for view in without if view.end is not None]
     why = blame.of_deaths(ends, errors, lost)
     if why is not None or overdue is None:
         return why
@@ -321,4 +317,5 @@ def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequenc
     overdue = Overdue(tuple(sorted(behind or stages)), last, overdue.limit_s)
     texts = {view.rank: view.stack for view in views if view.stack is not None}
     stacks = Stacks(texts, frozenset(view.rank for view in views if view.stopped))
-    return blame.of_delay(overdue, [view.progress for view in views], stacks)
+    seen = [None if view.stage is None else Progress(view.stage, view.step, None) for view in views]
+    return blame.of_delay(overdue, seen, stacks)

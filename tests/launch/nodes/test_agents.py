@@ -27,7 +27,7 @@ from fp8bench.launch.nodes.follower import Follower
 from fp8bench.launch.nodes.leader import Elsewhere, Leader
 from fp8bench.launch.nodes.messages import Hello, Left, Refusal, keyed
 from fp8bench.launch.nodes.store import NodeGone, StoreLost
-from fp8bench.launch.processes.blame import Overdue
+from fp8bench.launch.processes.blame import End, Overdue
 from fp8bench.launch.processes.watch import Outcome, RankView
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.record import Session
@@ -223,7 +223,10 @@ def test_where_node_0_is_gone_node_1_keeps_the_record():
 def leaving_a_log(task, timeout_s, watch, interrupted, others):
     """Ranks that wait until they are ended, and then leave a log."""
     outcome = waiting_in("timing")(task, timeout_s, watch, interrupted, others)
-    views = (view.model_copy(update={"log": f"rank {view.rank}: alive", "ended": True}) for view in outcome.views)
+    views = (
+        view.model_copy(update={"log": f"rank {view.rank}: alive", "end": End(view.rank, 1, 0.0)})
+        for view in outcome.views
+    )
     return Outcome(tuple(views))
 
 
