@@ -15,7 +15,7 @@ from fp8bench.launch.nodes.messages import Ready, Turn, keyed
 from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Lost, in_general
-from fp8bench.launch.processes.rank import MEASURES_A_RUN, Rendezvous, Task, Work
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task, Work
 from fp8bench.launch.processes.watch import Others, Outcome, RankView, reports_of, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
@@ -215,7 +215,8 @@ def run_turn(
     before they had timed their steps, and why they were ended early if that is because of another node.
     """
     place = agent.place
-    meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
+    host = f"[{place.address}]" if ":" in place.address else place.address
+    meet = f"store://{host}:{place.port}/fp8bench/{place.attempt}/group/{turn}"
     task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
     elsewhere = Elsewhere(agent, turn)
     try:

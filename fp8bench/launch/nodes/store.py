@@ -7,12 +7,13 @@ the reports of eight ranks take megabytes.
 """
 
 import json
+import os
 import socket
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -121,7 +122,8 @@ class GroupStore:
             if not holds:
                 # Before torch is imported, which takes seconds.
                 reach(place.address, place.port)
-            from torch.distributed import PrefixStore, TCPStore
+            with _quiet():
+                from torch.distributed import PrefixStore, TCPStore
 
             first = timedelta(seconds=FIRST_S)
             store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
@@ -148,6 +150,10 @@ class GroupStore:
         self._calls.put(None)
         if self._thread.ident is not None:
             self._thread.join(BEAT_S)
+            if self._thread.is_alive():
+                # An interpreter that ends aborts if the thread comes back from C++ meanwhile, so it comes back now.
+                _hang_up(self.place.port)
+                self._thread.join(BEAT_S)
         self.store = None
 
     def put(self, key: str, value: Any) -> None:
@@ -238,6 +244,26 @@ class GroupStore:
                 # The agent's next question finds the store gone too, and raises.
                 with suppress(*OF_STORES):
                     self.beat(now)
+
+
+def _hang_up(port: int) -> None:
+    """End this process's connections to the port."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let a torch that is imported in the body write no C++ stack when a connection ends. Ranks inherit nothing."""
+    given = "TORCH_CPP_LOG_LEVEL" in os.environ
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    try:
+        yield
+    finally:
+        if not given:
+            del os.environ["TORCH_CPP_LOG_LEVEL"]
 
 
 def reach(address: str, port: int, limit_s: float = REACH_S) -> None:

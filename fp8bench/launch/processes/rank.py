@@ -52,9 +52,6 @@ CONNECTION_LOST = (
 )
 """Words in the errors that a rank gets because another rank ended: the connection to it broke."""
 
-STORE_AT = "store://"
-"""The prefix of `HOST:PORT/PREFIX`, for a store that another process holds (see `worker.parallel`)."""
-
 SOCKET_PATH_BYTES = 107
 """The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
 
@@ -74,20 +71,6 @@ MODULES_AT = "modules.txt"
 """A file in the folder of ranks that were started ahead: what they import, one module per line."""
 
 
-class Rendezvous(Frozen):
-    """Where the ranks of several nodes meet: a store, and a prefix in it for this run alone."""
-
-    address: str
-    port: int
-    prefix: str
-
-    @property
-    def url(self) -> str:
-        """As `worker.parallel` reads it."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{STORE_AT}{host}:{self.port}/{self.prefix}"
-
-
 class Work(Frozen):
     """What each rank does inside its group: a function that is called as `worker.main.measure` is, with `given` as
     keywords. It returns the rank's report; what only its kind knows is in the report's `found`.
@@ -102,14 +85,14 @@ MEASURES_A_RUN = Work()
 
 class Task(Frozen):
     """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. node: this one, of several. meet:
-    None if all ranks are on this machine, and meet by a file.
+    the URL at which ranks of several nodes meet (see `worker.parallel`); those of one machine meet by a file.
     """
 
     config: RunConfig
     trace: Path | None = None
     work: Work = MEASURES_A_RUN
     node: int = 0
-    meet: Rendezvous | None = None
+    meet: str | None = None
 
     @property
     def ranks_here(self) -> range:
@@ -244,7 +227,7 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
         # Variables of torchrun, which a rank inherits from the agent, because libraries read them.
         if name in os.environ:
             os.environ[name] = str(value)
-    meet = task.meet.url if task.meet is not None else rendezvous_in(folder)
+    meet = task.meet or f"file://{folder}/rendezvous"
     try:
         # Errors are told inside the group, because leaving it makes the others fail.
         with rank_group(task.config, rank, local_rank, meet) as device, ended_by_errors(teller):
@@ -253,11 +236,6 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     except ModeUnavailable as refusal:
         # Refused before this rank joined: no other rank knows.
         teller.say("report", fit(stopped(refusal, {"rank": rank})).model_dump_json())
-
-
-def rendezvous_in(folder: Path) -> str:
-    """Where ranks of one machine meet: a file in the folder that they share."""
-    return f"file://{folder}/rendezvous"
 
 
 @contextmanager

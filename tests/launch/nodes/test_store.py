@@ -1,7 +1,10 @@
 """A node's connection to the store: what it makes of values, signs of life, and real ones that meet at a port."""
 
 import random
+import signal
 import socket
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 
@@ -98,7 +101,26 @@ def test_two_nodes_meet_at_a_port_and_know_when_the_other_is_gone(port):
     assert (lost.value.exit_code, lost.value.cause, lost.value.node) == (5, "host-death", 0)
 
 
-def test_a_store_that_gives_no_answer_is_lost(monkeypatch, port):
-    monkeypatch.setattr(store_module, "ANSWER_S", 0.05)
-    with at(port, 0) as alone, pytest.raises(StoreLost, match="no answer within 0 s"):
-        alone.get("turn/0", str)
+HOLDER = """
+import sys, time
+from torch.distributed import TCPStore
+held = TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+print(flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.thorough
+def test_a_store_whose_process_is_stopped_is_lost_and_holds_nobody_up(monkeypatch, port):
+    monkeypatch.setattr(store_module, "ANSWER_S", 0.5)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(port)], stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        with at(port, 1) as other:
+            other.join()
+            other.put("turn/0", 1)
+            until(lambda: other.get("turn/0", int) == 1)
+            holder.send_signal(signal.SIGSTOP)
+            with pytest.raises(StoreLost, match="no answer within 0 s"):
+                other.get("turn/0", int)
+        holder.kill()
+    assert not other._thread.is_alive()
