@@ -278,6 +278,7 @@ def reports_of(
     stopped = next((rank for rank, report in found.items() if report.status != "ok"), None)
     by = why.ranks[0] if why else stopped
     for view in views:
+        told: dict[str, object]
         if why is not None and view.rank in why.ranks:
             told = {"reason": why.reason, "cause": why.cause, "remedy": why.remedy}
         else:
