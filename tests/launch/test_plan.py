@@ -118,19 +118,18 @@ def test_a_cpu_machine_takes_any_number_of_processes_that_its_cores_can():
 
 
 @pytest.mark.parametrize(
-    ("cpu_count", "gpus", "workers"),
-    [(64, 8, 6), (64, 2, 16), (64, 1, 16), (8, 8, 0), (24, 8, 1), (1, 8, 0)],
+    ("cpu_count", "asked", "workers"),
+    [
+        # The cores that the ranks leave over are shared among them.
+        *((64, {"gpus": 8}, 6), (64, {"gpus": 2}, 16), (64, {"gpus": 1}, 16)),
+        *((8, {"gpus": 8}, 0), (24, {"gpus": 8}, 1), (1, {"gpus": 8}, 0)),
+        (64, {"workers": 0}, 0),
+        (64, {"workers": 3}, 3),
+    ],
 )
-def test_the_cores_that_the_ranks_leave_over_are_shared_among_them(cpu_count, gpus, workers):
+def test_loader_workers_are_as_asked_for_or_a_share_of_the_cores(cpu_count, asked, workers):
     machine = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=cpu_count)
 
-    assert {config.workers for config in planned(machine, gpus=gpus)} == {workers}
-
-
-@pytest.mark.parametrize(
-    ("machine", "asked", "workers"), [(EIGHT_GPUS, {"workers": 0}, 0), (NO_GPU, {"workers": 3}, 3)]
-)
-def test_a_number_of_loader_workers_that_was_asked_for_is_kept(machine, asked, workers):
     assert {config.workers for config in planned(machine, **asked)} == {workers}
 
 
