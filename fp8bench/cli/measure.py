@@ -15,6 +15,7 @@ from fp8bench.cli.command import command, options_of
 from fp8bench.cli.nodes import Group, as_torchrun_has_it
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
+from fp8bench.config.options import read
 from fp8bench.entries import KindEntry
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.place import register
@@ -48,7 +49,7 @@ def command_of(entry: KindEntry) -> Any:
                 require_drawable(path)
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         settings = {name: value for name, value in values.items() if value not in (None, False, ())}
-        request = kind.request(**settings)
+        request = read(kind.request, settings, kind.name)
 
         def shown(found: Any) -> None:
             document = kind.document([found], load_catalog(request.results_dir))

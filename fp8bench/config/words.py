@@ -3,7 +3,6 @@
 typer's own ranges (click.IntRange) state neither the reason for a limit nor a remedy, and read thousands of digits.
 """
 
-import math
 import re
 
 from fp8bench.schema.address import Address, is_address
@@ -47,19 +46,6 @@ def within(flag: str, text: str, digits: str, limit: Limit) -> int:
     if len(digits) > len(str(limit.most)) or int(digits) > limit.most:
         raise UsageError(f"{flag} {quoted(text)} is too large: {limit.refusal}", "Give a smaller number")
     return int(digits)
-
-
-def above_zero(flag: str, text: str, example: float, limit: Limit) -> float:
-    """Parse a number above 0. Raises UsageError for anything else, or beyond the limit. example: a valid number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isfinite(value) and 0 < value <= limit.most:
-        return value
-    valid = math.isfinite(value) and value > 0
-    fault = f"is too large: {limit.refusal}" if valid else "is not a number above 0"
-    raise UsageError(f"{flag} {quoted(text)} {fault}", f"Give, for example, {flag} {example}")
 
 
 def fraction(text: str) -> float:

@@ -6,13 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import ValidationInfo, field_validator
-
-from fp8bench.config.options import Folder
-from fp8bench.config.request import OPTIONS, RunRequest, kind_of, option_of, words_of
-from fp8bench.config.words import above_zero, machine_label, whole
+from fp8bench.config.options import Folder, Options, option_of
+from fp8bench.config.request import OPTIONS
+from fp8bench.config.words import machine_label
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
 from fp8bench.machine.gpus import Machine
@@ -22,10 +20,9 @@ from fp8bench.records.select import BY_WORK, in_order, latest_alike, same_work
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.option import ByDevice, Option, flag_of
+from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables.document import Document
 from fp8bench.tables.study import Study
@@ -41,12 +38,11 @@ def of_run(name: str, help: str | None = None, **changes: Any) -> Option:
     return replace(OPTIONS[name], **(changes if help is None else {"help": help, **changes}))
 
 
-class Request(Frozen):
-    """What a user requests of a kind whose call makes one record; each field is an option.
+class Request(Options):
+    """What a user requests of a kind whose call makes one record; each field is an option, with its bounds in its type.
 
-    A number with the name of an option of `run` has the same limits as there. A field with several values is plural;
-    its flag is singular and can be repeated. None or empty means the option's default, or what the machine has. Values
-    may be words of the command line; an invalid one raises UsageError.
+    A field with several values is plural; its flag is singular and can be repeated. None or empty means the option's
+    default, or what the machine has. `config.options.read` makes it of the command line's words.
     """
 
     command: ClassVar[str]
@@ -55,37 +51,17 @@ class Request(Frozen):
     name: Annotated[str | None, of_run("name")] = None
     results_dir: Annotated[Folder, of_run("results_dir")] = Path("results")
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _read(cls, word: Any, info: ValidationInfo) -> Any:
-        name = str(info.field_name)
-        kind, option = kind_of(cls.model_fields[name]), options_of(cls)[name]
-        if not isinstance(word, str):
-            return word
-        if kind is int and option.limit is not None:
-            fields = [model.model_fields[name] for model in (RunRequest, cls) if name in model.model_fields]
-            return whole(flag_of(name), word, least_of(*fields), option.limit)
-        if kind is float and option.limit is not None:
-            return above_zero(flag_of(name), word, on_device(option, "cuda") or 1, option.limit)
-        if words_of(kind):
-            require_known(flag_of(name), word, words_of(kind), cls._help())
-        return word
-
-    @classmethod
-    def _help(cls) -> str:
-        return f"fp8bench {cls.command} --help"
-
     @classmethod
     def chosen(cls, what: str, named: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
         """Return the named items in the order of `known`; all if none is named. Raises UsageError."""
         for name in named:
-            require_known(what, name, known, cls._help())
+            require_known(what, name, known, f"fp8bench {cls.command} --help")
         return tuple(name for name in known if not named or name in named)
 
     def on(self, device: Device, name: str) -> Any:
         """Return the value of an option, or its default on this device."""
-        value = getattr(self, name)
-        return on_device(options_of(type(self))[name], device) if value is None else value
+        value, default = getattr(self, name), options_of(type(self))[name].default
+        return value if value is not None or not isinstance(default, ByDevice) else default.on(device)
 
 
 TIMING = Option("For each timing, at least 20 times a round", limit=limits.TIMING_S, metavar="S")
@@ -98,20 +74,6 @@ OF_THE_MACHINE = frozenset(("instance", "name", "allow_busy", "results_dir"))
 def options_of(request: type[Request]) -> dict[str, Option]:
     """Return each option by the name of its field."""
     return {name: option for name, field in request.model_fields.items() if (option := option_of(field)) is not None}
-
-
-def on_device(option: Option, device: Device) -> Any:
-    """Return the option's default on this device."""
-    return option.default.on(device) if isinstance(option.default, ByDevice) else option.default
-
-
-def least_of(*parts: Any) -> int:
-    """Return the least integer that these fields, or the parts of their types, accept; 0 if they state no limit."""
-    least = 0
-    for part in parts:
-        inner = (*get_args(part), *getattr(part, "metadata", ()), *get_args(getattr(part, "annotation", None)))
-        least = max(least, getattr(part, "ge", 0), getattr(part, "gt", -1) + 1, least_of(*inner))
-    return least
 
 
 ConfigT = TypeVar("ConfigT")

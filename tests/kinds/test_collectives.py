@@ -8,6 +8,7 @@ import pytest
 from builders import environment, machine_called
 from kinds.made_collectives import collectives_record
 
+from fp8bench.config.options import read
 from fp8bench.kinds.collectives import KIND
 from fp8bench.kinds.collectives import measure as measuring
 from fp8bench.kinds.collectives.measure import (
@@ -41,7 +42,7 @@ def request_of(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "this_machine", lambda _environ: CPU)
 
     def made(**changes):
-        return CollectivesRequest(**{"results_dir": tmp_path / "results", **changes})
+        return read(CollectivesRequest, {"results_dir": tmp_path / "results", **changes}, "collectives")
 
     return made
 
@@ -131,9 +132,9 @@ def test_several_nodes_share_another_link_than_one():
     [
         ({"operations": ("all-reduc",)}, "unknown operation 'all-reduc'"),
         ({"dtypes": ("fp8",)}, "unknown dtype 'fp8'"),
-        ({"rounds": "0"}, "--rounds '0'"),
-        ({"seconds": "-1"}, "--seconds '-1'"),
-        ({"gpus": "two"}, "--gpus 'two'"),
+        ({"rounds": "0"}, "--rounds: invalid value '0'"),
+        ({"seconds": "-1"}, "--seconds: invalid value '-1'"),
+        ({"gpus": "two"}, "--gpus: invalid value 'two'"),
     ],
 )
 def test_bad_words_are_refused(request_of, changes, says):

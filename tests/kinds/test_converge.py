@@ -9,6 +9,7 @@ import pytest
 from builders import machine_called, workload_facts
 from report.made_converge import BASELINE, Ranks
 
+from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure, request
 from fp8bench.kinds.converge.measure import exit_code, in_turns, run_config, train_all, work_of
 from fp8bench.kinds.converge.request import ConvergeRequest, prepare
@@ -45,7 +46,7 @@ def prepared(tmp_path, text):
 
     def made(*modes, environ=NO_GPU, **words):
         values = {**WORDS, "text": text, "results_dir": tmp_path / "results", "modes": modes or MODES, **words}
-        return prepare(ConvergeRequest(**values), environ)
+        return prepare(read(ConvergeRequest, values, "converge"), environ)
 
     return made
 
@@ -108,15 +109,15 @@ class TestPrepare:
             ({"sizes": ("depth",)}, "--size 'depth' is not NAME=N"),
             ({"sizes": ("depth=0",)}, "--size depth '0' is not a whole number of at least 1"),
             ({"sizes": ("vocab_size=512",)}, "unknown size of outside-language 'vocab_size'"),
-            ({"seeds": "0"}, "--seeds '0' is not a whole number"),
-            ({"seeds": "101"}, "--seeds '101' is too large"),
-            ({"steps": "many"}, "--steps 'many' is not a whole number"),
-            ({"learning_rate": "2"}, "--learning-rate '2' is too large"),
+            ({"seeds": "0"}, "--seeds: invalid value '0': .* greater than 0"),
+            ({"seeds": "101"}, "--seeds: invalid value '101': the most is 100"),
+            ({"steps": "many"}, "--steps: invalid value 'many'"),
+            ({"learning_rate": "2"}, "--learning-rate: invalid value '2': the most is 1"),
             ({"optimizer": "adamm"}, "unknown --optimizer 'adamm'"),
-            ({"timeout_s": "-1"}, "--timeout '-1' is not a number above 0"),
+            ({"timeout_s": "-1"}, "--timeout: invalid value '-1': .* greater than 0"),
             ({"text": "no/such/file"}, "--text no/such/file cannot be read: there is no such file"),
             ({"batch_size": "512"}, "book.txt is too short: 512 bytes are held out, .* needs 8,193"),
-            ({"gpus": "9999"}, "--gpus '9999' is too large"),
+            ({"gpus": "9999"}, "--gpus: invalid value '9999': the most is 4,096"),
         ],
     )
     def test_what_means_nothing_is_refused(self, prepared, words, told):

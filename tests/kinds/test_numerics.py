@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fp8bench.config.options import read
 from fp8bench.kinds.numerics import measure as measuring
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, exit_code, measure, prepare
 from fp8bench.machine.gpus import Machine
@@ -18,7 +19,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def prepared(tmp_path, *modes, **words):
-    return prepare(NumericsRequest(results_dir=tmp_path, modes=modes, **words), NO_GPU)
+    return prepare(read(NumericsRequest, {"results_dir": tmp_path, "modes": modes, **words}, "numerics"), NO_GPU)
 
 
 def error(status="ok", mode="baseline-bf16", **changes):
@@ -65,13 +66,12 @@ class TestPrepare:
             ((), {"inputs": ("nomral",)}, "Did you mean 'normal'"),
             ((), {"layers": ("linaer",)}, "Did you mean 'linear'"),
             ((), {"width": "100"}, "--width 100 is not divisible by 16.* Pad it: --width 112"),
-            ((), {"width": "8"}, "--width '8' is not a whole number of at least 16"),
-            ((), {"width": "-64"}, "--width '-64' is not a whole number of at least 16"),
-            ((), {"width": "wide"}, "--width 'wide' is not a whole number"),
-            ((), {"width": "1600000"}, "--width '1600000' is too large: the most is 65,536, since"),
-            ((), {"width": "64.5"}, "--width '64.5' is not a whole number"),
-            ((), {"seed": "-1"}, "--seed '-1' is not a whole number of at least 0"),
-            ((), {"seed": "nan"}, "--seed 'nan' is not a whole number"),
+            ((), {"width": "8"}, "--width: invalid value '8': .* greater than or equal to 16"),
+            ((), {"width": "wide"}, "--width: invalid value 'wide': .* integer"),
+            ((), {"width": "1600000"}, "--width: .* the most is 65,536, since"),
+            ((), {"width": "64.5"}, "--width: invalid value '64.5': .* integer"),
+            ((), {"seed": "-1"}, "--seed: invalid value '-1': .* greater than or equal to 0"),
+            ((), {"seed": "nan"}, "--seed: invalid value 'nan': .* integer"),
             ((), {"instance": "p55"}, "Did you mean"),
             ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
         ],

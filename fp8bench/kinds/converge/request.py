@@ -69,7 +69,7 @@ class ConvergeRequest(Request):
         tuple[str, ...],
         of_run("size", "Another size of the model, as num_hidden_layers=4. Repeatable"),
     ] = ()
-    sequence_length: Annotated[int | None, of_run("sequence_length")] = None
+    sequence_length: Annotated[PositiveInt | None, of_run("sequence_length")] = None
     batch_size: Annotated[
         PositiveInt | None,
         of_run("batch_size", "Samples a GPU and step", if_unset="4; of llm-micro 8, of llm-7b 1", metavar="N"),
