@@ -85,8 +85,7 @@ def _all(results_dir: Path) -> list[str]:
 
 
 def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[str]:
-    found: list[str] = []
-    refused: list[UsageError] = []
+    found, refused = list[str](), list[UsageError]()
     for name in instances:
         try:
             found += scope.resolved([name], results_dir)[0].instances

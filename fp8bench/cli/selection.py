@@ -87,10 +87,9 @@ class Scope(Options):
         keys = list(dict.fromkeys(map(key_of, instances)))
         require_read(catalog, keys)
         named = parse_reference(reference, keys)
-        today = date.today()
         options = CompareOptions(
             instances=tuple(keys),
-            today=today,
+            today=date.today(),
             reference=replace(named, instance=key_of(named.instance)),
             as_of=self.price_as_of,
             region=self.region,

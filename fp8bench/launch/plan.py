@@ -17,7 +17,7 @@ from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import DataSource, Device, RunConfig, VariantSettings
+from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.option import flag_of
@@ -99,7 +99,6 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         if name in OBEYED_BY_WORKERS:
             raise UsageError(f"--size {name}={size}: that is an option", f"Use {flag_of(name)} {size}")
     entry = registry.find_workload(workload)
-    _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
     of_file = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
@@ -109,7 +108,9 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         usual = entry.usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device)
         settings["batch_size"] = int(usual)
     if settings["workers"] is None:
-        settings["workers"] = _workers(settings["data"], machine, ranks.per_node)
+        # An equal share of the cores that the ranks leave; none on a CPU.
+        share = max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // ranks.per_node - 2))
+        settings["workers"] = share if machine.has_gpu and settings["data"] != "device" else 0
     require_division(settings, request.batch_size == AUTO, ranks.all, ranks.per_node)
     configs = [
         RunConfig(
@@ -126,7 +127,10 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     return switched(configs, request.te_switch, entry)
 
 
-def _require_extra(workload: WorkloadEntry) -> None:
+def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
+    """Raise UsageError for a setting that the workload does not take, and ModeUnavailable if its package is missing.
+    Outside workloads are checked when they run.
+    """
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
         package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
@@ -134,28 +138,19 @@ def _require_extra(workload: WorkloadEntry) -> None:
             f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed",
             f"Install it with `pip install {package}`",
         )
-
-
-def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
-    of_tokens = ", ".join(one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
+    of_tokens = (one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm")
+    of_text = f"a language model with --workload: {', '.join(of_tokens)}"
     timm = registry.FAMILIES["timm"]
     of_timm = "whose sizes are its own", f"a model of timm with --workload, as {timm.prefix}:{timm.example}"
     for name, usual, why, other in (
-        (
-            "sequence_length",
-            None,
-            "whose samples have no length to choose",
-            f"a language model with --workload: {of_tokens}",
-        ),
+        ("sequence_length", None, "whose samples have no length to choose", of_text),
         ("image_size", None, *of_timm),
         ("classes", None, *of_timm),
         ("weight_dtype", "float32", "whose weights are float32", "gpt-layer with --workload"),
     ):
         if settings[name] != usual and workload.defaults is not None and name not in workload.defaults:
-            raise UsageError(
-                f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, {why}",
-                f"Omit it, or name {other}",
-            )
+            what = f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, {why}"
+            raise UsageError(what, f"Omit it, or name {other}")
 
 
 def require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
@@ -174,17 +169,11 @@ def require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_siz
             f"--parallel ddp wants whole weights on every GPU, and with --tensor-parallel {size} none has them",
             "Use --parallel fsdp, or leave it at auto",
         )
-    if batch_size % pieces == 0:
-        return
-    if batch_is_auto:
-        raise UsageError(
-            f"--grad-accumulation {pieces} does not divide the {batch_size} samples --batch-size {AUTO} starts with",
-            f"Use a divisor of {batch_size}, or give a --batch-size",
-        )
-    raise UsageError(
-        f"--grad-accumulation {pieces} does not divide the {batch_size} samples of a step (--batch-size)",
-        f"Use, for example, --batch-size {-(-batch_size // pieces) * pieces}",
-    )
+    if batch_size % pieces:
+        of_step = "of a step (--batch-size)", f"Use, for example, --batch-size {-(-batch_size // pieces) * pieces}"
+        at_first = f"--batch-size {AUTO} starts with", f"Use a divisor of {batch_size}, or give a --batch-size"
+        samples, remedy = at_first if batch_is_auto else of_step
+        raise UsageError(f"--grad-accumulation {pieces} does not divide the {batch_size} samples {samples}", remedy)
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
@@ -204,13 +193,13 @@ def stop(request: RunRequest, machine: Machine) -> Stop:
         raise UsageError(
             f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
         )
-    most = request.max_rounds
+    most, share = request.max_rounds, f"{SEEN_SHARE * 100:.0f} %"
     if request.precision is not None and most < rounds:
         raise UsageError(f"--max-rounds {most} is less than --rounds {rounds}", "Raise the one or lower the other")
     if request.precision is not None and most < FEWEST_ROUNDS:
         raise UsageError(
             f"--max-rounds {most} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes may not "
-            f"show a state that {SEEN_SHARE * 100:.0f} % of them have",
+            f"show a state that {share} of them have",
             f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
         )
     return Stop(rounds=rounds, precision=request.precision, max_rounds=most)
@@ -229,13 +218,6 @@ def hourly_price(request: RunRequest, instance: Instance) -> float | None:
             "Give the price of the machine with --price",
         )
     return request.price_per_gpu * instance.gpu_count
-
-
-def _workers(data: DataSource, machine: Machine, per_node: int) -> int:
-    """Return the number of loader processes per rank: an equal share of the cores that the ranks leave; 0 on a CPU."""
-    if data == "device" or not machine.has_gpu:
-        return 0
-    return max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // per_node - 2))
 
 
 def owned(variants: Sequence[VariantSettings]) -> frozenset[str]:
