@@ -117,9 +117,8 @@ class Bits(NamedTuple):
 
 
 def decode(definition: Definition, pattern: int) -> float:
-    """Return the value of a bit pattern, exactly: float64 holds every value of every format here.
-
-    Raises ValueError for a pattern of more bits than the format has.
+    """Return the value of a bit pattern, exactly in float64. Raises ValueError for a pattern of more bits than the
+    format has.
     """
     if not 0 <= pattern < 1 << definition.bits:
         raise ValueError(f"{definition.name} has {definition.bits} bits, and {pattern:#x} matches none of these")

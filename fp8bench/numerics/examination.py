@@ -79,9 +79,8 @@ def device_for(config: NumericsConfig) -> torch.device:
 
 
 def examine(config: NumericsConfig, progress: Callable[[str], None]) -> Examined:
-    """Examine everything, in this process. progress: called at the beginning of each stage.
-
-    Raises UsageError for a width that does not fit into memory, ModeUnavailable and RunFailed.
+    """Examine everything, in this process. progress: called at each stage. Raises UsageError for a width that does not
+    fit into memory, ModeUnavailable and RunFailed.
     """
     device = device_for(config)
     needed = layers_bytes(config.layers, config.width, config.tokens)

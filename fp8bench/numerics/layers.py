@@ -119,9 +119,8 @@ def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
 
 
 def weights(module: nn.Module) -> Sequence[nn.Parameter]:
-    """Return the weights of the linear layers in the order of computation, each [out, in], after any conversion.
-
-    Raises ModeUnavailable for an unknown kind of block.
+    """Return the weights of the linear layers in the order of computation, each [out, in], after any conversion. Raises
+    ModeUnavailable for an unknown kind of block.
     """
     inner: Any = next(module.children())
     if isinstance(inner, TEBlock):

@@ -68,9 +68,8 @@ def checked_rows(shape: Shape) -> int:
 
 
 def gemm_bytes(shape: Shape, flush_bytes: int | None, output_bytes: int = BF16_BYTES) -> int:
-    """Return the most bytes that measuring the shape needs: every set of operands in bf16 and fp8, two outputs, and
-    either a cast's float32 temporaries (three at a time) or the exact sums that the output is compared with.
-    output_bytes: bytes per element.
+    """Return the most bytes that measuring the shape needs: every operand set in bf16 and fp8, two outputs, and a
+    cast's float32 temporaries or the exact sums. output_bytes: per element.
     """
     elements = shape.m * shape.k + shape.n * shape.k
     sets = operand_sets(shape, flush_bytes)

@@ -81,9 +81,8 @@ def round_to(values: Tensor, to: Definition) -> Tensor:
 
 
 def scale_for(values: Tensor, to: Definition, across: int | None = None, power_of_2: bool = False) -> Tensor:
-    """Return max / amax in float32. across: the dimension whose values share a scale; None if all values share one.
-
-    power_of_2: whether to round down to a power of two, so that scaling itself rounds nothing.
+    """Return max / amax in float32. across: the dimension whose values share a scale; None: all. power_of_2: whether to
+    round down to one, so that scaling itself rounds nothing.
     """
     magnitudes = values.float().abs()
     amax = magnitudes.amax() if across is None else magnitudes.amax(dim=across, keepdim=True)
@@ -95,11 +94,8 @@ def scale_for(values: Tensor, to: Definition, across: int | None = None, power_o
 
 
 def representable(values: Tensor, to: Definition) -> Tensor:
-    """Return the values moved to the format's, times a power of two: close to the originals, and exact in fp8.
-
-    The largest magnitude becomes `max` times that power of two. So the scale of the complete tensor is a power of two,
-    under which every value is exact. The same is true for any larger power of two that does not move the largest beyond
-    the format, such as the scale of a row or a block.
+    """Return the values moved to the format's, times a power of two: exact in fp8 under the scale of the tensor, which
+    is a power of two, and under any larger one that does not move the largest beyond the format.
     """
     scale = scale_for(values, to)
     nearest_power = torch.round(torch.log2(scale.double()))
@@ -194,9 +190,8 @@ def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
 
 
 def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: torch.device) -> ScalingTrace:
-    """Run the same steps through a te.Linear and read its input's amax and scale from fp8_meta. Needs a GPU with fp8.
-
-    Both are read inside the autocast, where the amax is this step's and the scale is still the one that the step used.
+    """Run the same steps through a te.Linear and read its input's amax and scale from fp8_meta, inside the autocast,
+    where both are still this step's. Needs a GPU with fp8.
     """
     from transformer_engine.common.recipe import DelayedScaling
 

@@ -139,10 +139,8 @@ class Predictions(NamedTuple):
 
 
 def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Predictions:
-    """Return the predictions of each source. query: for the measured machine's own price.
-
-    Raises UsageError if the target is the machine that was measured, or if the catalogue lacks a figure that a
-    prediction needs.
+    """Return the predictions of each source. query: for the measured machine's own price. Raises UsageError if the
+    target is the machine that was measured, or if the catalogue lacks a figure.
     """
     key, gpus = target.instance.key, target.machine.gpus
     there = [one for one in sources.found if (one.record.instance, one.machine.gpus) != (key, gpus)]

@@ -59,9 +59,8 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
 
 
 def source(measurement: Measurement, catalog: Catalog) -> Source:
-    """Return the source that a measurement gives, with the profile of the round nearest to the measurement's step time.
-
-    Raises UsageError, which says what is missing, if nothing can be predicted from it.
+    """Return the source that a measurement gives, with the profile of the round nearest to its step time. Raises
+    UsageError, which says what is missing.
     """
     latest = measurement.latest
     config, name = latest.config, f"{latest.instance}:{latest.what.mode}"

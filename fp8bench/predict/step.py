@@ -264,8 +264,7 @@ def ring_share(gpus: int) -> float:
 
 
 def gradient_bytes(flops: float, tokens: float) -> float:
-    """Return the bytes of all weights' gradients, from the operations of forward and backward over so many tokens: 6
-    for each weight and token (Kaplan et al., Scaling laws for neural language models, 2020). 4 bytes a gradient: those
-    of float32 weights, which every mode keeps; NCCL's kernels in the records add up float32.
+    """Return the bytes of all weights' float32 gradients, from the operations of forward and backward over so many
+    tokens: 6 for each weight and token (Kaplan et al., Scaling laws for neural language models, 2020).
     """
     return 4 * flops / (6 * tokens)

@@ -118,9 +118,7 @@ def scaled(
     results_dir: Folders,
 ) -> Scaled:
     """Return what the records of the instances in `options` say, oldest first. workload: None for the one that most of
-    them have, and of those the one of most sizes.
-
-    Raises UsageError if not one point can be shown.
+    them have, and of those the one of most sizes. Raises UsageError if not one point can be shown.
     """
     require_region(options.region, catalog, options.instances)
     wanted = options.wanted

@@ -193,9 +193,8 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 
 
 class Letters:
-    """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`, then `bb`.
-
-    texts: get their letters immediately, in this order.
+    """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`. texts: get theirs at
+    once.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:

@@ -275,9 +275,8 @@ def _csv(document: Document) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """Make a value safe for a cell. Text is made inert except for its line breaks, which csv can hold; a text that a
-    spreadsheet would compute gets a leading `'`; lists, and names with values, are joined by `; `. Numbers are
-    unchanged, and None is empty.
+    """Make a value safe for a cell: text inert except for line breaks, with a leading `'` if a spreadsheet would
+    compute it; lists, and names with values, joined by `; `. Numbers are unchanged, None is empty.
     """
     if isinstance(value, dict):
         return csv_cell([f"{name} {part}" for name, part in value.items() if part is not None])

@@ -60,9 +60,8 @@ def share(value: float) -> str:
 
 
 def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
-    """Write e.g. `346.6-350.2`. A lower end that reads as 0 is not a possible time or ratio, only all that a few
-    processes can show: it becomes `at most 350.2`. Ends more than NO_BOUNDS times apart bound nothing: `not bounded`.
-    A lower end below 0 is of a difference, which has a sign: `-0.07 to 0.02`.
+    """Write e.g. `346.6-350.2`; `at most 350.2` for a lower end that reads as 0; `not bounded` for ends more than
+    NO_BOUNDS times apart; `-0.07 to 0.02` for a difference, which has a sign.
     """
     return f"{write(low)} to {write(high)}" if low < 0 else _between(low, high, write, "-")
 

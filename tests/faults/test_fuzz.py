@@ -20,7 +20,7 @@ from report.made_gemm import gemm_record
 from fp8bench import registry
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
-from fp8bench.kinds.converge.kept import Unfinished
+from fp8bench.kinds.converge.kept import trainings_in
 from fp8bench.predict.error import known as predictions_known
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
@@ -101,12 +101,6 @@ def of_trace(path: Path) -> None:
     read_trace(path)
 
 
-def of_trainings(path: Path) -> None:
-    made = object.__new__(Unfinished)
-    made.path = path
-    made._read()
-
-
 READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "record": ("r.json", [path.read_bytes() for path in GOLDEN], read_every_way),
     "instance": ("mine/instance.yaml", [INSTANCE], of_instance),
@@ -114,7 +108,7 @@ READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "prices": ("prices/20260501.csv", [SNAPSHOT], of_instance),
     "configuration": ("c.yaml", [CONFIG], of_config),
     "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], of_trace),
-    "trainings": (".c.jsonl", [b"\n{}\n", b'\n{"trained": {"mode": "a"}}\n'], of_trainings),
+    "trainings": (".c.jsonl", [b"\n{}\n", b'\n{"trained": {"mode": "a"}}\n'], trainings_in),
     "predictions": ("p.json", [PREDICTION_ERRORS_JSON.read_bytes()[:5000]], predictions_known),
 }
 

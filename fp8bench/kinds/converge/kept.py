@@ -30,6 +30,16 @@ class Done(Frozen):
     marks: tuple[str, ...] = ()
 
 
+def trainings_in(path: Path) -> list[Done]:
+    """Return the trainings in the file, without lines that a crash cut short or that are of another version."""
+    found: list[Done] = []
+    with suppress(OSError):
+        for line in bytes_of(path).decode("utf-8", "replace").split("\n"):
+            with suppress(ValidationError):
+                found.append(Done.model_validate_json(line))
+    return found
+
+
 class Unfinished:
     """The finished trainings of a call. done: by mode and seed. machine: of all nodes together."""
 
@@ -40,13 +50,7 @@ class Unfinished:
         alone = {"nodes"} if config.nodes == 1 else set()
         text = json.dumps([config.model_dump(mode="json", exclude=alone), identity, software], sort_keys=True)
         self.path = folder / f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
-        self.done: dict[tuple[str, int], Done] = {}
-        with suppress(OSError):
-            for line in bytes_of(self.path).decode("utf-8", "replace").split("\n"):
-                # A line that a crash cut short, or that is of another version, is no training.
-                with suppress(ValidationError):
-                    one = Done.model_validate_json(line)
-                    self.done[one.trained.mode, one.trained.seed] = one
+        self.done = {(one.trained.mode, one.trained.seed): one for one in trainings_in(self.path)}
 
     def keep(self, one: Done) -> None:
         """Add a training, and make sure that it is on the disk. Raises RunFailed if it cannot be written."""

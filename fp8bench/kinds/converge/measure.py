@@ -54,9 +54,8 @@ def comparable(modes: Sequence[str], trainings: Sequence[Trained]) -> bool:
 
 
 def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
-    """Train every mode under every seed, except what an earlier, interrupted call has already trained.
-
-    Raises Interrupted after a signal, when every worker has ended.
+    """Train every mode under every seed, except what an earlier, interrupted call has trained. Raises Interrupted after
+    a signal, when every worker has ended.
     """
     from fp8bench.launch.processes.watch import spawning
 

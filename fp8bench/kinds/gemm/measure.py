@@ -267,10 +267,8 @@ def _torch_sees_cuda() -> bool:
 
 
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
-    """Measure every GEMM.
-
-    Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short), and RunFailed if the
-    device breaks.
+    """Measure every GEMM. Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short), and
+    RunFailed if the device breaks.
     """
     # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench

@@ -85,11 +85,9 @@ class Bench:
         require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
-        """Measure each precision alone and with its casts, in rounds: as A B C, C B A, and so on. A GEMM that stays
-        bf16 is measured only in bf16, and one with named formats without casts, because no mode uses these. What was
-        not `ok` is not tried again, nor with casts if not without.
-
-        Raises RunFailed if the device runs out of memory or fails.
+        """Measure each precision alone and with its casts, in rounds: A B C, C B A, and so on. What stays bf16 is
+        measured in bf16 only, named formats without casts; what was not `ok` is not tried again. Raises RunFailed if
+        the device fails.
         """
         wanted = [one for one in precisions if one == "bf16" or product.stays_bf16 is None]
         ways: tuple[Casts, ...] = ("none", "eager", "compiled") if self.compiled_casts else ("none", "eager")
@@ -115,10 +113,8 @@ class Bench:
         )
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
-        """Return the best of a few large square GEMMs in bf16 and, if the device has units for it, in fp8: the most
-        that the device reaches, before its power limit takes effect.
-
-        precisions: those of the run. Without fp8 among them there is no ceiling of fp8.
+        """Return the best of a few large square GEMMs in bf16 and, if `precisions` has fp8 and the device units for it,
+        in fp8: the most that the device reaches before its power limit takes effect.
         """
         of_fp8 = any(precision != "bf16" for precision in precisions)
         burst = replace(self, settled=False, rounds=1)
@@ -187,10 +183,8 @@ class Bench:
 
 
 def pooled(rounds: Sequence[Timing]) -> Timing:
-    """Combine several rounds into one timing: the mean of their medians, its interval over rounds, and the largest of
-    their errors. If a round is not `ok`, return it instead.
-
-    rounds: at least one, in order, each with its own samples.
+    """Combine rounds, at least one: the mean of their medians with its interval over rounds, and the largest of their
+    errors. A round that is not `ok` is returned instead.
     """
     for timing in rounds:
         if timing.status != "ok":

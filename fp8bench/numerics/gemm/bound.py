@@ -27,10 +27,9 @@ def bound(
     baseline: Sequence[Record] = (),
     modes: Iterable[Sequence[Record]] = (),
 ) -> StepBound | None:
-    """Return the bound. products: all products of a workload's step. baseline: the rounds of one measurement, oldest
-    first; if empty, the bound is for the GEMMs alone. modes: the rounds of each mode shown with it.
-
-    None if no fp8 GEMM was timed without emulation, or if a GEMM has no bf16 time.
+    """Return the bound of all products of a step. baseline: rounds of one measurement, oldest first; none: of the GEMMs
+    alone. modes: the rounds of each mode shown with it. None without an fp8 time that is not emulated, or without a
+    bf16 time.
     """
     converted = [one for one in products if one.product.stays_bf16 is None]
     fp8_s = {way: [_fastest_s(one, way) for one in converted] for way in WAYS}

@@ -30,9 +30,8 @@ WHOLE_MODEL = "(the model)"
 
 @dataclass(frozen=True)
 class LinearGemms:
-    """The GEMMs of a model. products: grouped, in the order in which the layers ran. fixed_rows: layers whose T is not
-    batch x tokens (e.g. one that is applied to learned queries). unseen: linear layers whose forward was not called, so
-    that their GEMMs are missing (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
+    """The GEMMs of a model. products: grouped, in the order of the layers. fixed_rows: layers whose T is not batch x
+    tokens. unseen: linear layers that were not called, so that their GEMMs are missing (`nn.MultiheadAttention`).
     """
 
     products: tuple[Product, ...]
