@@ -24,7 +24,7 @@ All blocks of the converted model run in one pass and in one context of the mode
 autocast for the end of a pass, and the backward of the first module for the end of a step.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,9 +60,10 @@ class Pair:
         """The plain model's trained weights with their names."""
         return {weight: name for name, weight in trained_weights(self.plain).items()}
 
-    @property
-    def more(self) -> dict[Kind, float]:
-        return {"output": self.stated[0], "input gradient": self.stated[1], "weight gradient": self.stated[1]}
+    def more(self, least: tuple[float, float] = (0.0, 0.0)) -> dict[Kind, float]:
+        """Return the stated bounds, or these at least."""
+        output, gradient = map(max, self.stated, least)
+        return {"output": output, "input gradient": gradient, "weight gradient": gradient}
 
 
 def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = True) -> tuple[list[Judged], list[str]]:
@@ -111,47 +112,32 @@ def _compared(pair: Pair, call: Call, found: Run, device: torch.device) -> list[
     as_is = recorded.run(block, call, names, device)
     # On a CPU torch's norms add up 16-bit gradients in 16 bits: what rounding does to them depends on their input.
     dtypes = (torch.float32, torch.bfloat16) if device.type == "cpu" else (torch.float32,)
-    bf16 = [run for dtype in dtypes if (run := _in_dtype(block, call, names, device, dtype)) is not None]
-    fp8 = []
+    bf16, fp8 = [], []
+    for dtype in dtypes:
+        try:
+            bf16.append(recorded.run(block, call, names, device, dtype))
+        except RuntimeError:
+            # It does not run without autocast.
+            block.zero_grad(set_to_none=True)
     if pair.rounding is not None:
         for full in grids(block, 2):
             with rounded(block, pair.rounding.within(call.block), full):
                 fp8.append(recorded.run(block, call, names, device))
     block.to(home)
-    more = pair.more if bf16 else _at_least(pair.more)
-    plain = _parts(call, as_is, _through(call, as_is, device))
+    # A block whose rounding is unknown has the bounds of two bf16 computations.
+    more = pair.more() if bf16 else pair.more((BF16_TOLERANCE.logits, BF16_TOLERANCE.input_gradient))
+    inputs = differentiable(call.arguments)
+    through = None
+    if len(inputs) == len(as_is.outputs) == 1 and inputs[0].shape == as_is.outputs[0].shape:
+        # A residual stream may go through.
+        through = inputs[0].detach().to(device), call.at_outputs[0].to(device)
+    plain = _parts(call, as_is, through)
     rounding = Rounded([_parts(call, run) for run in bf16], [_parts(call, run) for run in fp8], more)
     compared = judged(plain, rounding, _parts(call, found))
     if any(one.rounding and one.part.kind != "weight gradient" for one in compared):
         # Beside the stream that goes through it, this block adds less than rounding does.
         compared = judged(_parts(call, as_is), rounding, _parts(call, found))
     return compared
-
-
-def _in_dtype(
-    block: nn.Module, call: Call, names: Mapping[nn.Parameter, str], device: torch.device, dtype: torch.dtype
-) -> Run | None:
-    try:
-        return recorded.run(block, call, names, device, dtype)
-    except RuntimeError:
-        block.zero_grad(set_to_none=True)
-        return None
-
-
-def _at_least(more: Mapping[Kind, float]) -> dict[Kind, float]:
-    least: dict[Kind, float] = {
-        "output": BF16_TOLERANCE.logits,
-        "input gradient": BF16_TOLERANCE.input_gradient,
-        "weight gradient": BF16_TOLERANCE.input_gradient,
-    }
-    return {kind: max(bound, more.get(kind, 0.0)) for kind, bound in least.items()}
-
-
-def _through(call: Call, run: Run, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    inputs = differentiable(call.arguments)
-    if len(inputs) == len(run.outputs) == 1 and inputs[0].shape == run.outputs[0].shape:
-        return inputs[0].detach().to(device), call.at_outputs[0].to(device)
-    return None
 
 
 def _parts(call: Call, run: Run, through: tuple[Tensor, Tensor] | None = None) -> dict[str, Part]:

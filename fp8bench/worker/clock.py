@@ -140,7 +140,7 @@ class CudaClock:
         forward, backward, optimizer = passes(starts, self._passes, ends, between)
         return StepTimes(
             began_s=host.began_s,
-            step_s=_elapsed(starts, ends),
+            step_s=[between(start, end) for start, end in zip(starts, ends, strict=True)],
             host_s=host.host_s,
             data_wait_s=host.data_wait_s,
             forward_s=forward,
@@ -162,10 +162,6 @@ def _record() -> torch.cuda.Event:
 
 def _differences(starts: list[float], ends: list[float]) -> list[float]:
     return [end - start for start, end in zip(starts, ends, strict=True)]
-
-
-def _elapsed(starts: list[torch.cuda.Event], ends: list[torch.cuda.Event]) -> list[float]:
-    return [between(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:

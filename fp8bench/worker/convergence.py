@@ -36,7 +36,7 @@ from fp8bench.schema.rank import RankReport
 from fp8bench.stats.length import PACE_STEPS, pace_s
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
-from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
+from fp8bench.worker.evidence import NOT_PROFILED, to_evidence
 from fp8bench.worker.execution.build import ready_to_train, uncompiled
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
@@ -116,7 +116,7 @@ def _stages(
         if device.type == "cuda":
             profiled = profile(training, rank, config.mode_label, fmean(curve.step_s), aside)
     compiled = compiled_to(choice.compile, after_first_step, at_end)
-    found["evidence"] = with_execution(to_evidence(mode, proof, compiled, profiled), execution)
+    found["evidence"] = to_evidence(mode, proof, compiled, execution, profiled)
     with agreement():
         require_fp8_kernels(config.mode_label, found["evidence"])
     found["found"] = curve.model_dump(mode="json") if rank == 0 else None

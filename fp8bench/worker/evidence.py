@@ -12,9 +12,17 @@ _OWN_FIELDS = ("converted_layers", "total_layers", "recipe", "attention", "emula
 NOT_PROFILED = Profiled(None)
 
 
-def to_evidence(mode: Mode, proof: Proof, compiled: CompileEvidence, profiled: Profiled = NOT_PROFILED) -> Evidence:
-    """Return what the mode says of its model, what the gate saw of attention, and what the profile saw of kernels."""
-    return gather(
+def to_evidence(
+    mode: Mode,
+    proof: Proof,
+    compiled: CompileEvidence,
+    execution: Execution | None = None,
+    profiled: Profiled = NOT_PROFILED,
+) -> Evidence:
+    """Return what the mode says of its model, what the gate saw of attention, and the profile of kernels; and how steps
+    were launched, with the proof of that, once it is decided.
+    """
+    evidence = gather(
         mode.evidence(proof.model),
         proof.kernels,
         compiled,
@@ -22,6 +30,11 @@ def to_evidence(mode: Mode, proof: Proof, compiled: CompileEvidence, profiled: P
         profiled=profiled,
         islands=stated(mode, "compile_islands"),
     )
+    if execution is None:
+        return evidence
+    update = {name: getattr(execution, name) for name in ("join", "parallel", "graph", "executed")}
+    warnings = () if execution.warning is None else (execution.warning,)
+    return evidence.model_copy(update={**update, "warnings": evidence.warnings + warnings})
 
 
 def gather(
@@ -55,20 +68,6 @@ def gather(
         compile=compiled,
         warnings=tuple(warnings),
         details=details,
-    )
-
-
-def with_execution(evidence: Evidence, execution: Execution) -> Evidence:
-    """Return the evidence with how its steps were launched, and the proof of that."""
-    warnings = () if execution.warning is None else (execution.warning,)
-    return evidence.model_copy(
-        update={
-            "join": execution.join,
-            "parallel": execution.parallel,
-            "graph": execution.graph,
-            "executed": execution.executed,
-            "warnings": evidence.warnings + warnings,
-        }
     )
 
 

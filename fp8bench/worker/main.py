@@ -5,7 +5,6 @@ executed -> time -> profile -> report
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,14 +16,14 @@ import torch
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Evidence, RankReport
 from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import to_evidence, with_execution
+from fp8bench.worker.evidence import to_evidence
 from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
@@ -33,7 +32,7 @@ from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
-from fp8bench.worker.parallel import agreement, process_group
+from fp8bench.worker.parallel import agreement, device_of, process_group
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.profiler import Profiled, profile_steps
@@ -49,7 +48,7 @@ from fp8bench.workloads.protocol import Workload
 @contextmanager
 def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
     """Yield this rank's device while the process group exists. Raises ModeUnavailable if torch sees no such device."""
-    device = _device(config, local_rank)
+    device = device_of(config.device, local_rank, config.world_size // config.nodes)
     with process_group(rank, config.world_size, device, init_method):
         yield device
 
@@ -61,22 +60,6 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
     from outside.
     """
     return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
-
-
-def _device(config: RunConfig, local_rank: int) -> torch.device:
-    if config.device == "cpu":
-        # The ranks of a node share its cores; more threads than cores would slow each rank down.
-        here = config.world_size // config.nodes
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // here))
-        return torch.device("cpu")
-    visible = torch.cuda.device_count()
-    if visible <= local_rank:
-        raise ModeUnavailable(
-            f"torch sees {visible} CUDA devices, which leaves none for local rank {local_rank}",
-            "Install a CUDA build of torch that fits the driver, or lower --gpus",
-        )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
 
 
 def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
@@ -107,7 +90,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         memory = peak_memory(device, rank, decided[0].captured_peak)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
         compiled = compiled_to(choice.compile, timed.after_first_step, timed.at_end)
-        found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
+        found["evidence"] = to_evidence(mode, proof, compiled, decided[0])
         aside.keep(RankReport(**found))
         progress.stage("comparing")
         with agreement():
@@ -119,15 +102,14 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
             if before is not None and (replaced := before.replaced()):
                 raise MeasurementInvalid(f"{config.mode_label} failed after its gate: {replaced}", INSTEAD, "parity")
         decided[0] = decided[0].with_afterwards(after)
-        found["evidence"] = with_execution(to_evidence(mode, proof, compiled), decided[0])
+        found["evidence"] = to_evidence(mode, proof, compiled, decided[0])
         aside.keep(RankReport(**found))
         aside.enough()
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
         profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
     found["profile"] = profiled.profile
-    evidence = to_evidence(mode, proof, compiled, profiled)
-    found["evidence"] = with_execution(evidence, decided[0])
+    found["evidence"] = to_evidence(mode, proof, compiled, decided[0], profiled)
     with agreement():
         require_fp8_kernels(config.mode_label, found["evidence"])
     progress.stage("done")
@@ -197,10 +179,9 @@ def proof_of(
     before: Bindings | None = None,
 ) -> Proof:
     """Run the parity gate. Ranks that share layers already see the same batch. built, before: see `parity.prove`."""
-    if not choice.strategy.divides_early:
-        return parity.prove(mode, workload, rank, device, choice.strategy, built, before)
-    _, group = samples_of(config, rank)
-    return parity.prove(mode, workload, group, device, choice.strategy, built)
+    if choice.strategy.divides_early:
+        (_, rank), before = samples_of(config, rank), None
+    return parity.prove(mode, workload, rank, device, choice.strategy, built, before)
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:

@@ -65,37 +65,29 @@ def room_on(device: torch.device, ranks: int) -> Room | None:
 
 
 def refuse_too_large(config: RunConfig, parameters: int, room: Room, parts: int = 1) -> None:
-    """Raise ModeUnavailable if what is kept exceeds a rank's room. parts: the number of ranks that share it."""
-    free_bytes = room.free_bytes
-    if parts > 1:
-        _refuse_whole(config, parameters, room, parts)
-        return
-    needed = kept_bytes(parameters, config.optimizer)
-    if needed <= free_bytes:
-        return
-    least = min((name for name in STATES if name != "none"), key=lambda name: STATES[name])
-    smaller = kept_bytes(parameters, least)
-    helps = f"--optimizer {least} (it needs {_gib(smaller)}), " if smaller <= free_bytes else ""
-    raise ModeUnavailable(
-        f"{config.workload} needs {_gib(needed)} for weights, gradients and the state of {config.optimizer} "
-        f"({parameters / 1e9:.2f}e9 parameters), and {_gib(free_bytes)} {room.place}: "
-        f"{_gib(needed - free_bytes)} are missing",
-        f"No batch size helps: use {helps}{room.remedy} or a smaller workload",
-    )
-
-
-def _refuse_whole(config: RunConfig, parameters: int, room: Room, parts: int) -> None:
-    free_bytes = room.free_bytes
+    """Raise ModeUnavailable if what is kept exceeds a rank's room. parts: the number of ranks that share it, each of
+    which keeps its part, and sees the complete model in the gate before.
+    """
+    needed, free, billions = kept_bytes(parameters, config.optimizer), room.free_bytes, f"{parameters / 1e9:.2f}e9"
     gate = 2 * parameters * FLOAT32_BYTES
-    part = kept_bytes(parameters, config.optimizer) // parts
-    needed = max(gate, part)
-    if needed <= free_bytes:
+    if parts > 1:
+        needed, part = max(gate, needed // parts), needed // parts
+    if needed <= free:
         return
-    why = "weights and gradients of the whole model, which the gate looks at first" if gate >= part else "its part"
+    if parts > 1:
+        why = "weights and gradients of the whole model, which the gate looks at first" if gate >= part else "its part"
+        why = f"a rank for {why} ({billions} parameters, {parts} ranks)"
+        helps = "more memory a rank, more ranks on other hosts,"
+    else:
+        why = f"for weights, gradients and the state of {config.optimizer} ({billions} parameters)"
+        least = min((name for name in STATES if name != "none"), key=lambda name: STATES[name])
+        smaller = kept_bytes(parameters, least)
+        helps = f"--optimizer {least} (it needs {_gib(smaller)}), " if smaller <= free else ""
+        helps += room.remedy
     raise ModeUnavailable(
-        f"{config.workload} needs {_gib(needed)} a rank for {why} ({parameters / 1e9:.2f}e9 parameters, {parts} ranks)"
-        f", and {_gib(free_bytes)} {room.place}: {_gib(needed - free_bytes)} are missing",
-        "No batch size helps: use more memory a rank, more ranks on other hosts, or a smaller workload",
+        f"{config.workload} needs {_gib(needed)} {why}, and {_gib(free)} {room.place}: "
+        f"{_gib(needed - free)} are missing",
+        f"No batch size helps: use {helps} or a smaller workload",
     )
 
 

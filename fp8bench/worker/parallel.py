@@ -8,6 +8,7 @@ others.
 `execution.parallel` decides how ranks share a model and its gradients.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import Fp8benchError, ModeUnavailable
 
 TIMEOUT = timedelta(days=2)
 """How long a collective waits for a late rank: longer than any phase may take. A late rank is ended and named by the
@@ -58,6 +60,23 @@ def process_group(rank: int, world_size: int, device: torch.device, init_method:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def device_of(kind: Device, local_rank: int, ranks: int) -> torch.device:
+    """Return a rank's device. ranks: of this node, which share its cores: more threads than cores would slow each down.
+    Raises ModeUnavailable if torch sees no such device.
+    """
+    if kind == "cpu":
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+        return torch.device("cpu")
+    visible = torch.cuda.device_count()
+    if visible <= local_rank:
+        raise ModeUnavailable(
+            f"torch sees {visible} CUDA devices, which leaves none for local rank {local_rank}",
+            "Install a CUDA build of torch that fits the driver, or lower --gpus",
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def largest(value: int, device: torch.device) -> int:

@@ -58,7 +58,6 @@ from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
 from fp8bench.worker.glue import Glue, between, of_glue
-from fp8bench.worker.judged import Judged
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import require_scaling, wrong
@@ -118,7 +117,7 @@ def prove(
     perturb(model, seed)
     initial = buffers_of(model)
     with agreement():
-        rounding = _rounding(mode, model)
+        rounding: modes.Rounding | None = mode.rounds(model) if hasattr(mode, "rounds") else None
         if not is_built_in(type(workload).__module__):
             require_provable(model, workload, batch, partial(_restore, initial, model))
     plain = _plainly(model, workload, batch, rounding)
@@ -181,7 +180,9 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
     """Look at the plain model. One that leaves no room for another on the GPU waits on the host, to which its blocks
     return after each comparison.
     """
-    place = _place(model)
+    place = next(model.parameters()).device
+    if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= ROOM * size(model.parameters()):
+        place = torch.device("cpu")
     record = Recording(place)
     view = look(model, workload, batch, record=record)
     calls = record.calls
@@ -202,13 +203,6 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
                 fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
     return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
-
-
-def _place(model: nn.Module) -> torch.device:
-    device = next(model.parameters()).device
-    if device.type != "cuda" or torch.cuda.mem_get_info(device)[0] > ROOM * size(model.parameters()):
-        return device
-    return torch.device("cpu")
 
 
 def _another(plain: nn.Module, buffers: Mapping[str, Tensor], workload: Workload, device: torch.device) -> nn.Module:
@@ -250,8 +244,13 @@ def _by_block(
     for _ in range(own.settle_passes + reuses):
         _begin(mode, model, first=True)
         blocks.examine(pair, plain.calls, look=False)
+    tells_apart = reuses or getattr(mode, "micro_batch", None) is not None
     for scale in modes.stated(mode, "gate_scales"):
-        compared, faults = _examined(mode, model, pair, plain.calls, scale)
+        compared, faults = [], []
+        for first in (True, False) if tells_apart else (True,):
+            _begin(mode, model, first)
+            more, others = blocks.examine(pair, plain.calls, scale)
+            compared, faults = [*compared, *more], list(dict.fromkeys((*faults, *others)))
         if all(math.isfinite(one.error) for one in compared):
             break
     _begin(mode, model, first=True)
@@ -263,22 +262,9 @@ def _by_block(
             lambda gradients: by_plain_names(found, gradients, shapes),
             scale,
         )
-        more, faults = of_glue(*plain.glue, glue, pair.more)
+        more, faults = of_glue(*plain.glue, glue, pair.more())
         compared += more
     return judged.measured(compared, len({call.block for call in plain.calls})), [*faults, *judged.faults_of(compared)]
-
-
-def _examined(
-    mode: modes.Mode, model: nn.Module, pair: blocks.Pair, calls: Sequence[Call], scale: float
-) -> tuple[list[Judged], list[str]]:
-    compared: list[Judged] = []
-    faults: list[str] = []
-    tells_apart = bool(modes.stated(mode, "reuses")) or getattr(mode, "micro_batch", None) is not None
-    for first in (True, False) if tells_apart else (True,):
-        _begin(mode, model, first)
-        more, others = blocks.examine(pair, calls, scale)
-        compared, faults = [*compared, *more], list(dict.fromkeys((*faults, *others)))
-    return compared, faults
 
 
 def _loss(
@@ -296,18 +282,11 @@ def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch
 
 def forget(mode: modes.Mode, model: nn.Module) -> None:
     """Let what a mode keeps from pass to pass be as if there had been none."""
-    own: Callable[[nn.Module], None] | None = getattr(mode, "forget", None)
-    if own is not None:
-        own(model)
-
-
-def _rounding(mode: modes.Mode, model: nn.Module) -> modes.Rounding | None:
-    rounds: Callable[[nn.Module], modes.Rounding] | None = getattr(mode, "rounds", None)
-    return rounds(model) if rounds is not None else None
+    if hasattr(mode, "forget"):
+        mode.forget(model)
 
 
 def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
-    clear: Callable[[nn.Module], None] | None = getattr(mode, "clear_gradients", None)
-    if clear is not None:
-        clear(model)
+    if hasattr(mode, "clear_gradients"):
+        mode.clear_gradients(model)
     announce(mode, first)

@@ -1,20 +1,26 @@
 """A rank's report, also if something stops the rank: a refusal, an error of memory or of the compiler."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, in_words
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line, in_words
 from fp8bench.schema.rank import RankReport
-from fp8bench.worker.execution.compile_failure import compile_failure
 
 NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 """Part of the error of torch's allocator of host memory, which has no class of its own."""
+
+
+COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "triton")
+"""Modules whose errors are those of a compiler."""
+
+NAMED = ("torch", "transformer-engine", "torchao", "triton")
 
 
 @dataclass(frozen=True)
@@ -38,9 +44,14 @@ class Aside:
 def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
     """Return the report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
+    done = False
     try:
-        with _kept_if_it_fails(found, aside):
+        try:
             stages(found)
+            done = True
+        finally:
+            if not done:
+                aside.keep(RankReport(**found))
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
@@ -55,17 +66,6 @@ def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunCon
             raise
         raise out_of_host_memory(rank, error) from error
     return RankReport(**found)
-
-
-@contextmanager
-def _kept_if_it_fails(found: dict[str, Any], aside: Aside) -> Iterator[None]:
-    done = False
-    try:
-        yield
-        done = True
-    finally:
-        if not done:
-            aside.keep(RankReport(**found))
 
 
 def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
@@ -94,3 +94,27 @@ def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFaile
         "Lower --workers, or end other processes on this host",
         "oom",
     )
+
+
+def compile_failure(label: str, error: Exception) -> RunFailed | None:
+    """Return the failure, or None if the error is not a compiler's. label: of the mode."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__
+    if not any(type(one).__module__.startswith(COMPILERS) for one in chain):
+        return None
+    return RunFailed(
+        f"torch.compile breaks {label} with {versions()}: {first_line(error)}",
+        "Use --compile off, or --compile blocks, or another release",
+    )
+
+
+def versions() -> str:
+    """Return the installed versions in words: `torch 2.11.0, transformer-engine 2.20.2`."""
+    found = []
+    for package in NAMED:
+        with suppress(PackageNotFoundError):
+            found.append(f"{package} {version(package)}")
+    return ", ".join(found)

@@ -160,6 +160,12 @@ def read(
             timed_to_s,
             reach_s=period_s,
         )
+        parts = [trouble] if trouble else []
+        parts += [f"NVML denies {name} ({_line(words)})" for name, words in header.denied.items()]
+        if series is None or not any(0 <= at_s <= timed_s for at_s in series.at_s):
+            parts.append("no sample fell into the timed steps")
+        if drawn is None and "energy_j" not in header.denied:
+            parts.append("the energy counter does not enclose the timed steps")
         return RankTelemetry(
             rank=rank,
             power_limit_w=header.power_limit_w,
@@ -167,7 +173,7 @@ def read(
             timed_s=timed_s,
             energy_j=drawn,
             series=series,
-            warning=_warning(trouble, header.denied, series, timed_s, drawn),
+            warning="; ".join(parts) or None,
         )
     except ValueError as error:
         return RankTelemetry(
@@ -185,22 +191,6 @@ def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> Te
     kept += [sample for sample in samples if sample.at_s > timed_to_s][:1]
     relative = [sample._replace(at_s=sample.at_s - timed_from_s) for sample in kept]
     return TelemetrySeries(**dict(zip(Sample._fields, zip(*relative, strict=True), strict=True)))
-
-
-def _warning(
-    trouble: str | None,
-    denied: dict[str, str],
-    series: TelemetrySeries | None,
-    timed_s: float,
-    drawn: float | None,
-) -> str | None:
-    parts = [trouble] if trouble else []
-    parts += [f"NVML denies {name} ({_line(words)})" for name, words in denied.items()]
-    if series is None or not any(0 <= at_s <= timed_s for at_s in series.at_s):
-        parts.append("no sample fell into the timed steps")
-    if drawn is None and "energy_j" not in denied:
-        parts.append("the energy counter does not enclose the timed steps")
-    return "; ".join(parts) or None
 
 
 def _line(words: object) -> str:

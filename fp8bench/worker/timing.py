@@ -96,7 +96,9 @@ def time_steps(
         decided = decide(training)
         if decided is not training:
             # Warm-up ran at another pace.
-            training, warm = decided, _joined(warm, train(decided, PACE_STEPS, clock_for(device), watch))
+            training, paced = decided, train(decided, PACE_STEPS, clock_for(device), watch)
+            times = replace(paced.times, step_s=warm.times.step_s + paced.times.step_s)
+            warm = LoopResult(times, warm.losses + paced.losses)
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
@@ -105,11 +107,14 @@ def time_steps(
         watch.agreed(steps, pace_s(warm.times.step_s))
         result = train(training, LEAD_IN + steps, clock_for(device), watch)
         at_end, retries = compilations(), allocator_retries(device)
-        telemetry = sampler.telemetry(*_timed_window(result.times, LEAD_IN))
+        times = result.times
+        timed_from_s = times.began_s + sum(times.step_s[:LEAD_IN])
+        telemetry = sampler.telemetry(timed_from_s, times.began_s + sum(times.step_s))
     recompilations = at_end.frames - watch.at_timing.frames
+    retried = None if watch.retries is None or retries is None else retries - watch.retries
     split = training.launch.split(training.batches, SPLIT_STEPS)
     return Timed(
-        samples=to_samples(rank, warm, result, recompilations, _difference(watch.retries, retries), split),
+        samples=to_samples(rank, warm, result, recompilations, retried, split),
         telemetry=telemetry,
         losses=warm.losses + result.losses,
         after_first_step=watch.after_first_step,
@@ -189,18 +194,5 @@ def to_samples(
     )
 
 
-def _joined(first: LoopResult, second: LoopResult) -> LoopResult:
-    times = replace(second.times, step_s=first.times.step_s + second.times.step_s)
-    return LoopResult(times, first.losses + second.losses)
-
-
 def _passes(times: StepTimes | Split) -> dict[str, list[float] | None]:
     return {"forward_s": times.forward_s, "backward_s": times.backward_s, "optimizer_s": times.optimizer_s}
-
-
-def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
-    return times.began_s + sum(times.step_s[:before]), times.began_s + sum(times.step_s)
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before

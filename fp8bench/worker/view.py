@@ -19,10 +19,18 @@ from fp8bench.worker.plugin import wrong
 from fp8bench.worker.recorded import Recording, recording
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.worker.rounding import MOST, explained
-from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")
+
+_SDPA_KERNELS = {
+    "ScaledDotProductFlashAttentionForCpu": "flash-cpu",
+    "ScaledDotProductFlashAttention": "flash",
+    "ScaledDotProductEfficientAttention": "efficient",
+    "ScaledDotProductCudnnAttention": "cudnn",
+    "ScaledDotProductFusedAttention": "fused",
+}
+"""Kernels by the name of the autograd node that torch's scaled_dot_product_attention leaves."""
 
 OVER_BF16 = 2.0
 """How many times further off than bf16 autocast alone a computation without fp8 may be, where that is more than a mode
@@ -251,26 +259,43 @@ def _widened(bounds: Tolerance, of_bf16: tuple[float, float]) -> Tolerance:
 
 def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> list[str]:
     """Return what sets the converted model apart as a whole, in words. Written so that NaN fails every test."""
-    faults = []
-    if not measured["separation"] >= tolerance.min_separation:
-        faults.append(
+    separation, least, most = measured["separation"], tolerance.min_separation, tolerance.max_leakage
+    leakage, later = measured["leakage"], measured.get("later_leakage", 0.0)
+    told = [
+        (
+            separation >= least,
             "its logits hardly differ between different inputs "
-            f"(separation {measured['separation']:.3g} of the plain model's, at least {tolerance.min_separation:g})"
-        )
-    if gradient_is_zero:
-        faults.append("the gradient at its input is exactly zero")
-    elif not measured["leakage"] <= tolerance.max_leakage:
-        faults.append(
-            "the samples of a batch see each other "
-            f"(leakage {measured['leakage']:.3g}, at most {tolerance.max_leakage:g})"
-        )
-    if not measured.get("later_leakage", 0.0) <= tolerance.max_leakage:
-        faults.append(
-            "its tokens see later ones, which a causal model must not "
-            f"(leakage {measured['later_leakage']:.3g}, at most {tolerance.max_leakage:g})"
-        )
-    for name, label in (("logits", "logits"), ("loss", "loss"), ("input_gradient", "input gradient")):
+            f"(separation {separation:.3g} of the plain model's, at least {least:g})",
+        ),
+        (not gradient_is_zero, "the gradient at its input is exactly zero"),
+        (
+            gradient_is_zero or leakage <= most,
+            f"the samples of a batch see each other (leakage {leakage:.3g}, at most {most:g})",
+        ),
+        (
+            later <= most,
+            f"its tokens see later ones, which a causal model must not (leakage {later:.3g}, at most {most:g})",
+        ),
+    ]
+    for name, differs in {"logits": "differ", "loss": "differs", "input_gradient": "differs"}.items():
         error, bound = measured[f"{name}_error"], getattr(tolerance, name)
-        if not error <= bound:
-            faults.append(f"its {label} differ{'s' if name != 'logits' else ''} by {error:.3g} (at most {bound:.3g})")
-    return faults
+        told.append((error <= bound, f"its {name.replace('_', ' ')} {differs} by {error:.3g} (at most {bound:.3g})"))
+    return [words for right, words in told if not right]
+
+
+def sdpa_kernels(loss: Tensor) -> frozenset[str]:
+    """Return the kernels that torch's scaled_dot_product_attention took, from the autograd graph of `loss`; empty if it
+    took none of them (plain GEMMs). torch chooses by shape, dtype and GPU; which kernels are enabled does not show it.
+    """
+    found: set[str] = set()
+    seen: set[Any] = set()
+    pending = [loss.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name().rpartition("::")[2]
+        found.update(short for prefix, short in _SDPA_KERNELS.items() if name.removesuffix("Backward0") == prefix)
+        pending.extend(parent for parent, _ in node.next_functions)
+    return frozenset(found)

@@ -2,7 +2,7 @@
 
 import torch
 
-from fp8bench.worker.execution.compile_failure import compile_failure
+from fp8bench.worker.rank_report import compile_failure
 
 
 class InCompiler(RuntimeError):

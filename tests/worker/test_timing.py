@@ -130,10 +130,6 @@ def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
     assert timed.telemetry == RankTelemetry(rank=1, timed_s=to_s - from_s)
 
 
-def test_the_timed_window_begins_where_warm_up_ends():
-    assert timing._timed_window(result([1.0, 2.0, 4.0, 8.0], []).times, 2) == (103.0, 115.0)
-
-
 def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
     steps = result([1.0] * (LEAD_IN + 2), [1.0] * LEAD_IN + [math.nan, math.inf])
     samples = to_samples(0, result([1.0], [1.5]), steps, 0, None)

@@ -72,44 +72,27 @@ DIMENSIONS = {"images": 1, "samples": 1, "tokens": 2}
 
 def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, config: RunConfig) -> None:
     """Raise MeasurementInvalid if the batches did not hold the units that are counted for a step."""
-    if batches.unlike is not None:
-        step, size = batches.unlike
-        raise MeasurementInvalid(
-            f"{workload.name} gave {size} samples at step {step} where {batches.size} were requested, and these are "
-            "counted",
-            "Give batches of one size: leave an incomplete last batch out (drop_last)",
-            "execution",
-        )
-    shape = batches.shape
-    known = DIMENSIONS.get(facts.unit)
-    if batches.changed is not None and known is not None:
-        step, other = batches.changed
-        raise MeasurementInvalid(
-            f"{workload.name} gave a batch of {list(other)} at step {step} where the first was one of "
-            f"{list(batches.first or shape)}, and both count {facts.units_per_step} {facts.unit}",
-            "Give batches of one shape",
-            "execution",
-        )
+    shape, known = batches.shape, DIMENSIONS.get(facts.unit)
+    counted = f"{facts.units_per_step} {facts.unit}"
     counts = [math.prod(shape[:number]) // config.tensor_parallel for number in range(1, min(len(shape), 2) + 1)]
     expected = counts if known is None else counts[known - 1 : known]
-    if facts.units_per_step not in expected:
-        raise MeasurementInvalid(
-            f"{workload.name} counts {facts.units_per_step} {facts.unit} a step, and its batches of {list(shape)} hold "
-            f"{' or '.join(map(str, expected))}",
-            "Correct units_per_step in the workload's class",
-            "execution",
+    if batches.unlike is not None:
+        step, size = batches.unlike
+        what = f"gave {size} samples at step {step} where {batches.size} were requested, and these are counted"
+        remedy = "Give batches of one size: leave an incomplete last batch out (drop_last)"
+    elif batches.changed is not None and known is not None:
+        step, other = batches.changed
+        first = list(batches.first or shape)
+        what = (
+            f"gave a batch of {list(other)} at step {step} where the first was one of {first}, and both count {counted}"
         )
-
-
-@dataclass(frozen=True)
-class Afterwards:
-    """What the timed steps had left, and what the step after them showed. gradient_error: None if weights are sharded.
-    spread: as in `proof`, since the proof; None if no other rank holds the same weights.
-    """
-
-    loss_error: float
-    gradient_error: float | None
-    spread: float | None
+        remedy = "Give batches of one shape"
+    elif facts.units_per_step not in expected:
+        what = f"counts {counted} a step, and its batches of {list(shape)} hold {' or '.join(map(str, expected))}"
+        remedy = "Correct units_per_step in the workload's class"
+    else:
+        return
+    raise MeasurementInvalid(f"{workload.name} {what}", remedy, "execution")
 
 
 def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
@@ -132,10 +115,11 @@ def require_still(
     unseen: Workload,
     gate: Gate,
     begun: Mapping[str, float],
-) -> Afterwards:
+) -> dict[str, float | None]:
     """Launch one more step and compare it with the plain model's. Every rank calls this. unseen: gives its batches
-    without a loader. begun: sketches of the weights before the timed steps. Raises MeasurementInvalid on every rank if
-    the step no longer does what was proved.
+    without a loader. begun: sketches of the weights before the timed steps. Returns for the evidence after_loss_error,
+    after_gradient_error (None if weights are sharded), and spread as in `proof`, since the proof (None if no other rank
+    holds the same weights). Raises MeasurementInvalid on every rank if the step no longer does what was proved.
     """
     tolerance = gate.tolerance
     size, group = samples_of(config, dist.get_rank())
@@ -159,7 +143,7 @@ def require_still(
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     gradient_error, taught = None, None
     if expected.gradients is not None:
-        gradient_error, taught, more = _of_gradients(parts, expected, tolerance)
+        gradient_error, taught, more = _of_gradients(parts, expected, expected.gradients, tolerance)
         faults += more
     if config.optimizer != "none":
         faults += _standing(now, timed, taught, "do not move")
@@ -171,11 +155,31 @@ def require_still(
                 "Do not use its speed: the mode, the workload or its batches change while steps are timed",
                 "execution",
             )
-    return Afterwards(loss_error, gradient_error, apart)
+    return {"after_loss_error": loss_error, "after_gradient_error": gradient_error, "spread": apart}
 
 
-def _of_gradients(parts: Parts, expected: "_Plain", tolerance: Tolerance) -> tuple[float, set[str], list[str]]:
-    error, missing, taught, of_samples = _compared(parts, expected)
+def _of_gradients(
+    parts: Parts, expected: "_Plain", plain: Mapping[str, Tensor], tolerance: Tolerance
+) -> tuple[float, set[str], list[str]]:
+    """Return the error of all gradients, the names of weights that must move, and what is wrong, in words. plain: the
+    expected gradients. A gradient of the plain model that is more than rounding must reach its weight.
+    """
+    shapes = {name: gradient.shape for name, gradient in plain.items()}
+    of_model = ties(parts.mode, parts.plain)
+    mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
+    found = by_plain_names(of_model, mine, shapes)
+    squares = {name: _square(gradient) for name, gradient in plain.items()}
+    usual = sum(squares.values()) / max(1, sum(gradient.numel() for gradient in plain.values()))
+    taught = {name for name, one in plain.items() if squares[name] > small(one) ** 2 * usual * one.numel()}
+    own = {name: torch.zeros_like(one) for name, one in plain.items()}
+    own |= {name: one for name, one in found.items() if one is not None and name in plain}
+    apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
+    missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
+    missing += [f"rows {rows}" for name in sorted(taught - {*missing}) for rows in _lost_rows(name, plain, own, usual)]
+    error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
+    moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
+    seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
+    of_samples = shares(own, seen) if seen[0] else []
     bound = min(MOST, OF_ONE_WEIGHT * tolerance.input_gradient)
     faults = []
     if not error <= bound:
@@ -188,7 +192,7 @@ def _of_gradients(parts: Parts, expected: "_Plain", tolerance: Tolerance) -> tup
             f"its gradients are not those of all samples: parts of the batch count {told} times (a loss must be the "
             "mean over samples, which that of padded ones is not)"
         )
-    return error, taught, faults
+    return error, moving, faults
 
 
 def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[str] | None, words: str) -> list[str]:
@@ -323,26 +327,6 @@ def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
         if largest(int(not gradients_are_finite(parts)), parts.device) == 0:
             break
     return loss
-
-
-def _compared(parts: Parts, expected: _Plain) -> tuple[float, list[str], set[str], list[float]]:
-    plain = expected.gradients or {}
-    shapes = {name: gradient.shape for name, gradient in plain.items()}
-    of_model = ties(parts.mode, parts.plain)
-    mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
-    found = by_plain_names(of_model, mine, shapes)
-    squares = {name: _square(gradient) for name, gradient in plain.items()}
-    usual = sum(squares.values()) / max(1, sum(gradient.numel() for gradient in plain.values()))
-    taught = {name for name, one in plain.items() if squares[name] > small(one) ** 2 * usual * one.numel()}
-    own = {name: torch.zeros_like(one) for name, one in plain.items()}
-    own |= {name: one for name, one in found.items() if one is not None and name in plain}
-    apart = sum(_square(own[name].float() - one.float()) for name, one in plain.items())
-    missing = [name for name in sorted(taught) if _square(own[name]) < (1 - MOST) ** 2 * squares[name]]
-    missing += [f"rows {rows}" for name in sorted(taught - {*missing}) for rows in _lost_rows(name, plain, own, usual)]
-    error = ratio(math.sqrt(apart), math.sqrt(sum(squares.values())))
-    moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
-    seen = [{name: one for name, one in part.items() if name in plain} for part in expected.of_samples]
-    return error, missing, moving, shares(own, seen) if seen[0] else []
 
 
 def _lost_rows(name: str, plain: Mapping[str, Tensor], own: Mapping[str, Tensor], usual: float) -> list[str]:

@@ -9,9 +9,9 @@ that nothing but float32 rounds, and the bounds are narrow.
 import torch
 
 from fp8bench.schema.execution import OptimizerName
+from fp8bench.worker.execution.optimizers import UpdateRule, settings_of
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
-from fp8bench.worker.execution.update_rules import UpdateRule, settings_of
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.relative import norm
 

@@ -12,7 +12,7 @@ Python, and the reason is recorded; with `on`, the former is unsupported and the
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +25,6 @@ from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEviden
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated, allocated_peak, reset_peaks
 from fp8bench.worker.execution import applied, proof
-from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose, joined_anew
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
@@ -62,11 +61,29 @@ class Execution:
     warning: str | None = None
     captured_peak: int = 0
 
-    def with_afterwards(self, after: Afterwards) -> "Execution":
-        """Return this with what showed after the timed steps."""
-        spreads = [one for one in (self.executed.spread, after.spread) if one is not None]
-        found = {"after_loss_error": after.loss_error, "after_gradient_error": after.gradient_error}
-        found["spread"] = max(spreads, default=None)
+    @classmethod
+    def of(
+        cls,
+        launch: Launch,
+        graph: GraphEvidence,
+        parts: Parts,
+        executed: ExecutedEvidence,
+        warning: str | None,
+        captured_peak: int = 0,
+    ) -> "Execution":
+        parallel = parts.strategy.evidence().model_copy(
+            update={
+                "grad_accumulation": parts.accumulation,
+                "activation_checkpointing": parts.checkpoints.kind,
+                "checkpointed_blocks": len(parts.checkpoints.blocks),
+            }
+        )
+        return cls(launch, graph, parts.strategy.word, parallel, executed, warning, captured_peak)
+
+    def with_afterwards(self, after: Mapping[str, float | None]) -> "Execution":
+        """Return this with what `afterwards.require_still` found after the timed steps."""
+        spreads = [one for one in (self.executed.spread, after["spread"]) if one is not None]
+        found = {**after, "spread": max(spreads, default=None)}
         return replace(self, executed=self.executed.model_copy(update=found))
 
 
@@ -119,16 +136,21 @@ def _of_all_layers(
     resident = allocated(parts.device)
     before = Snapshot.of(parts, place)
     expected = plain_steps(parts, gate.again, config.optimizer, batches, place)
-    trial = _Trial(config, choice, parts, resident, before, batches, gate, expected)
-    try:
-        return _replayed(trial, stage, capture) if choice.graph.enabled else _launched(trial, choice.graph)
-    except (CaptureFailed, MeasurementInvalid) as refusal:
-        if config.cuda_graphs == "on" or not choice.graph.enabled:
-            raise
-        graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
-    # The failed capture may have left DDP in the middle of a step.
-    again = replace(trial, parts=joined_anew(parts))
-    return replace(_launched(again, graph), warning=f"steps were not replayed: {graph.reason}")
+    trial = _Trial(config, choice, parts, before, batches, gate, expected)
+    graph, warning = choice.graph, None
+    if graph.enabled:
+        try:
+            return _replayed(trial, resident, stage, capture)
+        except (CaptureFailed, MeasurementInvalid) as refusal:
+            if config.cuda_graphs == "on":
+                raise
+            graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
+            warning = f"steps were not replayed: {graph.reason}"
+        # The failed capture may have left DDP in the middle of a step.
+        trial = replace(trial, parts=joined_anew(parts))
+    launch = PythonLaunch(trial.parts)
+    trial.begin_again()
+    return Execution.of(launch, graph, trial.parts, trial.proved(launch), warning)
 
 
 def _of_fewer_layers(
@@ -165,36 +187,24 @@ def _of_fewer_layers(
     whole = int(parts.workload.sizes()[name])
     executed = found.executed.model_copy(update={"layers": layers, "of_layers": whole})
     warning = f"steps were not replayed: {graph.reason}" if choice.graph.enabled else None
-    return replace(_execution(PythonLaunch(parts), graph, parts, executed), warning=warning)
+    return Execution.of(PythonLaunch(parts), graph, parts, executed, warning)
 
 
 def copies_size(parts: Parts, config: RunConfig) -> int:
     """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
-    of_weights = size(map(local, parts.plain.parameters()))
-    several = int(config.world_size > 1)
-    by_adam = 3 if config.optimizer in MOVED_BY_SIGNS else 0
-    return (3 + several + by_adam) * of_weights + 2 * size(scales(parts))
+    copies = 3 + int(config.world_size > 1) + (3 if config.optimizer in MOVED_BY_SIGNS else 0)
+    return copies * size(map(local, parts.plain.parameters())) + 2 * size(scales(parts))
 
 
-def parallel_evidence(parts: Parts) -> ParallelEvidence:
-    """Return how ranks were joined, and what a step consists of."""
-    return parts.strategy.evidence().model_copy(
-        update={
-            "grad_accumulation": parts.accumulation,
-            "activation_checkpointing": parts.checkpoints.kind,
-            "checkpointed_blocks": len(parts.checkpoints.blocks),
-        }
-    )
-
-
-def _launched(trial: "_Trial", graph: GraphEvidence) -> Execution:
-    launch = PythonLaunch(trial.parts)
-    trial.begin_again()
-    return _execution(launch, graph, trial.parts, trial.proved(launch))
-
-
-def _replayed(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
-    _require_one_shape(trial.batches)
+def _replayed(trial: "_Trial", resident: int, stage: Callable[[Stage], None], capture: Capture) -> Execution:
+    """resident: bytes of what is trained and its optimizer's state, before there were copies."""
+    shapes = list(dict.fromkeys(tuple(map(like, batch)) for batch in trial.batches))
+    with agreement():
+        if len(shapes) > 1:
+            raise CaptureFailed(
+                f"batches change their shape ({shapes[0][0]}, {shapes[1][0]}), and a CUDA graph has one",
+                "Leave --cuda-graphs at auto",
+            )
     trial.begin_again()
     begun = allocated(trial.parts.device)
     with agreement():
@@ -202,23 +212,8 @@ def _replayed(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture)
     stage("comparing")
     executed = trial.proved(replay)
     # The copies of the proof are in both numbers that are subtracted.
-    peak = trial.resident + allocated_peak(trial.parts.device) - begun
-    graph = replay.evidence(trial.choice.graph.reason)
-    return replace(_execution(replay, graph, trial.parts, executed), captured_peak=peak)
-
-
-def _execution(launch: Launch, graph: GraphEvidence, parts: Parts, executed: ExecutedEvidence) -> Execution:
-    return Execution(launch, graph, parts.strategy.word, parallel_evidence(parts), executed)
-
-
-def _require_one_shape(batches: list[Batch]) -> None:
-    shapes = list(dict.fromkeys(tuple(map(like, batch)) for batch in batches))
-    with agreement():
-        if len(shapes) > 1:
-            raise CaptureFailed(
-                f"batches change their shape ({shapes[0][0]}, {shapes[1][0]}), and a CUDA graph has one",
-                "Leave --cuda-graphs at auto",
-            )
+    peak = resident + allocated_peak(trial.parts.device) - begun
+    return Execution.of(replay, replay.evidence(trial.choice.graph.reason), trial.parts, executed, None, peak)
 
 
 def plainer(choice: Choice, parts: Parts) -> str:
@@ -237,14 +232,11 @@ def plainer(choice: Choice, parts: Parts) -> str:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Steps that are run repeatedly from one start, and what they must give. resident: bytes of what is trained and its
-    optimizer's state, before there were copies.
-    """
+    """Steps that are run repeatedly from one start, and what they must give."""
 
     config: RunConfig
     choice: Choice
     parts: Parts
-    resident: int
     before: Snapshot
     batches: list[Batch]
     gate: Gate

@@ -5,13 +5,19 @@ its step count on the device (capturable), so that a CUDA graph can contain a co
 sharded weights, which torch cannot fuse, torch's own default applies.
 
 One kernel call over many weights needs them sharded in the same way, so the weights of each mesh are a separate group.
+
+What they do to a weight is written out once more (`UpdateRule`, by torch's documentation of SGD, Adam and AdamW), for
+the steps with which those as executed are compared: torch's optimizers run hooks that anybody may register, and a
+program may replace their methods; then both sides of a comparison would change.
 """
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -73,3 +79,51 @@ def described(name: OptimizerName, device: torch.device, sharded: bool = False) 
 
 def _fused(name: OptimizerName, device: torch.device, sharded: bool) -> bool:
     return device.type == "cuda" and not (sharded and name == "sgd")
+
+
+def settings_of(name: OptimizerName) -> dict[str, Any]:
+    """Return torch's settings of the optimizer, with those that differ from its defaults; none for `none`."""
+    return dict(CLASSES[name]([torch.zeros(1)], **SETTINGS[name]).defaults)
+
+
+class UpdateRule:
+    """The rule for weights. state: what it keeps of each, by its kind (`exp_avg` and `exp_avg_sq` of Adam,
+    `momentum_buffer` of SGD) and the weight's name.
+    """
+
+    def __init__(self, optimizer: OptimizerName) -> None:
+        self.state: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        self._optimizer = optimizer
+        self._settings = settings_of(optimizer)
+        self._steps: Counter[str] = Counter()
+
+    @torch.no_grad()
+    def step(self, name: str, weight: Tensor, gradient: Tensor) -> None:
+        """Change the weight of this name in place by a step along its gradient."""
+        if self._optimizer == "none":
+            return
+        self._steps[name] += 1
+        rate = self._number("lr")
+        weight.mul_(1 - rate * self._number("weight_decay"))
+        if self._optimizer == "sgd":
+            kept = self._kept("momentum_buffer", name, gradient)
+            kept.mul_(self._number("momentum")).add_(gradient)
+            weight.sub_(kept, alpha=rate)
+            return
+        # Adam's two means are of the gradient and of its square.
+        first, second = self._settings["betas"]
+        mean = self._kept("exp_avg", name, gradient).lerp_(gradient, 1 - first)
+        square = self._kept("exp_avg_sq", name, gradient)
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        taken = self._steps[name]
+        size = square.sqrt().div_(math.sqrt(1 - second**taken)).add_(self._number("eps"))
+        weight.addcdiv_(mean, size, value=-rate / (1 - first**taken))
+
+    def _kept(self, kind: str, name: str, like: Tensor) -> Tensor:
+        kept = self.state[kind]
+        if name not in kept:
+            kept[name] = torch.zeros_like(like)
+        return kept[name]
+
+    def _number(self, setting: str) -> float:
+        return float(self._settings[setting])

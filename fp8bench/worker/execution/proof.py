@@ -111,11 +111,8 @@ def gradient_error(parts: Parts, expected: Mapping[str, Tensor]) -> float | None
         return None
     sums, trained = _Sums(parts, expected), dict(parts.plain.named_parameters())
     for name, gradient in expected.items():
-        wanted = _double(gradient, parts)
-        sums.add(name, _double(gradient_of(trained[name]), parts) - wanted, wanted)
-    if parts.strategy.sharded:
-        sums.over_ranks()
-    return sums.value
+        sums.add(name, gradient_of(trained[name]), gradient)
+    return sums.over_ranks().value
 
 
 def compare(
@@ -132,29 +129,23 @@ def compare(
     no limit.
     """
     trained = dict(parts.plain.named_parameters())
-    change, gradient, length, moments, spread = (_Sums(parts, plain.weights) for _ in range(5))
+    change, gradient, moments, spread = (_Sums(parts, plain.weights) for _ in range(4))
     for name, expected in plain.weights.items():
         weight = trained[name]
-        begun = _double(before.weights[name], parts)
-        wanted, found = _double(expected, parts) - begun, _double(local(weight), parts) - begun
-        change.add(name, found - wanted, wanted)
+        begun, found = _double(before.weights[name], parts), _double(local(weight), parts)
+        change.add(name, found - begun, _double(expected, parts) - begun)
         if (group := parts.strategy.replicas(weight)) is not None:
-            mean = _double(local(weight), parts)
+            mean = found.clone()
             dist.all_reduce(mean, group=group)
             mean /= dist.get_world_size(group)
-            spread.add(name, _double(local(weight), parts) - mean, mean - begun)
-        wanted = _double(plain.gradients[name], parts)
-        executed = _double(gradient_of(weight), parts)
-        gradient.add(name, executed - wanted, wanted)
-        length.add(name, executed, wanted)
+            spread.add(name, found, mean, mean - begun)
+        gradient.add(name, gradient_of(weight), plain.gradients[name])
         for key, states in plain.states.items():
             kept = parts.optimizer.state.get(weight, {}).get(key)
             wanted = _moment(key, _double(states[name], parts))
-            have = torch.zeros_like(wanted) if kept is None else _moment(key, _double(local(kept), parts))
-            moments.add(name, have - wanted, wanted)
-    if parts.strategy.sharded:
-        for sums in (change, gradient, length, moments):
-            sums.over_ranks()
+            moments.add(name, torch.zeros_like(wanted) if kept is None else _moment(key, local(kept).double()), wanted)
+    for sums in (change, gradient, moments):
+        sums.over_ranks()
     by_weight = moments if plain.states else change if change.whole > 0 else gradient
     furthest, of_weight = by_weight.furthest()
     values = {
@@ -170,8 +161,7 @@ def compare(
     frozen = tuple(name for name in plain.weights if not trained[name].requires_grad)
     # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
     of_weight = math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT
-    longer = length.value - 1 if length.whole > 0 else 0.0
-    return Errors(values, longer, furthest, frozen, bool(plain.states), of_weight)
+    return Errors(values, gradient.longer, furthest, frozen, bool(plain.states), of_weight)
 
 
 def small(weight: Tensor) -> float:
@@ -259,42 +249,53 @@ def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]
 
 
 class _Sums:
-    """|difference| / |whole|, of each weight and of all, by Euclidean norms. NaN if only the whole is zero."""
+    """|found - wanted| / |wanted|, of each weight and of all, by Euclidean norms. NaN if only wanted is zero."""
 
     def __init__(self, parts: Parts, weights: Mapping[str, Tensor]) -> None:
+        self._parts = parts
         self._places = {name: place for place, name in enumerate(weights)}
-        # Of each weight: squares of the difference and of the whole, and the number of its elements.
-        self._sums = torch.zeros(len(weights), 3, dtype=torch.float64, device=parts.device)
+        # Of each weight: squares of the difference, of what is wanted and of what was found, and its elements.
+        self._sums = torch.zeros(len(weights), 4, dtype=torch.float64, device=parts.device)
         shares = [small(weight) for weight in weights.values()]
         self._small = torch.tensor(shares, dtype=torch.float64, device=parts.device)
         self.added = 0
 
-    def add(self, name: str, difference: Tensor, whole: Tensor) -> None:
+    def add(self, name: str, found: Tensor, wanted: Tensor, unit: Tensor | None = None) -> None:
+        """unit: what the difference is measured in; None for what is wanted."""
         self.added += 1
-        sizes = torch.stack([difference.square().sum(), whole.square().sum()])
-        self._sums[self._places[name], :2] += sizes
-        self._sums[self._places[name], 2] += whole.numel()
+        found, wanted = _double(found, self._parts), _double(wanted, self._parts)
+        sizes = [(found - wanted).square().sum(), (wanted if unit is None else unit).square().sum()]
+        self._sums[self._places[name], :3] += torch.stack([*sizes, found.square().sum()])
+        self._sums[self._places[name], 3] += wanted.numel()
 
-    def over_ranks(self) -> None:
-        """Combine this with the parts of all ranks. Every rank calls this."""
-        dist.all_reduce(self._sums)
+    def over_ranks(self) -> "_Sums":
+        """Combine this with the parts of all ranks, if weights are sharded. Every rank calls this."""
+        if self._parts.strategy.sharded:
+            dist.all_reduce(self._sums)
+        return self
 
     @property
     def whole(self) -> float:
-        """The norm of the whole of all weights."""
+        """The norm of what is wanted of all weights."""
         return float(self._sums[:, 1].sum().sqrt())
+
+    @property
+    def longer(self) -> float:
+        """By what share more is found than wanted, as norms of all weights together."""
+        _, wanted, found, _ = self._sums.sum(0).tolist()
+        return math.sqrt(found) / math.sqrt(wanted) - 1 if wanted > 0 else 0.0
 
     @property
     def value(self) -> float:
         """The error of all weights together."""
-        apart, whole, _ = self._sums.sum(0).tolist()
+        apart, whole, _, _ = self._sums.sum(0).tolist()
         return 0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(whole))
 
     def furthest(self) -> tuple[str | None, float | None]:
         """Return the weight that is furthest off and its error; None for both if there is nothing to measure."""
         if self.whole == 0:
             return None, None
-        apart, whole, number = self._sums.unbind(1)
+        apart, whole, _, number = self._sums.unbind(1)
         usual = self._small**2 * whole.sum() / number.sum()
         errors = torch.where(apart == 0, 0.0, apart / torch.maximum(whole, usual * number)).sqrt()
         place = int(torch.where(errors.isnan(), math.inf, errors).argmax())

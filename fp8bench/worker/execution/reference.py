@@ -1,7 +1,7 @@
 """The steps with which those as executed are compared: written out once more, plainly.
 
 Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, the optimizer's
-rule is written out (`update_rules`), and the loop below runs. Nothing in it is compiled, replayed, sharded, divided,
+rule is written out (`UpdateRule`), and the loop below runs. Nothing in it is compiled, replayed, sharded, divided,
 recomputed or joined; gradients are averaged over the ranks, and divided by a loss scale, by hand. Weights, buffers and
 fp8 scales are those that the ranks of the timed model hold together, and the optimizers of both begin without state.
 
@@ -26,9 +26,9 @@ from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.worker.execution.copies import SPARE, copied, free_bytes, size
+from fp8bench.worker.execution.optimizers import UpdateRule
 from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
-from fp8bench.worker.execution.update_rules import UpdateRule
 from fp8bench.worker.memory import Room, kept_bytes
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
@@ -256,17 +256,17 @@ def _on_host(parts: Parts) -> Iterator[None]:
     """Keep the timed model's weights and its optimizer's state on the host meanwhile."""
     states = list(parts.optimizer.state.values())
     weights = list(parts.plain.parameters())
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def move(place: torch.device) -> None:
         for weight in weights:
-            weight.data = weight.data.cpu()
+            weight.data = weight.data.to(place)
         for state in states:
-            state.update({key: one.cpu() for key, one in state.items() if isinstance(one, Tensor)})
+            state.update({key: one.to(place) for key, one in state.items() if isinstance(one, Tensor)})
+
+    move(torch.device("cpu"))
     torch.cuda.empty_cache()
     try:
         yield
     finally:
-        with torch.no_grad():
-            for weight in weights:
-                weight.data = weight.data.to(parts.device)
-            for state in states:
-                state.update({key: one.to(parts.device) for key, one in state.items() if isinstance(one, Tensor)})
+        move(parts.device)

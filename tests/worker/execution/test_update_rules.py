@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS
-from fp8bench.worker.execution.update_rules import UpdateRule, settings_of
+from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS, UpdateRule, settings_of
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
