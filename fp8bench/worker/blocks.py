@@ -6,19 +6,13 @@ converted model, with the gradient at its output, and compared are
   the output           |y' - y| / min(|y|, |y - x|): x, the block's input, is subtracted where a residual stream goes
                        through it, since that would hide what the block adds
   the input gradient   |dx' - dx| / min(|dx|, |dx - dy|), likewise
-  each weight's        |dw' - dw| / |dw|, by the plain model's names (`plain_weights`). For a large weight also how far
+  each weight's        |dw' - dw| / |dw|, by the plain model's names. For a large weight also how far
                        <dw', dw> / <dw, dw> is from 1, which rounding hardly moves and a factor does; and the same
                        error of a dozen groups of rows, since queries, keys and values in one may differ much in size
 
-Each has a bound of its own: what rounding alone does to this block in this number. The plain block therefore runs
-several times: as it is (bf16 autocast), in float32, and for an fp8 mode with its linear layers rounded (`rounding`). A
-gradient that is nothing but rounding (of a key's bias, by theory 0) has no error worth the name: it is judged by its
-size, and named in the record.
-
-What lies between blocks is proved in the same way (`glue`): the model runs with each block replaced by what the plain
-one gave, so that the arguments of each call, the order of the calls and the loss show what the rest of the model does,
-and a backward pass shows the rest's gradients. A block that a model skips, calls twice or feeds with something else is
-found here, however deep the model is.
+The bound on each is what rounding alone does to this block in this number: the plain block runs as it is (bf16
+autocast), in float32, and for an fp8 mode with its linear layers rounded. A gradient that is nothing but rounding (of a
+key's bias) is judged by its size, and named in the record.
 
 All blocks of the converted model run in one pass and in one context of the mode: Transformer Engine takes the end of an
 autocast for the end of a pass, and the backward of the first module for the end of a step.

@@ -1,16 +1,14 @@
 """Measures when steps begin and end: on a GPU with CUDA events, on a CPU with perf_counter.
 
 A step's time runs from its start to the start of the next step, so nothing between steps escapes it. On a GPU the
-starts are events on the compute stream: the host records them and continues, and no step waits for the device. An event
-is reached when the work queued before it is done, so the difference of two events is the device's time for a step, idle
-time included. Two more events split a step into forward (with the copy of the batch), backward (with the part of the
-all-reduce that it cannot hide) and optimizer; with several micro-batches per step, two events for each of them, whose
-passes are added up. A replay reads its own events (`execution.replay`).
+starts are events on the compute stream, and no step waits for the device: the difference of two events is the device's
+time for a step, idle time included. Two more events split a step into forward (with the copy of the batch), backward
+(with the part of the all-reduce that it cannot hide) and optimizer; passes of several micro-batches are added up.
 
-The host's lead is how much later the GPU reached the start of a step than the host recorded it. A host that is faster
-than the GPU runs ahead until the launch queue is full, at about 1,024 launches, and then waits in a launch. So the lead
-is the depth of that queue in time, and is small, too, for a deep model whose GPU never waits. It is kept as a
-diagnostic; how long the GPU is idle shows whether the GPU waits for the host (`schema.rank`).
+The host's lead is how much later the GPU reached the start of a step than the host recorded it. A faster host runs
+ahead until the launch queue is full, at about 1,024 launches, so the lead is the depth of that queue in time, and is
+small, too, for a deep model whose GPU never waits: a diagnostic. GPU idle time shows whether the GPU waits for the
+host.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,16 +1,13 @@
 """One rank of `fp8bench collectives`: it proves each operation, then times it.
 
 To prove an operation, every rank fills its array with small integers that depend on the element and the rank, so that
-any sum of them is exact in bf16 too, in whatever order it is computed; each element of the result must then equal its
-expected value. A wrong element anywhere keeps the case from being timed.
+any sum of them is exact in bf16 too; each element of the result must then equal its expected value. A wrong element
+anywhere keeps the case from being timed.
 
-To time it, repetitions follow each other without a wait, as in nccl-tests. Between them stand events on the compute
-stream of a GPU, which waits for the end of each operation; on a CPU the host's clock is read. So a small message's time
-includes its launch from Python, as in a training step. The arrays are then zero, so an all-reduce leaves them
-unchanged, however often it is repeated. Ranks agree on how many repetitions fill the budget.
-
-Cases run forwards and backwards (A B C, C B A), round after round, so that a machine that slows down affects all
-equally.
+Timed repetitions follow each other without a wait, as in nccl-tests, between events on the compute stream of a GPU; on
+a CPU by the host's clock. A small message's time includes its launch from Python, as in a training step. Ranks agree on
+how many repetitions fill the budget. Cases run forwards and backwards (A B C, C B A), round after round, so that a
+machine that slows down affects all equally.
 """
 
 import time

@@ -3,19 +3,13 @@
 parity gate -> wrap and join -> warm up -> capture and prove what is executed -> back to the start -> train and validate
 in turn -> profile -> report
 
-Warm-up and the proof change the weights, and modes differ in how many steps they take. So everything that a step
-changes is restored before the first step that counts: weights, buffers and fp8 scales to their earlier values, the
-optimizer's state to that of a new one. A new optimizer's state is zero in every tensor (Adam's moments and its count,
-SGD's momentum); it is zeroed in place, because a CUDA graph holds its address. Then the batches begin again, and every
-mode sees the same ones.
+Modes differ in how many steps warm-up and proof take, so everything that a step changes is restored before the first
+step that counts: weights, buffers and fp8 scales to their earlier values, the optimizer's state to that of a new one:
+zero in every tensor, in place, because a CUDA graph holds its address. Then the batches begin again.
 
-Validation runs in the mode's own precision, as in training scripts, eagerly and outside any graph; fp8 scales are
-restored after it, so that it leaves no trace in training. It is not timed: a step's time is that of training alone, on
-the slowest rank.
-
-The learning rate rises in equal steps and then stays constant. With a rate that falls until the end, a mode that has
-progressed less in the same time would still have its best steps ahead, and no two modes could be compared at equal
-time.
+Validation runs in the mode's own precision, eagerly and outside any graph; fp8 scales are restored after it. It is not
+timed: a step's time is that of training alone, on the slowest rank. The learning rate rises in equal steps and then
+stays constant: with one that falls until the end, no two modes could be compared at equal time.
 """
 
 import math

@@ -1,16 +1,13 @@
 """The process that watches a rank's GPU: `python -m fp8bench.worker.sampler UUID PERIOD_S FILE`.
 
-It is a process because one NVML call takes up to 3 ms, and a thread that makes eight of them five times a second would
-take the interpreter's lock from a training loop that the GPU may be waiting for. It imports neither torch nor pydantic
-because it must run before the first step, and cost the host nothing.
+It is a process because one NVML call takes up to 3 ms, and a thread would take the interpreter's lock from a training
+loop that the GPU may be waiting for. It imports neither torch nor pydantic because it must run before the first step.
 
 It writes to FILE a header first, a JSON object (see `Header`), then samples, one JSON array per line in the order of
-`Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux reads CLOCK_MONOTONIC, as
-time.perf_counter() does in the rank: one clock for all processes of a machine.
-
-It ends at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its parent
-has changed, because processes that the rank forked (a DataLoader's) keep the input open after the rank's death; and on
-SIGTERM. In each case it takes one more sample, so that the energy counter is known after the last step too.
+`Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux is the clock of time.perf_counter()
+in the rank. It ends at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL;
+when its parent has changed, because processes that the rank forked keep the input open; and on SIGTERM: each time after
+one more sample, so that the energy counter is known after the last step too.
 
 It is not exact. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter), and a clock value is of
 one moment. It watches, and changes nothing.

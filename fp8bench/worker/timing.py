@@ -4,12 +4,10 @@ was compiled or allocated again while they ran.
 warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed -> what was
 prefetched is dropped -> lead-in -> timed steps -> the split of a step, if the clock could not see it
 
-Timed steps must be as many, and last as long, as requested, so their number follows from warm-up's pace. What the
-loader made ahead is dropped; otherwise the timed steps would live on it, and a loader that is too slow would go
-unnoticed. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
-launch queue again; it and the timed steps are one loop, which never waits for the device. That loop contains only the
-next batch, the launch of a step (see `execution`), and the calls of the clock. Losses stay on the device and are read
-after the last step, because reading one would wait for the device.
+The number of timed steps follows from warm-up's pace. What the loader made ahead is dropped; otherwise the timed steps
+would live on it, and a loader that is too slow would go unnoticed. The lead-in, a few steps that are not timed, waits
+for the first batches of the emptied loader and fills the launch queue again; it and the timed steps are one loop, which
+never waits for the device: losses stay there and are read after the last step.
 """
 
 from collections.abc import Callable, Iterator

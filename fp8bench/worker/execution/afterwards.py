@@ -1,9 +1,8 @@
 """What shows, after the last timed step, that what was timed is still what was proved.
 
-The proofs end before timing begins, and a mode, a workload or a loader may do less from then on: keep an output, train
-on one sample, let the loss go, hand out smaller batches. Nothing is looked at while steps are timed but the number of
-samples of each batch. After the last one, one more step is launched as timed, on a batch that was never trained on, and
-the plain model with the same weights computes what it should have found:
+A mode, a workload or a loader may do less once the proofs have ended. Nothing is looked at while steps are timed but
+the number of samples of each batch. After the last one, one more step is launched as timed, on a batch that was never
+trained on, and the plain model with the same weights computes what it should have found:
 
   after_loss_error      |l' - l| / the larger of |l| and the size of the fresh model's loss
   after_gradient_error  |g' - g| / |g|, of all weights together. Not of sharded ones, whose gradients are parts, nor
@@ -11,11 +10,10 @@ the plain model with the same weights computes what it should have found:
                         the GPU at a time
 
 Every weight, and every group of its rows, that has a gradient must also get one, and weights must move, in this step
-and while steps were timed. Ranks that hold the same weights must still hold the same numbers (`sketches`). And every
-quarter of the samples must have its share in the gradient (`shares`), since a gradient of half of them may be within
-the bounds of fp8. The batch is new because a batch that is learned by heart has next to no gradient; fp8 scales of
-earlier passes are made for that one, and would cut off the gradient of another, so a mode that keeps some first trains
-on the new batch as often as its scales need.
+and while steps were timed. Ranks that hold the same weights must still hold the same numbers (`sketches`). Every
+quarter of the samples must have its share in the gradient (`shares`), since that of half of them may be within fp8's
+bounds. The batch is new because one learned by heart has next to no gradient; a mode that keeps fp8 scales of earlier
+passes, which would cut off another batch's gradient, first trains on it as often as they need.
 """
 
 import math

@@ -2,18 +2,13 @@
 device can do; then wraps and joins the model, with its optimizer and its batches. Whether a capture works and proves
 equal is seen later (`decide`).
 
-torch.compile takes nothing, the complete model, or each of its blocks. The complete model goes inside DDP. On several
+torch.compile takes nothing, the complete model, or each of its blocks. The complete model goes inside DDP; on several
 GPUs torch then cuts the graph at DDP's gradient buckets, so that all-reduce can begin before backward ends
-(torch._dynamo.config.optimize_ddp; ViT-Huge's one graph becomes 98). On a single GPU nothing is reduced and the cuts
-would only cost time, so the graph is not cut. The record's evidence has both counts.
+(torch._dynamo.config.optimize_ddp; ViT-Huge's one graph becomes 98), and on one it is not cut. Blocks are compiled in
+place: one is compiled and the others share the result, in seconds instead of minutes.
 
-Blocks are compiled in place, as large-model trainers do: one block is compiled and the others, which have the same
-structure, share the result, so compiling takes seconds instead of minutes. Nothing needs to be cut then: gradients of a
-block are ready when its backward is.
-
-`parallel.choose` decides how ranks are joined. Layers that ranks share are divided first, then blocks are checkpointed,
-then compiled, then joined: gathering a block's weights lies outside of its graph, and outside of what is recomputed in
-backward.
+Layers that ranks share are divided first, then blocks are checkpointed, then compiled, then joined: gathering a block's
+weights lies outside of its graph, and outside of what is recomputed in backward.
 """
 
 import gc

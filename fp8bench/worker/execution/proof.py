@@ -1,36 +1,29 @@
 """Proof of what was executed: compares steps executed as they will be timed with the same steps run plainly.
 
-The parity gate looks at a converted model before it is wrapped, and at no optimizer. Here, on every rank and from the
-same weights, scales and batches, a few steps run twice: plainly (`reference`: another conversion, another optimizer,
-another loop), and as executed. Every run is proved so, eager or not, on one rank or on many. If weights are sharded,
-each rank compares the part that it holds; the errors are over all parts. All are relative and without unit:
+On every rank, from the same weights, scales and batches, a few steps run plainly (`reference`) and as executed, in
+every run, eager or not. If weights are sharded, each rank compares the part that it holds; the errors are over all
+parts. All are relative and without unit, |.| the Euclidean norm over all weights together:
 
-  loss_error      the worst |l' - l| of any step / the largest of |l| and of the size of the fresh model's loss
-                  (`parity`), to which the tolerance refers. On a batch that is learned by heart the loss falls to next
-                  to nothing within a few steps, but the effect of rounding on it does not
-  gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together. Their lengths
-                  must agree too: rounding, whose direction is its own, hardly changes |g'| / |g|, but a loss that is
-                  scaled, or a part of the batch that is left out, does
+  loss_error      the worst |l' - l| of any step / the largest of |l| and of the size of the fresh model's loss, to
+                  which the tolerance refers: a batch that is learned by heart has next to no loss
+  gradient_error  |g' - g| / |g| after the last step. Their lengths must agree too: rounding hardly changes
+                  |g'| / |g|, but a loss that is scaled, or a part of the batch that is left out, does
   first_gradient_error  under Adam the same after the first step, from equal weights. Later ones are of weights that
                   differ by update_error: ten bf16 steps of ViT-Huge turned the gradient of the twelfth by 0.105
   update_error    |u' - u| / |u|, u being the change of the weights by the steps: w_after - w_before
   weight_error    the same of the single weight that is furthest off: of its change under SGD, which is linear in the
-                  gradients; of Adam's moments under Adam, whose first changes are little more than signs; of its
-                  gradient without an optimizer. A weight that hardly changes is measured against a share of what
-                  weights change on average: SMALL, or SMALL_VECTOR (a key's bias, whose gradient is rounding alone)
+                  gradients; of Adam's moments under Adam; of its gradient without an optimizer. A weight that hardly
+                  changes is measured against a share of what weights change on average: SMALL, or SMALL_VECTOR
   state_error     of the scales that the mode keeps, each tensor in units of its own norm
-  spread          |w_r - mean(w)| / |mean(u)|: how far this rank's weights are from the mean over all ranks that hold
-                  the same ones, in units of their change; of the single weight that is furthest off
+  spread          |w_r - mean(w)| / |mean(u)| over all ranks that hold the same weights, of the one furthest off
   unshared        for sharded gradients, <g' - g, d> / <d, d>, d being the difference between a rank's own gradient and
                   the mean g of all: 0 if gradients were shared, 1 if each rank kept its own. Rounding has no such
                   direction, so this is seen even if fp8's rounding is as large as d
 
-They must be within the bounds on steps (`rounding.of_steps`: the loss's; the gradient's for the others, twice that for
-one weight; under Adam BY_ADAM for the update and the gradient after it). These are wide for fp8, whose rounding depends
-on the last bit, and narrow compared with the faults that they must find: a step that never came, or a weight that is
-not trained, has an error of 1; a batch that was never copied in has a completely different gradient. Ranks that share
-their gradients stay equal to the last bit; ranks that failed to share them do not. What the optimizer does by itself is
-held to narrow bounds (`applied`).
+Bounds are those on steps (`rounding.of_steps`): the loss's; the gradient's for the others, twice that for one weight;
+under Adam BY_ADAM for the update and the gradient after it. They are wide for fp8, and narrow compared with the faults
+that they must find: a step that never came has an error of 1. What the optimizer does by itself is held to narrow
+bounds (`applied`).
 """
 
 import math

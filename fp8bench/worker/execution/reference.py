@@ -1,14 +1,13 @@
 """The steps with which those as executed are compared: written out once more, plainly.
 
 Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, the optimizer's
-rule is written out (`UpdateRule`), and the loop below runs. Nothing in it is compiled, replayed, sharded, divided,
-recomputed or joined; gradients are averaged over the ranks, and divided by a loss scale, by hand. Weights, buffers and
-fp8 scales are those that the ranks of the timed model hold together, and the optimizers of both begin without state.
+rule is written out (`UpdateRule`), and nothing is compiled, replayed, sharded, recomputed or joined; gradients are
+averaged over the ranks, and divided by a loss scale, by hand. Weights, buffers and fp8 scales are those that the ranks
+of the timed model hold together, and the optimizers of both begin without state.
 
-Batches are taken in pieces, since plain steps may need far more memory than those as executed: the gate has shown that
-samples do not see each other, so pieces give the same gradients. A mode that keeps scales must see in one piece what it
-sees in one piece as executed. A batch that is not divided stays whole on a CPU, which has the memory: torch's layer
-norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the more samples it takes (7 % of the
+Batches are taken in pieces, for memory: the gate has shown that samples do not see each other. A mode that keeps scales
+must see in one piece what it sees in one piece as executed. A batch that is not divided stays whole on a CPU: torch's
+layer norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the more samples it takes (7 % of the
 gradient for 2,048 tokens). A compiled one does not.
 """
 

@@ -1,21 +1,16 @@
 """The complete step captured once as a CUDA graph, then replayed: forward, backward, all-reduce and optimizer, and with
 several micro-batches all of them.
 
-A replay is one launch where Python would make thousands, so the host decides nothing. The graph reads its batch from
-where it was at capture; each fresh batch is copied there on the same stream, asynchronously, from where the loader's
-own asynchronous copy put it (38.5 MB at batch 64 of ViT-Huge).
+The graph reads its batch from where it was at capture; each fresh batch is copied there on the same stream,
+asynchronously (38.5 MB at batch 64 of ViT-Huge). By the documentation of torch and NVIDIA, capture needs one stream for
+warm-up, DDP's construction, capture and replay; eleven warm-up steps, because DDP times its first ten with events;
+nothing that waits for the device inside the step; and thread-local capture mode, because a loader's thread pins memory
+meanwhile. torch.autocast's cache is emptied at the end of each forward pass, inside the graph, and Transformer Engine
+updates its scales inside the step.
 
-By the documentation of torch and NVIDIA, capture needs one stream for warm-up, DDP's construction, capture and replay;
-eleven warm-up steps, because DDP times its first ten with events; nothing that waits for the device inside the step;
-and thread-local capture mode, because a loader's thread pins memory meanwhile. torch.autocast's cache of bf16 weights
-is emptied at the end of each forward pass, inside the graph, and Transformer Engine updates its scales inside the step.
-
-The host may be AHEAD steps ahead of the device and then waits. For launches from Python the launch queue limits the
-host, to about a step; without a limit the host would be minutes ahead with replays, take batches as fast as the loader
-makes them, and call every loader too slow.
-
-The passes of a replay are timed by events inside the graph, which the next replay overwrites. So they are read from a
-few separate replays, after each of which the host waits, and never from timed ones.
+The host may be AHEAD steps ahead of the device and then waits, as launches from Python wait for the launch queue;
+without a limit it would be minutes ahead, and call every loader too slow. The passes of a replay are timed by events
+inside the graph, which the next replay overwrites: they are read from a few separate replays, never from timed ones.
 """
 
 import gc

@@ -6,12 +6,15 @@ from outside.outside_plugins import Polite
 from torch import nn
 from worker.execution.executing import CPU, some_parts
 
+from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.execution import optimizers
-from fp8bench.worker.execution.build import repeated_blocks, uncompiled, wrap
+from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.build import choose_compile, choose_graph, uncompiled, wrap
 from fp8bench.worker.execution.optimizers import described, make_optimizer
 from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -126,3 +129,119 @@ class TestSnapshot:
                 step(parts, batch, NO_MARKS)
             ways.append([weight.detach().clone() for weight in parts.plain.parameters()])
         assert all(torch.allclose(one, other, atol=1e-7) for one, other in zip(*ways, strict=True))
+
+
+GAINS = CompilePolicy(auto=True, reason="it fuses")
+BREAKS = CompilePolicy(auto=False, reason="it breaks graphs", refusal="it recompiles without end")
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("choice", "policy", "device", "enabled", "reason"),
+    [
+        ("auto", GAINS, CUDA, True, "auto: it fuses"),
+        ("auto", GAINS, CPU, False, "auto: on a CPU compiling takes longer than the run"),
+        ("auto", BREAKS, CUDA, False, "auto: it breaks graphs"),
+        ("on", GAINS, CPU, True, "requested with --compile on"),
+        ("off", GAINS, CUDA, False, "requested with --compile off"),
+    ],
+)
+def test_whether_to_compile_and_why(choice, policy, device, enabled, reason):
+    decided = choose_compile(choice, policy, device)
+    assert (decided.enabled, decided.reason) == (enabled, reason)
+
+
+def test_a_mode_that_cannot_be_compiled_refuses_rather_than_run_uncompiled():
+    with pytest.raises(ModeUnavailable, match="recompiles without end"):
+        choose_compile("on", BREAKS, CUDA)
+
+
+@pytest.mark.parametrize(("choice", "scope"), [("on", "model"), ("blocks", "blocks")])
+def test_what_is_compiled_is_what_was_asked_for(choice, scope):
+    assert choose_compile(choice, GAINS, CPU).scope == scope
+
+
+def test_blocks_of_a_mode_that_cannot_be_compiled_are_refused_too():
+    with pytest.raises(ModeUnavailable, match="recompiles without end"):
+        choose_compile("blocks", BREAKS, CUDA)
+
+
+class Waits(Polite):
+    """Reads a number back from the device in every step."""
+
+    capture_refusal = "this mode waits for the device in every step"
+
+
+@pytest.mark.parametrize(
+    ("choice", "mode", "device", "enabled", "reason"),
+    [
+        ("auto", Polite(), CUDA, True, "auto: the step was captured, and proved equal"),
+        ("on", Polite(), CUDA, True, "requested with --cuda-graphs on"),
+        ("off", Polite(), CUDA, False, "requested with --cuda-graphs off"),
+        ("auto", Polite(), CPU, False, "auto: CUDA graphs need an NVIDIA GPU, and this is a cpu"),
+        ("auto", Waits(), CUDA, False, "auto: this mode waits for the device in every step"),
+    ],
+)
+def test_whether_to_capture_and_why(choice, mode, device, enabled, reason):
+    chosen = choose_graph(choice, mode, device)
+    assert (chosen.enabled, chosen.reason) == (enabled, reason)
+
+
+@pytest.mark.parametrize(("mode", "device"), [(Polite(), CPU), (Waits(), CUDA)], ids=["a CPU", "the mode"])
+def test_a_capture_that_cannot_be_is_refused_where_it_is_asked_for(mode, device):
+    with pytest.raises(ModeUnavailable) as refusal:
+        choose_graph("on", mode, device)
+    assert refusal.value.remedy == "Leave --cuda-graphs at auto"
+
+
+class Block(nn.Module):
+    """Small layers in a list beside the large one: they are no blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.large, self.small = nn.Linear(64, 64), nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+
+class Stage(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.downsample, self.blocks = nn.Linear(8, 8), nn.Sequential(*(Block() for _ in range(blocks)))
+
+
+def names(model):
+    found = list(repeated_blocks(model))
+    return [name for name, module in model.named_modules() if any(module is one for one in found)]
+
+
+def test_the_members_of_the_outermost_list_of_one_class():
+    model = nn.Module()
+    model.stem, model.layers = nn.Linear(8, 8), nn.ModuleList([Block(), Block()])
+    assert names(model) == ["layers.0", "layers.1"]
+
+
+def test_of_stages_the_blocks_in_them():
+    model = nn.Module()
+    model.stages = nn.Sequential(Stage(2), Stage(3))
+    assert names(model) == [f"stages.0.blocks.{n}" for n in range(2)] + [f"stages.1.blocks.{n}" for n in range(3)]
+
+
+def test_a_list_of_one_counts_where_there_is_no_longer_one_and_its_member_is_no_bare_layer():
+    model = nn.Module()
+    model.layers, model.head = nn.ModuleList([Stage(1)]), nn.Sequential(nn.Linear(8, 8))
+    assert names(model.layers[0]) == ["blocks.0.small.0", "blocks.0.small.1"]
+    del model.layers[0].blocks[0].small
+    assert names(model) == ["layers.0"]
+    assert names(nn.Sequential(model.head)) == []
+
+
+def test_a_model_of_one_block_names_it_and_so_does_what_it_is_part_of():
+    model = nn.Module()
+    model.net = GPTLayerMicro().build(torch.device("cpu"))
+    assert names(model.net) == ["layer"]
+    assert names(model) == ["net.layer"]
+
+
+def test_a_stage_without_a_list_of_blocks_is_one():
+    model = nn.Module()
+    model.stages = nn.Sequential(Stage(1), Stage(2))
+    assert names(model) == ["stages.0", "stages.1.blocks.0", "stages.1.blocks.1"]

@@ -1,11 +1,20 @@
-"""How far losses and gradients may be apart."""
+"""How far losses and gradients may be apart, the rules of optimizers, and where a proof keeps its copies."""
 
 import math
 
 import pytest
+import torch
+from torch import nn
+from worker.execution.executing import gate, settings, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
+from fp8bench.worker.counters import peak_memory
+from fp8bench.worker.execution.copies import copied, fits, place_for, size
+from fp8bench.worker.execution.decide import copies_size
+from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS, UpdateRule, settings_of
 from fp8bench.worker.execution.proof import Errors, complaints, loss_error
+from fp8bench.worker.execution.reference import plain_steps
+from fp8bench.worker.execution.step import Snapshot
 
 
 def test_the_worst_step_counts():
@@ -44,3 +53,67 @@ def test_gradients_after_changes_by_adam_are_held_to_the_bound_on_these_and_the_
 ):
     found = complaints(Errors(errors, 0.0, None, by_adam=by_adam), BF16_TOLERANCE)
     assert [one.partition(" by ")[0] for one in found] == told
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_weights_and_states_are_those_of_torch(name):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(50, 20))
+    mine, rule = weight.detach().clone(), UpdateRule(name)
+    optimizer = CLASSES[name]([weight], **SETTINGS[name])
+    for _ in range(5):
+        weight.grad = torch.randn(50, 20)
+        before = weight.detach().clone()
+        optimizer.step()
+        rule.step("weight", mine, weight.grad)
+        assert (mine - weight).norm() <= 1e-5 * (weight - before).norm() + 1e-7 * weight.norm()
+    assert rule.state
+    for key, value in rule.state.items():
+        torch.testing.assert_close(value["weight"], optimizer.state[weight][key])
+
+
+def test_no_optimizer_changes_nothing():
+    weight = torch.ones(3)
+    UpdateRule("none").step("weight", weight, torch.ones(3))
+    assert weight.tolist() == [1, 1, 1]
+    assert settings_of("none") == {}
+
+
+def test_settings_are_torchs_defaults_with_ours():
+    assert settings_of("adamw")["lr"] == SETTINGS["adamw"]["lr"]
+    assert settings_of("adamw")["eps"] == 1e-8
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("needed", "peak", "memory", "fit"),
+    [(12, 30, 139, True), (12, 30, 49.5, True), (12, 30, 49.4, False), (12, 100, 137, True), (12, 101, 137, False)],
+)
+def test_copies_stay_on_the_gpu_where_a_step_of_a_quarter_more_has_room_beside_them(needed, peak, memory, fit):
+    assert fits(needed * GIB, peak * GIB, int(memory * GIB)) is fit
+
+
+def test_without_a_gpu_they_are_on_the_host_and_weigh_nothing_there():
+    host = torch.device("cpu")
+    assert place_for(1, host) == host
+    assert peak_memory(host, 0, captured=GIB).peak_allocated_bytes is None
+
+
+def test_a_copy_does_not_change_with_what_it_was_made_of():
+    there = torch.ones(3)
+    (kept,) = copied([there], torch.device("cpu"))
+    there += 1
+    assert kept.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_room_that_is_requested_is_what_a_proof_keeps(optimizer, process_group):
+    parts, batches = some_parts(warm=1, optimizer=optimizer)
+    host = torch.device("cpu")
+    before = Snapshot.of(parts, host)
+    plain = plain_steps(parts, gate(parts).again, optimizer, [next(batches)], host)
+    by_name = (before.weights, plain.weights, plain.gradients, plain.first_gradients, plain.own, *plain.states.values())
+    kept = size([*(one for found in by_name for one in found.values()), *before.others, *before.scales, *plain.scales])
+    assert copies_size(parts, settings(optimizer=optimizer)) == kept

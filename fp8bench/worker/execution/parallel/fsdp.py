@@ -1,13 +1,10 @@
 """FSDP2 (torch.distributed.fsdp.fully_shard): every rank holds a part of each weight, of its gradient and of the
 optimizer's state. A block's weights are gathered while it runs, forward and again backward, and freed after it.
 
-As in torchtitan, sharding goes block by block as `build.repeated_blocks` finds them, then to the root with the rest;
-weights are gathered in bf16, gradients reduced in float32, and the parts that the optimizer trains stay float32. The
-loop's bf16 autocast stays on, so that a block computes what it does under DDP; its input is cast to bf16 too, so that
-the residual stream is bf16 between blocks. A mode that trains in float32 gathers float32.
-
-Blocks are compiled before they are sharded, so that gathering lies outside their graphs. Rank 0's weights are sent to
-all ranks before they are cut, as DDP does: ranks on different GPUs draw different weights for a seed.
+As in torchtitan, sharding goes block by block, then to the root with the rest; weights are gathered in bf16, gradients
+reduced in float32, and the parts that the optimizer trains stay float32. The loop's bf16 autocast stays on; a block's
+input is cast to bf16 too. A mode that trains in float32 gathers float32. Rank 0's weights are sent to all ranks before
+they are cut, as DDP does: ranks on different GPUs draw different weights for a seed.
 
 If torchao's recipe allows it (tensorwise), weights are gathered in float8: each rank casts its part with the scale of
 the complete weight, and one all-reduce after each optimizer step computes the next scales of all.

@@ -1,12 +1,49 @@
-"""A model that no batch size makes fit is refused before it is built."""
+"""What a rank asks before anything is built, what it says of its machine, and how it tells what broke."""
 
 import pytest
 import torch
 from builders import config
+from outside.outside_plugins import TinyLinear
 
+from fp8bench.modes.baseline import BaselineBF16
+from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.private import A_PATH
 from fp8bench.worker import memory
+from fp8bench.worker.environment import environment
 from fp8bench.worker.memory import Room
+from fp8bench.worker.rank_report import compile_failure, out_of_memory
+from fp8bench.worker.subject import check_workload, make_workload
+
+LLM = {"workload": "llm-micro", "device": "cpu", "world_size": 1}
+
+
+def test_a_workload_takes_the_fields_that_it_names():
+    workload = make_workload(config(**LLM, sequence_length=32))
+    assert workload.sequence_length == 32
+    assert make_workload(config(**LLM)).sequence_length == 64
+
+
+@pytest.mark.slow
+def test_tokens_that_do_not_fill_fp8s_gemms_are_refused_in_fp8_alone():
+    run = config(**LLM, batch_size=3, sequence_length=33)
+    check_workload(make_workload(run), run, BaselineBF16())
+    with pytest.raises(ModeUnavailable, match="batch 3 x sequence 33 are 99"):
+        check_workload(make_workload(run), run, TorchAOFloat8())
+
+
+def test_a_workload_that_knows_no_sequence_length_refuses_one():
+    with pytest.raises(ModeUnavailable, match=r"takes no sequence length \(--sequence-length 512\)"):
+        check_workload(TinyLinear(), config(workload="outside-linear", sequence_length=512), BaselineBF16())
+
+
+def test_out_of_memory_a_shorter_sequence_helps_where_there_is_one():
+    error = MemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+    of_tokens = out_of_memory(0, config(workload="llm-1b", batch_size=8, sequence_length=2048), error)
+    assert "Lower --batch-size (now 8 a GPU) or --sequence-length (now 2048), use --activation" in of_tokens.remedy
+    assert "Tried to allocate 2.00 GiB" in of_tokens.what
+    assert "--sequence-length" not in out_of_memory(0, config(), error).remedy
+
 
 GIB = 2**30
 LLAMA_7B = 6_738_415_616
@@ -87,3 +124,44 @@ def test_ranks_that_share_weights_keep_a_part_each(monkeypatch):
 def test_the_gate_looks_at_the_whole_model_however_many_ranks_share_it():
     with pytest.raises(ModeUnavailable, match=r"needs 50\.2 GiB a rank for weights and gradients of the whole model"):
         memory.refuse_too_large(config(workload="llm-7b", optimizer="adamw"), LLAMA_7B, Room(45 * GIB), 64)
+
+
+class InCompiler(RuntimeError):
+    __module__ = "torch._dynamo.exc"
+
+
+def test_an_error_of_the_compiler_names_the_mode_the_versions_and_its_first_line():
+    found = compile_failure("te-fp8:current", InCompiler("Unsupported: a call\n\nfrom user code:"))
+    assert found.what.startswith("torch.compile breaks te-fp8:current with torch 2")
+    assert torch.__version__.partition("+")[0] in found.what
+    assert found.what.endswith("Unsupported: a call")
+    assert "--compile off" in found.remedy
+
+
+def test_one_that_came_of_the_compilers_is_its_too():
+    error = RuntimeError("outside")
+    error.__cause__ = InCompiler("inside")
+    assert compile_failure("te-bf16", error) is not None
+
+
+def test_another_is_not():
+    assert compile_failure("te-bf16", RuntimeError("CUDA error")) is None
+
+
+def test_settings_are_kept_and_paths_are_not(monkeypatch):
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    monkeypatch.setenv("NCCL_TOPO_FILE", "/home/somebody/topology.xml")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("CUDNN_HOME", "/opt/cudnn")
+    found = environment(torch.device("cpu")).variables
+    assert found["NCCL_ALGO"] == "Ring"
+    assert found["NCCL_TOPO_FILE"] == A_PATH
+    assert found["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert "CUDNN_HOME" not in found
+    assert not [value for value in found.values() if value.startswith("/")]
+
+
+def test_packages_that_only_some_workloads_use_are_named_by_these_alone():
+    device = torch.device("cpu")
+    assert "transformers" not in environment(device).versions
+    assert environment(device, ("transformers",)).versions["transformers"]
