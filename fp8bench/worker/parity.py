@@ -233,7 +233,8 @@ def _by_block(
         blocks.examine(pair, plain.calls, look=False)
     tells_apart = reuses or getattr(mode, "micro_batch", None) is not None
     for scale in modes.stated(mode, "gate_scales"):
-        compared, faults = [], []
+        compared: list[Judged] = []
+        faults: list[str] = []
         for first in (True, False) if tells_apart else (True,):
             _begin(mode, model, first)
             more, others = blocks.examine(pair, plain.calls, scale)

@@ -47,7 +47,10 @@ def trained_weights(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def ties(mode: Mode, model: nn.Module) -> list[Tie]:
     """Return how the converted model's trained weights stand for plain ones, in the order of the mapping."""
-    stated: Mapping[str, str | Sequence[str]] = getattr(mode, "plain_weights", _no_others)(model)
+    by_mode: Callable[[nn.Module], Mapping[str, str | Sequence[str]]] = getattr(
+        mode, "plain_weights", lambda _model: {}
+    )
+    stated = by_mode(model)
     found: list[Tie] = []
     names = trained_weights(model)
     # The order of the mapping is that of the rows of a split weight.
@@ -60,10 +63,6 @@ def ties(mode: Mode, model: nn.Module) -> list[Tie]:
         else:
             found[split] = Tie((*found[split].trained, name), tuple(dict.fromkeys((*found[split].plain, *plain))))
     return found
-
-
-def _no_others(_model: nn.Module) -> dict[str, str]:
-    return {}
 
 
 def shapes_of(model: nn.Module) -> dict[str, torch.Size]:

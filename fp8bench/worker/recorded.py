@@ -88,7 +88,8 @@ class Recording:
 def recording(model: nn.Module, found: Recording) -> Iterator[None]:
     """Record the calls of blocks in forward passes with gradients."""
     kind = next(model.parameters()).device.type
-    keep = partial(leaf, device=found.place)
+    home = found.place
+    keep = partial(leaf, device=home)
 
     running: list[Any] = []
 
@@ -110,9 +111,12 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
                 if not one.requires_grad:
                     return one
                 found.marks.append(torch.zeros((), device=one.device, requires_grad=True))
-                through: Tensor = _Tap.apply(
-                    one, found.marks[-1], partial(_caught, gradients, next(places), found.place)
-                )
+                place = next(places)
+
+                def caught(gradient: Tensor) -> None:
+                    gradients[place] = gradient.detach().to(home, copy=True)
+
+                through: Tensor = _Tap.apply(one, found.marks[-1], caught)
                 return through
 
             found.calls.append(call)
@@ -125,10 +129,6 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
         for name, block in _candidates(model).items():
             record(name, block)
         yield
-
-
-def _caught(found: list[Tensor | None], number: int, place: torch.device, gradient: Tensor) -> None:
-    found[number] = gradient.detach().to(place, copy=True)
 
 
 class _Tap(torch.autograd.Function):
@@ -171,7 +171,8 @@ def run(
 ) -> Run:
     """Run one call on the plain block alone, under bf16 autocast, or with arguments and weights of a dtype."""
     if dtype is not None and any(weight.dtype != dtype for weight in block.parameters()):
-        own, block = block, _cast(deepcopy(block), dtype)
+        own, block = block, deepcopy(block)
+        block._apply(lambda one: one.to(dtype) if one.is_floating_point() and one.dtype != torch.float64 else one)
         pairs = zip(block.parameters(), own.parameters(), strict=True)
         names = {mine: names[of] for mine, of in pairs if of in names}
     with bf16_autocast(device):
@@ -186,12 +187,3 @@ def without_autocast(call: Call, device: torch.device) -> torch.dtype | None:
     """Return float32 where a model runs without the bf16 autocast under which the call was recorded."""
     on = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16
     return torch.float32 if call.autocast and not on else None
-
-
-def _cast(block: nn.Module, dtype: torch.dtype) -> nn.Module:
-    block._apply(partial(_cast_one, dtype=dtype))
-    return block
-
-
-def _cast_one(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor

@@ -57,16 +57,7 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
                 f"workload {config.workload!r} takes no {name.replace('_', ' ')} ({flag} {value})",
                 f"Omit {flag}, or name {whose} with --workload",
             )
-    _require_dtype(config, mode)
-    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
-    if check is not None:
-        check(config.batch_size, bool(stated(mode, "fp8")))
-
-
-def _require_dtype(config: RunConfig, mode: Mode) -> None:
-    """Refuse weights in a dtype that the mode does not compute in: such a workload computes in the dtype of its
-    weights, whatever the mode's name says. fp8 modes use both 16-bit dtypes in addition to fp8.
-    """
+    # Such a workload computes in the dtype of its weights. fp8 modes use both 16-bit dtypes in addition to fp8.
     computes = stated(mode, "gathered_dtype") or "float32"
     if config.weight_dtype not in ("float32", computes) and not stated(mode, "fp8"):
         raise ModeUnavailable(
@@ -74,6 +65,9 @@ def _require_dtype(config: RunConfig, mode: Mode) -> None:
             "in that",
             f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
         )
+    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
+    if check is not None:
+        check(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:

@@ -58,7 +58,8 @@ def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: 
     if whole.input_gradient.any():
         _require_alone(model, workload, batch)
         reset()
-    parts = [Batch(*part) for part in zip(*(tensor.tensor_split(_cuts(batch)) for tensor in batch), strict=True)]
+    cuts = [cut for cut in CUTS if cut + CUTS[0] <= len(batch.inputs)] or [1]
+    parts = [Batch(*part) for part in zip(*(tensor.tensor_split(cuts) for tensor in batch), strict=True)]
     views = [again(part) for part in parts]
     shares = [len(part.inputs) / len(batch.inputs) for part in parts]
     mean = sum(share * view.loss for share, view in zip(shares, views, strict=True))
@@ -87,10 +88,6 @@ def _require_alone(model: nn.Module, workload: Workload, batch: Batch) -> None:
             f"{leaked.later:.3g}, at most {most:g}",
             "Mask its attention (is_causal=True), or state causal = False",
         )
-
-
-def _cuts(batch: Batch) -> list[int]:
-    return [cut for cut in CUTS if cut + CUTS[0] <= len(batch.inputs)] or [1]
 
 
 def _scales(whole: View, views: list[View], shares: list[float]) -> list[float]:

@@ -14,7 +14,7 @@ weights lies outside of its graph, and outside of what is recomputed in backward
 import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -56,18 +56,14 @@ def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Worklo
     sharding_refusal: str | None = stated(mode, "sharding_refusal")
     if strategy.sharded and sharding_refusal:
         raise ModeUnavailable(sharding_refusal, "Use --parallel ddp, or another mode")
-    not_whole = strategy.whole_refusal or _checkpoints_refusal(config)
+    not_whole = strategy.whole_refusal
+    if config.activation_checkpointing != "none":
+        not_whole = not_whole or "blocks whose activations are computed again are compiled one by one"
     return Choice(
         choose_compile(config.compile, stated(mode, "compile_policy"), device, not_whole),
         choose_graph(config.cuda_graphs, mode, device, strategy.capture_refusal),
         strategy,
     )
-
-
-def _checkpoints_refusal(config: RunConfig) -> str | None:
-    if config.activation_checkpointing == "none":
-        return None
-    return "blocks whose activations are computed again are compiled one by one"
 
 
 def choose_compile(
@@ -129,11 +125,6 @@ def build(
     parts = Parts(joined, wrapped, model, optimizer, mode, workload, device, *how)
     after_update(parts)
     return parts
-
-
-def joined_anew(parts: Parts) -> Parts:
-    """Return the parts with ranks joined afresh, after a step that stopped half-way. `parts` cannot be used again."""
-    return replace(parts, model=parts.strategy.rejoin(parts.model, parts.wrapped, parts.mode, parts.device))
 
 
 @contextmanager

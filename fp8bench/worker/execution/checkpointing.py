@@ -10,7 +10,6 @@ Blocks stay the same modules: only their forward method is replaced, not their n
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -68,19 +67,15 @@ def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
 def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mode) -> Callable[..., Any]:
     again = getattr(mode, "checkpoint", None)
     if again is None:
-        selective = {"context_fn": _selective} if checkpoints.kind == "selective" else {}
-        again = partial(checkpoint, use_reentrant=False, **selective)
+        again = partial(checkpoint, use_reentrant=False)
+        if checkpoints.kind == "selective":
+            # Each call counts its own GEMMs.
+            again = partial(again, context_fn=lambda: create_selective_checkpoint_contexts(_every_second()))
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return again(plain, *args, **kwargs)
 
     return forward
-
-
-def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
-    contexts = create_selective_checkpoint_contexts(_every_second())
-    return contexts
 
 
 def _every_second() -> Callable[..., CheckpointPolicy]:

@@ -25,7 +25,7 @@ from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEviden
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated, allocated_peak, reset_peaks
 from fp8bench.worker.execution import applied, proof
-from fp8bench.worker.execution.build import Choice, build, choose, joined_anew
+from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.proof import Gate
@@ -147,7 +147,8 @@ def _of_all_layers(
             graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
             warning = f"steps were not replayed: {graph.reason}"
         # The failed capture may have left DDP in the middle of a step.
-        trial = replace(trial, parts=joined_anew(parts))
+        anew = parts.strategy.rejoin(parts.model, parts.wrapped, parts.mode, parts.device)
+        trial = replace(trial, parts=replace(parts, model=anew))
     launch = PythonLaunch(trial.parts)
     trial.begin_again()
     return Execution.of(launch, graph, trial.parts, trial.proved(launch), warning)

@@ -51,9 +51,11 @@ class Parts:
 class Marks(Protocol):
     """Called when a step reaches the end of a pass, for each micro-batch in turn."""
 
-    def forward_done(self) -> None: ...
+    def forward_done(self) -> None:
+        return None
 
-    def backward_done(self) -> None: ...
+    def backward_done(self) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,8 @@ class Launch(Protocol):
         """Return the time of each pass, from `steps` more, untimed steps; None if the clock saw the passes."""
 
 
-class NoMarks:
+class NoMarks(Marks):
     """Marks for steps whose passes nobody times."""
-
-    def forward_done(self) -> None:
-        pass
-
-    def backward_done(self) -> None:
-        pass
 
 
 NO_MARKS = NoMarks()

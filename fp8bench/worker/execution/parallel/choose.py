@@ -34,20 +34,16 @@ def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: t
     if stated(mode, "joined_alone"):
         return DDP("DDP around a single rank was requested with --te-switch", alone=True)
     if config.parallel != "auto":
-        return _requested(config)
+        reason = f"requested with --parallel {config.parallel}"
+        if config.parallel == "fsdp":
+            return FSDP(reason)
+        return DDP(reason if config.world_size > 1 else f"{reason}; a single rank has no other rank to share with")
     if device.type != "cuda":
         return DDP("auto: on a CPU")
     if config.world_size == 1:
         return DDP("auto: a single rank has no other rank to share with")
     memory = -largest(-torch.cuda.get_device_properties(device).total_memory, device)
     return by_memory(kept_bytes(parameters(workload), config.optimizer), memory)
-
-
-def _requested(config: RunConfig) -> Strategy:
-    reason = f"requested with --parallel {config.parallel}"
-    if config.parallel == "fsdp":
-        return FSDP(reason)
-    return DDP(reason if config.world_size > 1 else f"{reason}; a single rank has no other rank to share with")
 
 
 def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Strategy:

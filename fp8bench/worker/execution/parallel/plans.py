@@ -49,14 +49,17 @@ class Plan:
 def plan_for(model: nn.Module, size: int) -> Plan:
     """Return the plan for `size` ranks. Raises ModeUnavailable for unknown blocks, or sizes that do not divide."""
     blocks = getattr(model, "blocks", None)
-    if isinstance(blocks, nn.Sequential) and all(map(_is_timm_block, blocks)):
+    if isinstance(blocks, nn.Sequential) and all(_has_linears(block, _TIMM_LINEARS) for block in blocks):
         return _of_timm(blocks, size)
     layer = getattr(model, "layer", None)
-    if isinstance(layer, nn.Module) and all(isinstance(_submodule(layer, name), nn.Linear) for name in _GPT_LINEARS):
+    if isinstance(layer, nn.Module) and _has_linears(layer, _GPT_LINEARS):
         return _of_gpt(layer, size)
     layers = getattr(getattr(model, "model", None), "layers", None)
-    if isinstance(layers, nn.ModuleList) and all(map(_is_llama_layer, layers)) and _gives_loss(model):
-        return _of_llama(model, layers, size)
+    if isinstance(layers, nn.ModuleList) and all(_has_linears(one, _LLAMA_LINEARS) for one in layers):
+        head = _submodule(model, "lm_head")
+        # One that gives the loss.
+        if head is not None and "targets" in inspect.signature(head.forward).parameters:
+            return _of_llama(model, layers, size)
     raise ModeUnavailable(
         "there is no tensor-parallel plan for this model: its blocks are none of timm's, Llama's and gpt-layer's, as "
         "they are with torch's own layers",
@@ -65,6 +68,12 @@ def plan_for(model: nn.Module, size: int) -> Plan:
 
 
 _GPT_LINEARS = ("qkv", "proj", "fc1", "fc2")
+_TIMM_LINEARS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+_LLAMA_LINEARS = (*(f"self_attn.{one}_proj" for one in "qkvo"), *(f"mlp.{one}_proj" for one in ("gate", "up", "down")))
+
+
+def _has_linears(module: nn.Module, names: tuple[str, ...]) -> bool:
+    return all(isinstance(_submodule(module, name), nn.Linear) for name in names)
 
 
 def _of_gpt(layer: Any, size: int) -> Plan:
@@ -85,17 +94,6 @@ def _of_gpt(layer: Any, size: int) -> Plan:
         layer.heads //= size
 
     return Plan("gpt-layer", styles, {f"layer.qkv.{one}": order for one in ("weight", "bias")}, prepare)
-
-
-def _is_timm_block(block: nn.Module) -> bool:
-    layers = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
-    return all(isinstance(_submodule(block, name), nn.Linear) for name in layers)
-
-
-def _is_llama_layer(layer: nn.Module) -> bool:
-    attention = [f"self_attn.{name}_proj" for name in "qkvo"]
-    layers = [*attention, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
-    return all(isinstance(_submodule(layer, name), nn.Linear) for name in layers)
 
 
 def _submodule(module: nn.Module, name: str) -> nn.Module | None:
@@ -180,11 +178,6 @@ def _of_llama(model: nn.Module, layers: nn.ModuleList, size: int) -> Plan:
             f"{name}.mlp.down_proj": RowwiseParallel(output_layouts=Shard(1)),
         }
     return Plan("llama", styles)
-
-
-def _gives_loss(model: nn.Module) -> bool:
-    head = _submodule(model, "lm_head")
-    return head is not None and "targets" in inspect.signature(head.forward).parameters
 
 
 class _Scattered(RowwiseParallel):
