@@ -233,7 +233,7 @@ def _by_block(
         blocks.examine(pair, plain.calls, look=False)
     tells_apart = reuses or getattr(mode, "micro_batch", None) is not None
     for scale in modes.stated(mode, "gate_scales"):
-        compared: list[Judged] = []
+        compared: list[judged.Judged] = []
         faults: list[str] = []
         for first in (True, False) if tells_apart else (True,):
             _begin(mode, model, first)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -49,11 +50,17 @@ class Attention(nn.Module):
 class OfTokens(nn.Module):
     """[batch, tokens] integers to logits of [batch, tokens, words]; `between` is what is special."""
 
-    def __init__(self, blocks=None):
+    kinds = (Block, Block)
+
+    def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.ModuleList(blocks or [Block(), Block()])
+        self.blocks = nn.ModuleList(kind() for kind in self.kinds)
         self.head = nn.Linear(WIDTH, WORDS)
+        self.more()
+
+    def more(self):
+        """What a kind of model has beside these."""
 
     def between(self, x):
         for block in self.blocks:
@@ -65,15 +72,13 @@ class OfTokens(nn.Module):
 
 
 class Attending(OfTokens):
-    def __init__(self):
-        super().__init__([Attention(), Block(), Attention(), Block()])
+    kinds = (Attention, Block, Attention, Block)
 
 
 class Tied(OfTokens):
     """The head has the embedding's weight."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         self.head.weight = self.embed.weight
 
@@ -81,8 +86,7 @@ class Tied(OfTokens):
 class TiedByHand(OfTokens):
     """The root's forward uses the embedding's weight for its logits."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.head = None
 
     def forward(self, tokens):
@@ -99,21 +103,19 @@ class Twice(OfTokens):
 class Shared(OfTokens):
     """One block stands twice in the list."""
 
-    def __init__(self):
-        super().__init__([Block()] * 3)
+    def more(self):
+        self.blocks = nn.ModuleList([self.blocks[0]] * 3)
 
 
 class Padded(OfTokens):
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.embed = nn.Embedding(WORDS, WIDTH, padding_idx=3)
 
 
 class Frozen(OfTokens):
     """One weight of a block and the embedding are not trained."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.embed.requires_grad_(False)
         self.blocks[0].up.weight.requires_grad_(False)
 
@@ -121,8 +123,7 @@ class Frozen(OfTokens):
 class Unused(OfTokens):
     """A weight of a block and one of the root take no part."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.spare = nn.Parameter(torch.ones(5))
         self.blocks[1].spare = nn.Linear(WIDTH, WIDTH)
 
@@ -139,8 +140,9 @@ class InPlace(OfTokens):
             x += self.shift
             return super().forward(x).mul_(0.9)
 
-    def __init__(self):
-        super().__init__([self.Adds(), self.Adds()])
+    kinds = (Adds, Adds)
+
+    def more(self):
         self.position = nn.Parameter(torch.randn(TOKENS, WIDTH) / 10)
 
     def forward(self, tokens):
@@ -152,8 +154,7 @@ class InPlace(OfTokens):
 class Positions(OfTokens):
     """A second embedding, of positions, and a scale of its own on the root."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.position = nn.Embedding(TOKENS, WIDTH)
         self.scale = nn.Parameter(torch.ones(()))
 
@@ -185,8 +186,7 @@ class Nested(OfTokens):
         def forward(self, both):
             return {"state": super().forward(both[0]), "none": None}
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.first, self.second, self.third = self.First(), self.Second(), self.Third()
 
     def between(self, x):
@@ -208,8 +208,7 @@ class Opaque(OfTokens):
         def forward(self, x):
             return Opaque.Box(super().forward(x))
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.boxes = self.Boxes()
 
     def between(self, x):
@@ -237,8 +236,7 @@ class Doubles(OfTokens):
             normed = self.norm(x.float()).to(x.dtype)
             return self.down(F.gelu(self.up((normed.double() @ self.table).float())))
 
-    def __init__(self):
-        super().__init__([self.Rotates(), self.Rotates()])
+    kinds = (Rotates, Rotates)
 
 
 class Counting(OfTokens):
@@ -255,8 +253,7 @@ class Counting(OfTokens):
             self.mean.lerp_(x.detach().float().mean((0, 1)), 0.1)
             return super().forward(x)
 
-    def __init__(self):
-        super().__init__([self.Counts(), self.Counts()])
+    kinds = (Counts, Counts)
 
 
 class Zeros(OfTokens):
@@ -270,15 +267,13 @@ class Zeros(OfTokens):
         def forward(self, x):
             return x + self.gate * self.added(x)
 
-    def __init__(self):
-        super().__init__([self.Gated() for _ in range(6)])
+    kinds = (Gated,) * 6
 
 
 class Patched(OfTokens):
     """A block's forward is an attribute of the block."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         block = self.blocks[1]
         block.forward = lambda x: x - block.added(x)
 
@@ -290,8 +285,7 @@ class Waves(OfTokens):
         def forward(self, x):
             return torch.fft.rfft(super().forward(x).float(), dim=-1)
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.mixes = self.Mixes()
 
     def between(self, x):
@@ -301,8 +295,7 @@ class Waves(OfTokens):
 class Recurrent(OfTokens):
     """A GRU beside the blocks."""
 
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True)
 
     def between(self, x):
@@ -312,8 +305,9 @@ class Recurrent(OfTokens):
 class Encoder(OfTokens):
     """torch's own layers, which have a faster path without gradients, and a mask of minus infinities."""
 
-    def __init__(self):
-        super().__init__([nn.TransformerEncoderLayer(WIDTH, 2, 2 * WIDTH, 0.0, batch_first=True) for _ in range(2)])
+    kinds = (partial(nn.TransformerEncoderLayer, WIDTH, 2, 2 * WIDTH, 0.0, batch_first=True),) * 2
+
+    def more(self):
         self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
         self.last = nn.LayerNorm(WIDTH)
 
@@ -325,8 +319,7 @@ class Encoder(OfTokens):
 
 
 class WeightNormed(OfTokens):
-    def __init__(self):
-        super().__init__()
+    def more(self):
         self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, 24))
         self.back = nn.Linear(24, WIDTH)
 
