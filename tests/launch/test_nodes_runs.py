@@ -175,20 +175,23 @@ def test_a_node_alone_measures_all_rounds_and_its_other_ranks_wait(started):
 class TestRefusals:
     """As torchrun would start one process; no group is needed to refuse."""
 
-    @pytest.mark.parametrize("command", [("sweep", "--budget", "1min"), ("explain", "--mode", "baseline-bf16")])
-    def test_other_commands_that_measure_are_refused(self, command, tmp_path):
-        done = call(tmp_path, *command, **PLACE, MASTER_PORT="29500")
-
-        assert done.code == 2
-        assert "measures with processes of its own" in one_line(done)
-
-    def test_variables_that_cannot_be_true_are_one_line(self, tmp_path):
-        done = call(
-            tmp_path, "run", "--workload", "vit-micro", **{**PLACE, "LOCAL_WORLD_SIZE": "4"}, MASTER_PORT="29500"
-        )
+    @pytest.mark.parametrize(
+        ("command", "changes", "words"),
+        [
+            (("sweep", "--budget", "1min"), {}, "measures with processes of its own"),
+            (("explain", "--mode", "baseline-bf16"), {}, "measures with processes of its own"),
+            (
+                ("run", "--workload", "vit-micro"),
+                {"LOCAL_WORLD_SIZE": "4"},
+                "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2",
+            ),
+        ],
+    )
+    def test_other_commands_and_variables_that_cannot_be_true_are_one_line(self, tmp_path, command, changes, words):
+        done = call(tmp_path, *command, **{**PLACE, **changes}, MASTER_PORT="29500")
 
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
-        assert "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2" in one_line(done)
+        assert words in one_line(done)
 
     def test_a_port_that_is_taken_is_one_line(self, tmp_path):
         with socket.socket() as taken:

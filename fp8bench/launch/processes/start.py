@@ -249,12 +249,7 @@ class Ahead:
     def take(self, ranks: range) -> Ranks | None:
         """Return the waiting ranks if they are exactly these and all live; otherwise end them and return None."""
         found = self._waiting
-        processes = {} if found is None else found.processes
-        if (
-            found is None
-            or tuple(processes) != tuple(ranks)
-            or any(one.poll() is not None for one in processes.values())
-        ):
+        if found is None or tuple(found.processes) != tuple(ranks) or not found.all_live():
             self.close()
             return None
         self._stop(False)
