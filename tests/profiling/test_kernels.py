@@ -1,4 +1,4 @@
-"""GPU kernels by name: those of real steps, and the schemes of other GPUs and libraries."""
+"""GPU kernels and CPU operators by name: those of real steps, and the schemes of other GPUs and libraries."""
 
 import pytest
 from steps_of_vit_huge import IN_FP8, MODES, by_category, kernel_rows
@@ -100,3 +100,32 @@ def test_what_casts_cost_each_mode():
 )  # fmt: skip
 def test_names_of_other_gpus_and_libraries(kernel, category):
     assert categorize(kernel) == category
+
+
+@pytest.mark.parametrize(
+    ("operator", "category"),
+    [
+        ("aten::mm", "gemm_bf16"),
+        ("aten::addmm", "gemm_bf16"),
+        ("aten::bmm", "gemm_bf16"),
+        ("aten::mkldnn_convolution", "gemm_bf16"),
+        ("aten::convolution_backward", "gemm_bf16"),
+        ("aten::_scaled_mm", "gemm_fp8"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "attention"),
+        ("aten::copy_", "cast"),
+        ("aten::_to_copy", "cast"),
+        ("aten::native_layer_norm_backward", "elementwise"),
+        ("aten::gelu", "elementwise"),
+        ("aten::mul", "elementwise"),
+        ("aten::add_", "elementwise"),
+        ("aten::sum", "elementwise"),
+        ("aten::_foreach_add_", "optimizer"),
+        ("c10d::allreduce_", "nccl"),
+        ("gloo:all_reduce", "nccl"),
+        ("aten::zero_", "copy"),
+        ("aten::view", "other"),
+        ("autograd::engine::evaluate_function: AddmmBackward0", "other"),
+    ],
+)
+def test_operators_are_told_by_name(operator, category):
+    assert categorize(operator, "cpu") == category

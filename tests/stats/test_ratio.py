@@ -1,16 +1,29 @@
-"""Two modes are told apart where they differ, and hardly ever where they do not; and a slow-down where it counts."""
+"""Two modes are told apart where they differ; a slow-down where it counts; what rounds can find; and an A/A test."""
 
 import math
+import random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
+from simulate import ROUNDS, ignoring_processes, situation_called
 
 from fp8bench.stats.certainty import verdict_on_value
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.ratio import ratio, regression
+from fp8bench.stats.ratio import (
+    LIMIT,
+    MOST_SPLITS,
+    SelfCheck,
+    differ,
+    halves,
+    ratio,
+    regression,
+    rounds_to_find,
+    self_check,
+    smallest_found,
+)
 
 several = st.lists(st.floats(min_value=1e-3, max_value=1e3), min_size=2, max_size=9)
 REFERENCE = estimate([0.1, 0.1002, 0.0999, 0.1])
@@ -147,3 +160,86 @@ class TestRegression:
         assert equal.count("regression") <= 5
         assert slower.count("regression") >= 450
         assert slower.count("ok") == 0
+
+
+def drawn(seed, count, spread):
+    draw = random.Random(seed)
+    return estimate(0.1 * math.exp(draw.gauss(0, spread)) for _ in range(count))
+
+
+@pytest.mark.parametrize(("spread", "rounds"), [(0.01, 3), (0.02, 5), (0.04, 16)])
+def test_so_many_rounds_make_the_interval_as_narrow_as_the_limit(spread, rounds):
+    # Two values with a standard deviation of `spread`. By hand, for 0.02: t(8) * 0.02 * sqrt(2 / 5) is 0.0292.
+    side = estimate([0.1 * math.exp(spread / math.sqrt(2)), 0.1 * math.exp(-spread / math.sqrt(2))])
+    found = rounds_to_find(side, side, 0.03)
+    assert found == rounds
+    halves = []
+    for seed in range(200):
+        judged = regression(drawn(seed, found, spread), drawn(1000 + seed, found, spread), 0.03)
+        halves.append(math.log(judged.interval[1] / judged.interval[0]) / 2)
+    assert sum(halves) / len(halves) == pytest.approx(0.03, rel=0.25)
+
+
+def test_the_smallest_that_is_found_is_where_the_interval_leaves_the_limit():
+    ours, reference = drawn(1, 4, 0.01), drawn(2, 4, 0.01)
+    found = smallest_found(regression(ours, reference, 0.03), 0.03)
+    by = (1 + found) * reference.value / ours.value
+    for factor, judgement in ((1.001, "regression"), (0.999, "inconclusive")):
+        moved = estimate(time * by * factor for time in ours.times)
+        assert regression(moved, reference, 0.03).judgement == judgement
+
+
+def test_one_process_on_a_side_finds_nothing():
+    several, one = drawn(1, 4, 0.01), estimate([0.1])
+    for ours, reference in ((several, one), (one, several)):
+        assert smallest_found(regression(ours, reference, 0.03), 0.03) is None
+        assert rounds_to_find(ours, reference, 0.03) is None
+
+
+def test_no_number_of_rounds_finds_a_limit_of_nothing():
+    side = drawn(1, 4, 0.01)
+    assert rounds_to_find(side, side, 0.0) is None
+
+
+TRIALS = 40
+
+
+def processes(count: int) -> list[float]:
+    return [1 + place / 100 for place in range(count)]
+
+
+@pytest.mark.parametrize(("count", "splits"), [(4, 3), (6, 10), (8, 35)])
+def test_every_split_into_halves_is_looked_at_once(count: int, splits: int):
+    found = [frozenset(map(frozenset, pair)) for pair in halves(processes(count))]
+    assert len(found) == len(set(found)) == splits
+    assert all(len(half) == count // 2 for pair in found for half in pair)
+
+
+def test_of_too_many_splits_always_the_same_ones_are_drawn():
+    one, other = list(halves(processes(14))), list(halves(processes(14)))
+    assert one == other
+    assert len(one) == MOST_SPLITS
+    assert all(len(half) == 7 for pair in one for half in pair)
+
+
+def test_modes_are_judged_together():
+    assert self_check([processes(8), processes(6)], differ).splits == 45
+
+
+@pytest.mark.parametrize("wrong", [[], [processes(2)], [processes(8), processes(5)]])
+def test_too_few_or_an_odd_number_of_processes_is_an_error(wrong: list[list[float]]):
+    with pytest.raises(ValueError, match="even number"):
+        self_check(wrong, differ)
+
+
+def test_the_limit_is_a_share_of_the_splits():
+    assert SelfCheck(35, int(35 * LIMIT)).passed
+    assert not SelfCheck(35, int(35 * LIMIT) + 1).passed
+
+
+@pytest.mark.parametrize("host", ["processes differ by 1 %", "processes differ by 3 %"])
+def test_it_fails_an_interval_that_ignores_processes_and_passes_the_tools_own(host: str):
+    random, situation = np.random.default_rng(1), situation_called(host)
+    made = [situation.make(random, 2 * ROUNDS, 100) for _ in range(TRIALS)]
+    assert sum(not self_check([each.tolist()], ignoring_processes).passed for each in made) >= 0.95 * TRIALS
+    assert sum(not self_check([each.mean(axis=1).tolist()], differ).passed for each in made) <= 0.05 * TRIALS

@@ -1,10 +1,11 @@
 """The slowest rank makes a step, and the median stands for a process."""
 
 import pytest
+from builders import measured, profile, rank_samples, summary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.stats.steps import longest_rank, slow_steps, slowest_rank
+from fp8bench.stats.steps import bottleneck, bottleneck_of, idle_share_of, longest_rank, slow_steps, slowest_rank
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
 ranks = st.integers(0, 20).flatmap(
@@ -56,3 +57,71 @@ class TestSlowSteps:
         assert slow_steps([1.0, 1.0, 1.0, 1.0, 90.0]) == 1
         assert slow_steps([1.0, 1.45]) == 0
         assert slow_steps([1.0, 1.55]) == 1
+
+
+@pytest.mark.parametrize("wait", [None, 0.0, 0.09, 0.9])
+@pytest.mark.parametrize("idle", [0.0, 0.03, 0.099])
+def test_a_gpu_that_is_busy_is_bound_by_nothing_however_long_its_host_then_waits(idle, wait):
+    assert bottleneck(idle, wait) is None
+
+
+@pytest.mark.parametrize(
+    ("idle", "wait", "words"),
+    [
+        (0.10, None, "host-bound (idle 10 %)"),
+        (0.38, 0.0, "host-bound (idle 38 %)"),
+        (0.38, 0.09, "host-bound (idle 38 %)"),
+        (0.45, 0.12, "host-bound (idle 45 %)"),
+        (0.12, 0.10, "loader-bound (wait 10 %)"),
+        (0.23, 0.62, "loader-bound (wait 62 %)"),
+        (0.45, 0.23, "loader-bound (wait 23 %)"),
+    ],
+)
+def test_a_gpu_that_is_idle_waits_for_data_where_that_is_most_of_it_and_else_for_launches(idle, wait, words):
+    assert str(bottleneck(idle, wait)) == words
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"),
+    [
+        (None, None),
+        (0.0, None),
+        (0.09, None),
+        (0.10, "loader-bound (wait 10 %)"),
+        (0.23, "loader-bound (wait 23 %)"),
+        (0.8, "loader-bound (wait 80 %)"),
+    ],
+)
+def test_where_no_idle_time_is_known_as_on_a_cpu_the_wait_tells(wait, words):
+    bound = bottleneck(None, wait)
+    assert (str(bound) if bound else None) == words
+
+
+def test_a_deep_model_is_not_host_bound_though_the_launch_queue_is_a_small_part_of_its_step():
+    """Thirty thousand launches a step: the host is a full queue ahead, which is 3 % of the step."""
+    deep = measured(
+        summary=summary(1.0, host_lead_s=0.03, idle_share=None),
+        profile=profile(busy_s=0.985, by_category={"gemm_bf16": 0.985}),
+        samples=(rank_samples(0, (1.0,) * 3),),
+    )
+    assert bottleneck_of(deep) is None
+
+
+class TestOfARecord:
+    def test_an_older_one_is_told_by_its_profile_and_its_elapsed_time(self):
+        """Its summary's step time is a median."""
+        samples = (rank_samples(0, (0.1, 0.1, 0.25)), rank_samples(1, (0.1, 0.1, 0.1)))
+        record = measured(summary=summary(0.1), profile=profile(busy_s=0.09), samples=samples)
+        assert idle_share_of(record) == pytest.approx(1 - 0.09 / 0.15)
+        assert str(bottleneck_of(record)) == "host-bound (idle 40 %)"
+
+    def test_without_samples_the_summarys_step_time_serves(self):
+        record = measured(summary=summary(0.2), profile=profile(busy_s=0.09), samples=())
+        assert idle_share_of(record) == pytest.approx(0.55)
+
+    def test_without_a_profile_it_is_unknown(self):
+        assert bottleneck_of(measured(summary=summary(0.1, host_lead_s=0.0))) is None
+
+    def test_a_cpu_is_idle_for_no_host(self):
+        record = measured(summary=summary(0.2), profile=profile(device="cpu"))
+        assert idle_share_of(record) is bottleneck_of(record) is None
