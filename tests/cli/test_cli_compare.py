@@ -32,28 +32,6 @@ def test_compare_prints_markdown_csv_and_json_that_parse(fp8bench_in):
     assert rows[1]["gain_vs_reference"] == pytest.approx(-0.3133, abs=1e-4)
 
 
-def test_the_articles_own_rows_turn_a_loss_in_bf16_into_a_gain_with_te_and_fp8(fp8bench_in):
-    rows = json.loads(fp8bench_in("compare", "p4d", "p5", *THEN, "--format", "json").stdout)
-    found = {(row["instance"], row["mode"], row["batch_size"]): row for row in rows}
-
-    assert {name: round(row["units_per_usd"], -1) for name, row in found.items()} == {
-        ("p4d", "baseline-bf16", 64): 137_190,
-        ("p4d", "te-bf16", 64): 163_250,
-        ("p5", "baseline-bf16", 64): 94_210,
-        ("p5", "baseline-bf16", 128): 105_120,
-        ("p5", "te-bf16", 128): 138_760,
-        ("p5", "te-fp8", 128): 166_520,
-    }
-    (answer,) = json.loads(fp8bench_in("compare", "p4d", "p5", *THEN, "--format", "answer").stdout)
-    (pair,), (at_best,) = answer["which_instance"], answer["each_at_its_best_batch"]
-    assert (pair["instance"], pair["mode"], pair["batch_size"]) == ("p4d", "baseline-bf16", 64)
-    assert 1 / (1 + pair["gain"]) - 1 == pytest.approx(-0.3133, abs=1e-4)
-    assert (at_best["instance"], at_best["mode"], at_best["gain"]) == ("p5", "te-fp8", pytest.approx(0.02, abs=1e-4))
-    derived = [row for row in rows if any(mark.startswith("derived from ") for mark in row["marks"])]
-    assert len(derived) == 4
-    assert {row["source"] for row in rows} == {"published"}
-
-
 def test_price_as_of_today_prices_published_rows_anew(fp8bench_in):
     outcome = fp8bench_in("compare", "p4d", "p5", "--price-as-of", "today", "--format", "json")
     rows = json.loads(outcome.stdout)
