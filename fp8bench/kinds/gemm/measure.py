@@ -215,33 +215,17 @@ def _named(flag: str, words: Sequence[str], known: Mapping[str, NameT]) -> tuple
 def _require_one_way(request: GemmRequest) -> None:
     of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
     flag = next((flag for flag, value in of_shapes.items() if value), None)
-    given = "--shape" if request.shapes else "--sweep" if request.sweep else None
-    what = "a sweep" if request.sweep else "a workload"
-    refusals = (
-        (
-            flag and (request.sweep or not request.shapes),
-            f"{flag} belongs to --shape, and {what} has the formats of training",
-            "Give --shape M,N,K, or omit it",
-        ),
-        (
-            flag and set(request.precisions) == {"bf16"},
-            f"{flag} is of fp8, and bf16 alone was named",
-            "Add --precision fp8-rowwise, or omit it",
-        ),
-        (
-            given and request.workload is not None,
-            f"both --workload and {given} were given",
-            "Give one of them: each makes a record of its own",
-        ),
-        (
-            given and request.batch_size is not None,
-            "--batch-size belongs to a workload, and shapes were given",
-            "Omit it, or the shapes",
-        ),
-    )
-    for wrong, why, remedy in refusals:
-        if wrong:
-            raise UsageError(why, remedy)
+    if flag and (request.sweep or not request.shapes):
+        what = "a sweep" if request.sweep else "a workload"
+        why = f"{flag} belongs to --shape, and {what} has the formats of training"
+        raise UsageError(why, "Give --shape M,N,K, or omit it")
+    if flag and set(request.precisions) == {"bf16"}:
+        raise UsageError(f"{flag} is of fp8, and bf16 alone was named", "Add --precision fp8-rowwise, or omit it")
+    other = "--shape" if request.shapes else "--sweep" if request.sweep else None
+    if request.workload is not None and other:
+        raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
+    if request.batch_size is not None and other:
+        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
 
 
 def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
