@@ -13,42 +13,35 @@ from fp8bench.workloads.vit import ViTMicro
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
-SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 1, "num_heads": 4, "num_classes": 16}
 
 
 def vision_transformer(**sizes):
     """timm's, which takes seconds to import."""
     from timm.models.vision_transformer import VisionTransformer
 
-    return VisionTransformer(**sizes)
+    return VisionTransformer(**{**ViTMicro.architecture, "depth": 1, **sizes})
 
 
 @pytest.mark.usefixtures("process_group", "stand_in")
-class TestGate:
-    @pytest.mark.parametrize("attention", ["te", "sdpa"])
-    def test_both_blocks_compute_timms_block_with_its_weights(self, attention):
-        found = prove(TEBF16(te_attention=attention), ViTMicro(data="device"), 0, CPU).parity
-        assert found.passed, found.reason
-
-    def test_the_articles_block_with_the_same_weights_is_refused(self):
-        found = prove(TEBF16Article(), ViTMicro(data="device"), 0, CPU).parity
-        assert (found.passed, found.separation) == (False, 0)
+@pytest.mark.parametrize(
+    ("mode", "passes"),
+    [(TEBF16(te_attention="te"), True), (TEBF16(te_attention="sdpa"), True), (TEBF16Article(), False)],
+)
+def test_both_blocks_compute_timms_block_with_its_weights_and_the_articles_does_not(mode, passes):
+    found = prove(mode, ViTMicro(data="device"), 0, CPU).parity
+    assert found.passed is passes, found.reason
+    assert passes or found.separation == 0
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_layer_is_told_everything_that_its_defaults_get_wrong():
-    model = vision_transformer(**SMALL, attn_drop_rate=0.125)
+def test_the_layer_is_told_everything_that_its_defaults_get_wrong_and_refuses_a_mask():
+    model = vision_transformer(attn_drop_rate=0.125)
     model.blocks[0].attn.proj_drop.p = model.blocks[0].mlp.drop2.p = 0.25
     block = TEBF16().convert(model).blocks[0]
     assert isinstance(block, TEBlock)
     assert (block.layer.batch_first, block.layer.causal) == (True, False)
     assert block.layer.layernorm_mlp.eps == 1e-6
     assert (block.layer.hidden_dropout, block.layer.attention_dropout) == (0.25, 0.125)
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_a_converted_block_refuses_a_mask_instead_of_ignoring_it():
-    block = TEBF16().convert(vision_transformer(**SMALL)).blocks[0]
     with pytest.raises(ModeUnavailable, match="attention mask"):
         block(torch.zeros(2, 17, 64), is_causal=True)
 
@@ -65,9 +58,8 @@ def test_a_converted_block_refuses_a_mask_instead_of_ignoring_it():
     ],
 )
 def test_what_the_converted_block_would_not_compute_is_refused_by_name(changes, named):
-    model = vision_transformer(**{**SMALL, **changes})
     with pytest.raises(ModeUnavailable, match=named):
-        timm_blocks(model)
+        timm_blocks(vision_transformer(**changes))
 
 
 def test_a_model_without_timms_block_is_refused():

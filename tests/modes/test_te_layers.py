@@ -14,7 +14,6 @@ from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
-SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 16}
 
 
 class Residual(nn.Module):
@@ -97,22 +96,13 @@ def linears_of_stand_in(model):
     return [part for part in model.modules() if type(part) is te_stand_in.Linear]
 
 
-class Plain(nn.Module):
-    """Layers of one kind under a name."""
-
-    def __init__(self, **layers):
-        super().__init__()
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (Plain(conv=nn.Conv2d(3, 8, 1)), "it has no linear layer; 1 Conv2d layers are not linear layers"),
-        (Plain(mlp=nn.Linear(12, 32)), "mlp is 12 x 32, no multiples of 16"),
-        (Plain(mlp=Odd(32, 32)), "mlp is of class Odd"),
-        (Plain(head=nn.Linear(32, 32)), "head gives the logits, and stays plain"),
+        (nn.ModuleDict({"conv": nn.Conv2d(3, 8, 1)}), "it has no linear layer; 1 Conv2d layers are not linear layers"),
+        (nn.ModuleDict({"mlp": nn.Linear(12, 32)}), "mlp is 12 x 32, no multiples of 16"),
+        (nn.ModuleDict({"mlp": Odd(32, 32)}), "mlp is of class Odd"),
+        (nn.ModuleDict({"head": nn.Linear(32, 32)}), "head gives the logits, and stays plain"),
     ],
 )
 def test_a_model_of_which_it_can_take_nothing_is_refused_with_the_layer_and_why(model, why):
@@ -126,7 +116,7 @@ class TestTimmBlocks:
     def model(self, **changes):
         from timm.models.vision_transformer import VisionTransformer
 
-        return VisionTransformer(**{**SMALL, **changes})
+        return VisionTransformer(**{**ViTMicro.architecture, **changes})
 
     def test_blocks_are_taken_whole_where_each_can_be(self):
         assert plan_swaps(self.model()) == Swaps(blocks=("blocks.0", "blocks.1"))

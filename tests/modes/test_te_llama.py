@@ -15,7 +15,7 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.llama import LLMMicro
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("stand_in")]
 
 CPU = torch.device("cpu")
 SHARP = 0.25
@@ -32,12 +32,13 @@ def sharp_model():
                 parameter.normal_(0, SHARP, generator=generator)
             else:
                 parameter.uniform_(0.5, 1.5, generator=generator)
-    return workload, model, next(workload.batches(2, 0, CPU))
+    return workload, model
 
 
 def logits_error(mode, change=lambda _model: None):
     """Of the converted model in float32, without the bf16 that hides small differences."""
-    workload, model, batch = sharp_model()
+    workload, model = sharp_model()
+    batch = next(workload.batches(2, 0, CPU))
     with torch.no_grad():
         plain = workload.logits(model, batch)
         model = mode.convert(model)
@@ -46,7 +47,6 @@ def logits_error(mode, change=lambda _model: None):
     return float((found - plain).norm() / plain.norm())
 
 
-@pytest.mark.usefixtures("stand_in")
 class TestConversion:
     @pytest.mark.parametrize("attention", ["te", "sdpa"])
     def test_both_ways_compute_llamas_layer_with_its_weights(self, attention):
@@ -67,15 +67,16 @@ class TestConversion:
 
         assert logits_error(TEBF16(), change) > 0.1
 
-    def test_the_layer_is_told_everything_that_its_defaults_get_wrong(self):
-        _, model, _ = sharp_model()
-        layer = TEBF16().convert(model).model.layers[0]
+    def test_the_layer_is_told_everything_that_its_defaults_get_wrong_and_refuses_a_mask(self):
+        layer = TEBF16().convert(sharp_model()[1]).model.layers[0]
         assert isinstance(layer, TELlamaLayer)
         inner = layer.layer
         assert (inner.batch_first, inner.causal, inner.hidden_dropout, inner.attention_dropout) == (True, True, 0, 0)
         assert inner.self_attention.rows == [64, 32, 32]
         assert inner.self_attention.layernorm_qkv.eps == inner.layernorm_mlp.eps == 1e-6
         assert inner.layernorm_mlp.layer_norm_bias is inner.layernorm_mlp.fc1_bias is None
+        with pytest.raises(ModeUnavailable, match="attention mask"):
+            layer(torch.zeros(1, 32, 64), attention_mask=torch.ones(1, 1, 32, 32, dtype=torch.bool))
 
     def test_the_rotation_has_the_models_own_base(self):
         class Wide(LLMMicro):
@@ -87,36 +88,22 @@ class TestConversion:
         # Pair 1 of 8, at position 31.
         assert float(layers[0].angles[31, 0, 0, 1]) == pytest.approx(31 * 500000.0 ** (-2 / 16), rel=1e-5)
 
-    @pytest.mark.parametrize(("attention", "kinds"), [("te", {"LayerNormLinear": 2}), ("sdpa", {"Linear": 14})])
-    def test_the_head_and_the_embedding_stay_plain(self, attention, kinds):
-        _, model, _ = sharp_model()
-        model = TEBF16(te_attention=attention).convert(model)
-        found = [type(module).__name__ for module in model.modules() if type(module).__module__ == te_stand_in.__name__]
-        assert {kind: found.count(kind) for kind in kinds} == kinds
+    @pytest.mark.parametrize(("attention", "kind", "number"), [("te", "LayerNormLinear", 2), ("sdpa", "Linear", 14)])
+    def test_the_head_and_the_embedding_stay_plain(self, attention, kind, number):
+        model = TEBF16(te_attention=attention).convert(sharp_model()[1])
+        converted = [type(one).__name__ for one in model.modules() if type(one).__module__ == te_stand_in.__name__]
+        assert converted.count(kind) == number
         assert isinstance(model.lm_head, nn.Linear)
         assert isinstance(model.model.embed_tokens, nn.Embedding)
 
-    def test_the_articles_block_is_of_another_model(self):
-        _, model, _ = sharp_model()
-        with pytest.raises(ModeUnavailable, match="no timm Block"):
-            TEBF16Article().convert(model)
-
-    def test_a_mask_is_refused_instead_of_ignored(self):
-        _, model, _ = sharp_model()
-        layer = TEBF16().convert(model).model.layers[0]
-        with pytest.raises(ModeUnavailable, match="attention mask"):
-            layer(torch.zeros(1, 32, 64), attention_mask=torch.ones(1, 1, 32, 32, dtype=torch.bool))
+    @pytest.mark.usefixtures("process_group")
+    @pytest.mark.parametrize("attention", ["te", "sdpa"])
+    def test_both_ways_pass_the_gate(self, attention):
+        found = prove(TEBF16(te_attention=attention), LLMMicro(data="device"), 0, CPU).parity
+        assert found.passed, found.reason
+        assert (found.leakage, found.later_leakage) == (0, 0)
 
 
-@pytest.mark.usefixtures("stand_in", "process_group")
-@pytest.mark.parametrize("attention", ["te", "sdpa"])
-def test_both_ways_pass_the_gate(attention):
-    found = prove(TEBF16(te_attention=attention), LLMMicro(data="device"), 0, CPU).parity
-    assert found.passed, found.reason
-    assert (found.leakage, found.later_leakage) == (0, 0)
-
-
-@pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -128,15 +115,16 @@ def test_both_ways_pass_the_gate(attention):
     ],
 )
 def test_what_the_converted_layer_would_not_compute_is_refused_by_name(changed, named):
-    _, model, _ = sharp_model()
+    _, model = sharp_model()
     changed(model.model.layers[1])
     with pytest.raises(ModeUnavailable, match=named):
         TEBF16().convert(model)
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_a_rotation_that_changes_while_the_model_runs_is_refused():
-    _, model, _ = sharp_model()
+def test_a_rotation_that_changes_while_the_model_runs_and_another_models_block_are_refused():
+    _, model = sharp_model()
+    with pytest.raises(ModeUnavailable, match="no timm Block"):
+        TEBF16Article().convert(model)
     model.model.rotary_emb.rope_type = "dynamic"
     with pytest.raises(ModeUnavailable, match="rotated by 'dynamic'"):
         TEBF16().convert(model)

@@ -26,28 +26,22 @@ class TestRecipes:
         ("name", "made", "fields"),
         [
             ("delayed", "DelayedScaling", {"amax_history_len": 1024, "margin": 0, "amax_compute_algo": "max"}),
-            (
-                "delayed,history=16,margin=1,amax=most_recent",
-                "DelayedScaling",
-                {"amax_history_len": 16, "margin": 1, "amax_compute_algo": "most_recent"},
-            ),
+            ("delayed,history=16,margin=1", "DelayedScaling", {"amax_history_len": 16, "margin": 1}),
+            ("delayed,amax=most_recent", "DelayedScaling", {"amax_compute_algo": "most_recent"}),
+            ("delayed,format=e4m3", "DelayedScaling", {"fp8_format": "E4M3"}),
+            ("delayed", "DelayedScaling", {"fp8_format": "HYBRID"}),
             ("current,dpa=on", "Float8CurrentScaling", {"fp8_dpa": True}),
             ("block,layers=mlp", "Float8BlockScaling", {}),
+            ("block,format=hybrid", "Float8BlockScaling", {"fp8_format": "HYBRID"}),
             ("mxfp8", "MXFP8BlockScaling", {"fp8_dpa": False}),
         ],
     )
     @pytest.mark.usefixtures("fp8_stand_in")
     def test_fields_become_those_of_transformer_engines_object(self, name, made, fields):
         found = make_recipe(split_recipe(name))
+        values = {field: getattr(found, field) for field in fields}
         assert type(found).__name__ == made
-        assert {field: getattr(found, field) for field in fields} == fields
-
-    @pytest.mark.parametrize(
-        ("name", "format"), [("delayed,format=e4m3", "E4M3"), ("block,format=hybrid", "HYBRID"), ("delayed", "HYBRID")]
-    )
-    @pytest.mark.usefixtures("fp8_stand_in")
-    def test_the_format_is_a_member_of_transformer_engines(self, name, format):
-        assert make_recipe(split_recipe(name)).fp8_format.name == format
+        assert {field: getattr(value, "name", value) for field, value in values.items()} == fields
 
     @pytest.mark.usefixtures("fp8_stand_in")
     def test_a_field_that_a_release_lacks_is_told(self):
@@ -85,21 +79,20 @@ class TestLayers:
         assert (found["fp8_layers"], found["converted_layers"], found["total_layers"]) == (4, 4, 9)
         assert found["layers"] == "mlp"
         assert found["layers_left_in_bf16"] == ["blocks.*.attn.qkv x 2", "blocks.*.attn.proj x 2"]
+        llama = self.converted(TEFP8("delayed,layers=mlp", attention), LLMMicro(data="device", sequence_length=32))
+        assert llama["layers_left_in_bf16"][-1] == "model.layers.*.self_attn.o_proj x 2"
+        assert (llama["fp8_layers"], llama["total_layers"]) == (6, 15)
 
-    def test_by_block(self):
-        found = self.converted(TEFP8(r"current,layers=^blocks\.1\."))
-        assert found["fp8_layers"] == 4
-        assert found["layers_left_in_bf16"][0] == "blocks.*.attn.qkv x 1"
-
-    def test_a_list_of_the_launchers_is_obeyed(self):
-        names = ("blocks.*.attn.qkv", "blocks.*.attn.proj")
-        assert self.converted(TEFP8("delayed,layers=auto", fp8_layer_names=names))["fp8_layers"] == 4
-
-    @pytest.mark.parametrize("attention", ["te", "sdpa"])
-    def test_of_llama_too(self, attention):
-        found = self.converted(TEFP8("delayed,layers=mlp", attention), LLMMicro(data="device", sequence_length=32))
-        assert found["layers_left_in_bf16"][-1] == "model.layers.*.self_attn.o_proj x 2"
-        assert (found["fp8_layers"], found["total_layers"]) == (6, 15)
+    @pytest.mark.parametrize(
+        ("recipe", "names", "left"),
+        [
+            (r"current,layers=^blocks\.1\.", None, "blocks.*.attn.qkv x 1"),
+            ("delayed,layers=auto", ("blocks.*.attn.qkv", "blocks.*.attn.proj"), "blocks.*.mlp.fc1 x 2"),
+        ],
+    )
+    def test_by_block_and_by_the_launchers_list(self, recipe, names, left):
+        found = self.converted(TEFP8(recipe, fp8_layer_names=names))
+        assert (found["fp8_layers"], found["layers_left_in_bf16"][0]) == (4, left)
 
     def test_what_the_layers_ran_under_is_on_record_field_by_field(self):
         found = self.converted(TEFP8("delayed,history=16,amax=most_recent"))
@@ -112,18 +105,18 @@ class TestLayers:
         }
         assert (found["layers"], found["layers_left_in_bf16"], found["fp8_layers"]) == ("all", [], 8)
 
-    def test_a_part_of_one_module_is_refused_with_what_is_in_it(self):
-        with pytest.raises(ModeUnavailable, match=r"takes blocks\.0\.mlp\.fc1 and not blocks\.0\.mlp\.fc2"):
-            TEFP8("delayed,layers=fc1").convert(ViTMicro().build(CPU))
-
-    def test_no_layer_is_refused_with_some(self):
-        with pytest.raises(ModeUnavailable, match="takes no linear layer") as caught:
-            TEFP8("delayed,layers=mpl").convert(ViTMicro().build(CPU))
-        assert "blocks.*.attn.qkv" in caught.value.remedy
-
-    def test_a_choice_that_was_not_made_is_refused(self):
-        with pytest.raises(ModeUnavailable, match="layers=auto is only resolved by"):
-            TEFP8("delayed,layers=auto").convert(ViTMicro().build(CPU))
+    @pytest.mark.parametrize(
+        ("layers", "what", "remedy"),
+        [
+            ("fc1", r"takes blocks\.0\.mlp\.fc1 and not blocks\.0\.mlp\.fc2", "all of them or none"),
+            ("mpl", "takes no linear layer", "blocks.*.attn.qkv"),
+            ("auto", "layers=auto is only resolved by", "a regular expression"),
+        ],
+    )
+    def test_a_choice_that_splits_a_module_takes_nothing_or_was_not_made_is_refused(self, layers, what, remedy):
+        with pytest.raises(ModeUnavailable, match=what) as caught:
+            TEFP8(f"delayed,layers={layers}").convert(ViTMicro().build(CPU))
+        assert remedy in caught.value.remedy
 
     def test_some_layers_in_fp8_pass_the_gate(self):
         found = prove(TEFP8("delayed,layers=mlp"), ViTMicro(data="device"), 0, CPU).parity
