@@ -3,9 +3,11 @@
 from itertools import chain, islice
 
 import pytest
+from outside.outside_plugins import TinyLanguage, TinyLinear
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.workloads import text as texts
+from fp8bench.workloads.llama import LLM1B
 from fp8bench.workloads.text import (
     HELD_OUT,
     Text,
@@ -64,27 +66,26 @@ def test_a_border_that_moves_is_another_text():
     assert one.facts.sha256 == Text("b", b"abc", b"d").facts.sha256
 
 
+def large(path):
+    with path.open("wb") as file:
+        file.truncate(2**30 + 2**29)
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda path: None, "there is no such file"),
         (lambda path: path.mkdir(), "is a folder"),
         (lambda path: path.write_bytes(b"short"), "has 5 bytes, which is not enough text"),
+        (large, r"has 1\.5 GiB, .* the most is 1 GiB. Take a part: `head -c 1G"),
     ],
-    ids=["missing", "folder", "short"],
+    ids=["missing", "folder", "short", "large"],
 )
-def test_what_cannot_be_read_is_refused(make, told, tmp_path):
+def test_what_cannot_be_read_or_held_is_refused(make, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "MOST_BYTES", 2**30)
     make(tmp_path / "text")
     with pytest.raises(UsageError, match=told):
         read(tmp_path / "text")
-
-
-def test_a_text_that_no_gpu_should_hold_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(texts, "MOST_BYTES", 2**30)
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(2**30 + 2**29)
-    with pytest.raises(UsageError, match=r"has 1\.5 GiB, .* the most is 1 GiB. Take a part: `head -c 1G"):
-        read(tmp_path / "large")
 
 
 class TestOrder:
@@ -135,8 +136,6 @@ class TestEnough:
 
 class TestByteLevel:
     def test_a_language_model_has_the_bytes_as_its_words(self):
-        from outside.outside_plugins import TinyLanguage
-
         assert byte_level(TinyLanguage(), {"depth": 1}).sizes() == {
             **TinyLanguage().sizes(),
             "vocab_size": 256,
@@ -144,8 +143,6 @@ class TestByteLevel:
         }
 
     def test_a_cut_llama_keeps_its_other_sizes_and_leaves_the_whole_one_alone(self):
-        from fp8bench.workloads.llama import LLM1B
-
         whole = LLM1B(data="device", seed=3)
         cut = byte_level(whole, {"num_hidden_layers": 4, "sequence_length": 512})
         changed = {"vocab_size": 256, "num_hidden_layers": 4, "sequence_length": 512}
@@ -153,14 +150,6 @@ class TestByteLevel:
         assert (cut.name, cut.seed, cut.units_per_step(2)) == ("llm-1b", 3, 1024)
         assert whole.sizes() == LLM1B().sizes()
 
-    def test_a_size_that_it_has_not_is_told_with_the_nearest(self):
-        from outside.outside_plugins import TinyLanguage
-
-        with pytest.raises(UsageError, match=r"unknown size of outside-language 'dept'\. Did you mean 'depth'"):
-            byte_level(TinyLanguage(), {"dept": 1})
-
     def test_images_are_no_text(self):
-        from outside.outside_plugins import TinyLinear
-
         with pytest.raises(UsageError, match="'outside-linear' takes images, and a text is trained on as tokens"):
             byte_level(TinyLinear(), {})
