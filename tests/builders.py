@@ -52,17 +52,14 @@ def at(minutes: float) -> datetime:
 
 
 def price(usd_per_hour: float | None = 10.0, **changes: Any) -> Price:
-    return Price(
-        usd_per_hour=usd_per_hour,
-        **{
-            "region": "us-east-1",
-            "purchase": "on_demand",
-            "as_of": date(2026, 11, 1),
-            "source": "a price list",
-            "reason": "not on the list" if usd_per_hour is None else None,
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "region": "us-east-1",
+        "purchase": "on_demand",
+        "as_of": date(2026, 11, 1),
+        "source": "a price list",
+        "reason": "not on the list" if usd_per_hour is None else None,
+    }
+    return Price(usd_per_hour=usd_per_hour, **{**values, **changes})
 
 
 def instance(key: str = "h200x8", **changes: Any) -> Instance:
@@ -71,24 +68,20 @@ def instance(key: str = "h200x8", **changes: Any) -> Instance:
 
 def config(mode: str = "baseline-bf16", recipe: str | None = None, **changes: Any) -> RunConfig:
     """A configuration of 8 GPUs at batch 64."""
-    return RunConfig(
-        mode=mode,
-        recipe=recipe,
-        **{
-            "workload": "vit-huge",
-            "device": "cuda",
-            "world_size": 8,
-            "batch_size": 64,
-            "warmup": 2,
-            "steps": 3,
-            "compile": "auto",
-            "data": "loader",
-            "workers": 4,
-            "seed": 0,
-            "te_attention": "te",
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "workload": "vit-huge",
+        "device": "cuda",
+        "world_size": 8,
+        "batch_size": 64,
+        "warmup": 2,
+        "steps": 3,
+        "compile": "auto",
+        "data": "loader",
+        "workers": 4,
+        "seed": 0,
+        "te_attention": "te",
+    }
+    return RunConfig(mode=mode, recipe=recipe, **{**values, **changes})
 
 
 def fingerprint(workload: str = "vit-huge", **changes: Any) -> dict[str, Any]:
@@ -104,33 +97,28 @@ def fingerprint(workload: str = "vit-huge", **changes: Any) -> dict[str, Any]:
 
 
 def workload_facts(batch_size: int = 64, **changes: Any) -> WorkloadFacts:
-    return WorkloadFacts(
-        **{
-            "unit": "images",
-            "units_per_step": batch_size,
-            "flops_per_step": FLOPS_A_RANK // 64 * batch_size,
-            "sizes": SIZES,
-            "optimizer": OPTIMIZER,
-            **changes,
-        }
-    )
+    values: dict[str, Any] = {
+        "unit": "images",
+        "units_per_step": batch_size,
+        "flops_per_step": FLOPS_A_RANK // 64 * batch_size,
+        "sizes": SIZES,
+        "optimizer": OPTIMIZER,
+    }
+    return WorkloadFacts(**{**values, **changes})
 
 
 def environment(device_name: str | None = "NVIDIA H100 80GB HBM3", **changes: Any) -> Environment:
-    return Environment(
-        device_name=device_name,
-        **{
-            "fp8bench": "0.1.0",
-            "python": "3.12.3",
-            "versions": {"torch": "2.11.0"},
-            "compute_capability": "9.0" if device_name else None,
-            "driver": "580.0" if device_name else None,
-            "cpu": "a CPU",
-            "cpu_count": 16,
-            "variables": {},
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "fp8bench": "0.1.0",
+        "python": "3.12.3",
+        "versions": {"torch": "2.11.0"},
+        "compute_capability": "9.0" if device_name else None,
+        "driver": "580.0" if device_name else None,
+        "cpu": "a CPU",
+        "cpu_count": 16,
+        "variables": {},
+    }
+    return Environment(device_name=device_name, **{**values, **changes})
 
 
 def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **changes: Any) -> Evidence:
@@ -151,20 +139,17 @@ def proof(**changes: Any) -> ExecutedEvidence:
 
 
 def parity(passed: bool = True, **changes: Any) -> Parity:
-    return Parity(
-        passed=passed,
-        **{
-            "reason": None if passed else "the gradient at the input is 0",
-            "batch_size": 4,
-            "logits_error": 0.01,
-            "loss_error": 0.001,
-            "input_gradient_error": 0.02 if passed else 1.0,
-            "separation": 1.0,
-            "leakage": 0.0,
-            "tolerance": Tolerance(logits=0.05, loss=0.02, input_gradient=0.1),
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "reason": None if passed else "the gradient at the input is 0",
+        "batch_size": 4,
+        "logits_error": 0.01,
+        "loss_error": 0.001,
+        "input_gradient_error": 0.02 if passed else 1.0,
+        "separation": 1.0,
+        "leakage": 0.0,
+        "tolerance": Tolerance(logits=0.05, loss=0.02, input_gradient=0.1),
+    }
+    return Parity(passed=passed, **{**values, **changes})
 
 
 def summary(step_time_s: float = 0.1, units_per_step: int = 512, **changes: Any) -> Summary:
@@ -188,19 +173,17 @@ def summary(step_time_s: float = 0.1, units_per_step: int = 512, **changes: Any)
 
 
 def profile(**changes: Any) -> Profile:
-    return Profile(
-        **{
-            "device": "cuda",
-            "steps": 3,
-            "busy_s": 0.09,
-            "by_category": {"gemm_bf16": 0.06, "attention": 0.02, "elementwise": 0.01},
-            "kernels": (
-                KernelTime(name="nvjet_hsh_128x256", category="gemm_bf16", seconds_per_step=0.06, calls_per_step=388),
-                KernelTime(name="flash_fprop", category="attention", seconds_per_step=0.02, calls_per_step=64),
-            ),
-            **changes,
-        }
-    )
+    values: dict[str, Any] = {
+        "device": "cuda",
+        "steps": 3,
+        "busy_s": 0.09,
+        "by_category": {"gemm_bf16": 0.06, "attention": 0.02, "elementwise": 0.01},
+        "kernels": (
+            KernelTime(name="nvjet_hsh_128x256", category="gemm_bf16", seconds_per_step=0.06, calls_per_step=388),
+            KernelTime(name="flash_fprop", category="attention", seconds_per_step=0.02, calls_per_step=64),
+        ),
+    }
+    return Profile(**{**values, **changes})
 
 
 def machine_called(
@@ -239,16 +222,8 @@ def rounds(
             "session": place(number, session_id),
             "samples": tuple(rank_samples(rank, steps_about(step_time_s)) for rank in range(world_size)),
         }
-        records.append(
-            (make or measured)(
-                instance,
-                mode,
-                recipe=recipe,
-                step_time_s=step_time_s,
-                minutes=minutes + number - 1,
-                **{**values, **changes},
-            )
-        )
+        own = {"recipe": recipe, "step_time_s": step_time_s, "minutes": minutes + number - 1}
+        records.append((make or measured)(instance, mode, **own, **{**values, **changes}))
     return records
 
 
@@ -300,12 +275,7 @@ def measured_on_cpu(instance: str = "cpu", mode: str = "baseline-bf16", **change
         RankMemory(rank=rank, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=2**30)
         for rank in range(settings["world_size"])
     )
-    return measured(
-        instance,
-        mode,
-        settings=settings,
-        **{"memory": memory, **changes},
-    )
+    return measured(instance, mode, settings=settings, **{"memory": memory, **changes})
 
 
 def emulated(instance: str = "cpu", **changes: Any) -> Record:
@@ -340,83 +310,61 @@ def published(
         compile=compiled,
         attention=attention,
     )
-    return Record(
-        **{
-            "schema_version": SCHEMA_VERSION,
-            "method_version": None,
-            "run_id": _run_id(created, instance, f"{mode}-figure"),
-            "status": "ok",
-            "created_utc": created,
-            "instance": instance,
-            "figure": figure,
-            "source": "published" if published_on else "external",
-            "provenance": Provenance(citation="an article", published_on=published_on),
-            "fingerprint": {"workload": "vit-huge", "method_version": None},
-            "summary": summary(
-                step_time_s, batch_size * world_size, step_time_ci_s=None, loss_first=None, loss_last=None
-            ),
-            **changes,
-        }
-    )
+    values: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": None,
+        "run_id": _run_id(created, instance, f"{mode}-figure"),
+        "status": "ok",
+        "created_utc": created,
+        "instance": instance,
+        "figure": figure,
+        "source": "published" if published_on else "external",
+        "provenance": Provenance(citation="an article", published_on=published_on),
+        "fingerprint": {"workload": "vit-huge", "method_version": None},
+        "summary": summary(step_time_s, batch_size * world_size, step_time_ci_s=None, loss_first=None, loss_last=None),
+    }
+    return Record(**{**values, **changes})
 
 
 def unsupported(instance: str = "p5", mode: str = "te-fp8", recipe: str | None = "mxfp8", **changes: Any) -> Record:
     """A mode that refused this machine before it ran."""
-    return measured(
-        instance,
-        mode,
-        recipe,
-        **{
-            "status": "unsupported",
-            "reason": "mxfp8 needs compute capability 10.0",
-            "remedy": "Use te-fp8:delayed",
-            "fingerprint": fingerprint(sizes=None, optimizer=None),
-            "evidence": None,
-            "parity": None,
-            "samples": (),
-            "summary": None,
-            "memory": (),
-            "telemetry": (),
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "status": "unsupported",
+        "reason": "mxfp8 needs compute capability 10.0",
+        "remedy": "Use te-fp8:delayed",
+        "fingerprint": fingerprint(sizes=None, optimizer=None),
+        "evidence": None,
+        "parity": None,
+        **NOTHING_TIMED,
+    }
+    return measured(instance, mode, recipe, **{**values, **changes})
 
 
 def invalid(
     instance: str = "p5", mode: str = "torchao-float8", recipe: str | None = "tensorwise", **changes: Any
 ) -> Record:
     """A mode that failed the parity gate, before any step was timed."""
-    return measured(
-        instance,
-        mode,
-        recipe,
-        **{
-            "status": "invalid",
-            "reason": "the gradient at the input is 0",
-            "remedy": "Do not use its speed",
-            "parity": parity(passed=False),
-            **NOTHING_TIMED,
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "status": "invalid",
+        "reason": "the gradient at the input is 0",
+        "remedy": "Do not use its speed",
+        "parity": parity(passed=False),
+        **NOTHING_TIMED,
+    }
+    return measured(instance, mode, recipe, **{**values, **changes})
 
 
 def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **changes: Any) -> RankReport:
-    return RankReport(
-        rank=rank,
-        **{
-            "environment": environment(),
-            "facts": workload_facts(),
-            "evidence": evidence(),
-            "parity": parity(),
-            "samples": rank_samples(rank, step_s),
-            "memory": RankMemory(
-                rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32
-            ),
-            "telemetry": telemetry(rank, timed_s=sum(step_s)),
-            **changes,
-        },
-    )
+    values: dict[str, Any] = {
+        "environment": environment(),
+        "facts": workload_facts(),
+        "evidence": evidence(),
+        "parity": parity(),
+        "samples": rank_samples(rank, step_s),
+        "memory": RankMemory(rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32),
+        "telemetry": telemetry(rank, timed_s=sum(step_s)),
+    }
+    return RankReport(rank=rank, **{**values, **changes})
 
 
 def _work_of(settled: RunConfig) -> dict[str, Any]:

@@ -211,15 +211,13 @@ def what_lies_in(results_dir: Folders, kind: str | None = None) -> str:
     """Return `results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing. kind: of the
     records; None: of any.
     """
-    return ", and ".join(_lies_in(folder, kind) for folder in folders_of(results_dir))
-
-
-def _lies_in(folder: Path, kind: str | None) -> str:
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    lies = ", ".join(f"{name} ({number})" for name, number in counts(folder, kind).items())
-    of_kind = "" if kind is None or (kind == RUN and lies) else f" of kind {kind}"
-    return f"{folder} has records{of_kind} of {lies}" if lies else f"{folder} has no records{of_kind}"
+    said = []
+    for folder in folders_of(results_dir):
+        lies = ", ".join(f"{name} ({number})" for name, number in counts(folder, kind).items())
+        of_kind = "" if kind is None or (kind == RUN and lies) else f" of kind {kind}"
+        has = f"{folder} has records{of_kind} of {lies}" if lies else f"{folder} has no records{of_kind}"
+        said.append(has if folder.is_dir() else f"there is no folder {folder}")
+    return ", and ".join(said)
 
 
 def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
