@@ -327,6 +327,17 @@ class WeightNormed(OfTokens):
         return super().between(self.back(self.normed(x)))
 
 
+class ByHand(nn.Module):
+    """Looks its tokens up by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(WORDS, WORDS))
+
+    def forward(self, tokens):
+        return self.table[tokens]
+
+
 class Convolutions(nn.Module):
     """No BatchNorm, no repeated blocks; changes its input in place."""
 

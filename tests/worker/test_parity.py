@@ -8,10 +8,9 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 from worker import faulty_blocks as faulty
 from worker.faulty_blocks import everywhere, verdict
-from worker.plain_models import DeepLlama
+from worker.plain_models import Attending, ByHand, DeepLlama, PlainModel
 
 from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
@@ -22,7 +21,6 @@ from fp8bench.worker.rounding import MOST
 from fp8bench.workloads import llama
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.llama import LLMMicro
-from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -38,57 +36,16 @@ class Averaged(ViTMicro):
     architecture = {**ViTMicro.architecture, "class_token": False, "global_pool": "avg"}  # noqa: RUF012
 
 
-class OfTokens(nn.Module):
-    def __init__(self, vocabulary, width=32):
-        super().__init__()
-        self.embed = nn.Embedding(vocabulary, width)
-        self.blocks = nn.Sequential(*(nn.TransformerEncoderLayer(width, 2, 64, 0.0, batch_first=True),) * 2)
-        self.head = nn.Linear(width, vocabulary)
-
-    def forward(self, tokens):
-        return self.head(self.blocks(self.embed(tokens)))
-
-
-class Table(nn.Module):
-    """Looks its tokens up by hand."""
-
-    def __init__(self, vocabulary):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(vocabulary, vocabulary))
-
-    def forward(self, tokens):
-        return self.table[tokens]
-
-
-class Tokens(ViTMicro):
-    """Integer tokens through an embedding and like blocks to a logit for every token."""
-
-    name, model, vocabulary, length = "tokens", OfTokens, 32, 12
-
-    def build(self, device):
-        torch.manual_seed(self.seed)
-        return self.model(self.vocabulary).to(device)
-
-    def batches(self, batch_size, rank, device):
-        generator = torch.Generator().manual_seed(rank)
-        while True:
-            tokens = torch.randint(self.vocabulary, (batch_size, self.length + 1), generator=generator).to(device)
-            yield Batch(tokens[:, :-1], tokens[:, 1:])
-
-    def loss(self, model, batch):
-        return nn.functional.cross_entropy(model(batch.inputs).flatten(0, 1), batch.targets.flatten())
-
-
-class TokensWithoutEmbedding(Tokens):
-    model = Table
-
-
-def nothing(_model):
-    pass
-
-
-def of(base=BaselineBF16, plant=nothing, workload=ViTMicro):
+def of(base=BaselineBF16, plant=lambda _model: None, workload=ViTMicro):
     return verdict(base, plant, workload(data="device"))
+
+
+def tokens(data):
+    return PlainModel(Attending)
+
+
+def tokens_by_hand(data):
+    return PlainModel(ByHand)
 
 
 BLOCKS, LAYERS = partial(everywhere, "blocks"), partial(everywhere, "model.layers")
@@ -96,7 +53,7 @@ ALL_LAYERS = range(LLMMicro.architecture["num_hidden_layers"])
 FAULTS = {
     "across the batch": (BLOCKS(faulty.across_the_batch), ViTMicro, f"logits hardly differ|{SEEN}"),
     "across the batch, averaged": (BLOCKS(faulty.across_the_batch), Averaged, f"logits hardly differ|{SEEN}"),
-    "across the batch of tokens": (BLOCKS(faulty.across_the_batch), Tokens, SEEN),
+    "across the batch of tokens": (BLOCKS(faulty.across_the_batch), tokens, SEEN),
     "across the samples of a causal model": (LAYERS(faulty.across_the_samples), LLMMicro, SEEN),
     "a causal mask": (BLOCKS(faulty.causal), ViTMicro, "its input gradient differs"),
     "no causal mask": (partial(faulty.not_causal, numbers=ALL_LAYERS), LLMMicro, LATER),
@@ -110,7 +67,7 @@ FAULTS = {
 
 @pytest.mark.usefixtures("process_group")
 class TestProve:
-    @pytest.mark.parametrize("workload", [ViTMicro, Averaged, LLMMicro, Tokens])
+    @pytest.mark.parametrize("workload", [ViTMicro, Averaged, LLMMicro, tokens])
     def test_the_plain_model_agrees_with_itself_exactly(self, workload):
         found = of(workload=workload)
         assert found.passed, found.reason
@@ -165,7 +122,7 @@ class TestProve:
 
     def test_tokens_that_meet_no_embedding_are_refused_with_the_remedy(self):
         with pytest.raises(MeasurementInvalid, match=r"no torch\.nn\.Embedding") as refusal:
-            of(workload=TokensWithoutEmbedding)
+            of(workload=tokens_by_hand)
         assert refusal.value.cause == "parity"
 
     def test_looking_changes_no_weight_and_leaves_no_gradient(self):

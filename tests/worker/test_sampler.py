@@ -11,16 +11,13 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from worker.sampled import ENDS_WITHIN_S, FAKE, PATIENCE_S, UUID, ends_in_time, is_running
 
 from fp8bench.worker.sampler import Sample, next_due, read_header, read_sample
 
 pytestmark = pytest.mark.slow
 
-FAKE = Path(__file__).parent / "fake_nvml"
-UUID = "GPU-1a2b"
 PERIOD_S = 0.02
-PATIENCE_S = 20.0
-ENDS_WITHIN_S = 2.0
 
 PARENT = """
 import os, subprocess, sys, tempfile, time
@@ -41,7 +38,7 @@ time.sleep(60)
 def start(tmp_path):
     started = []
 
-    def call(uuid: str = UUID, period_s: float = PERIOD_S, **script) -> tuple[subprocess.Popen, Path]:
+    def call(uuid=UUID, period_s=PERIOD_S, **script):
         path = tmp_path / f"samples-{len(started)}"
         process = subprocess.Popen(
             [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), str(path)],
@@ -57,6 +54,19 @@ def start(tmp_path):
         process.communicate()
 
 
+@pytest.fixture
+def wrote(start):
+    """The header and samples of a sampler whose input ended after so many lines."""
+
+    def run(lines, **given):
+        process, path = start(**given)
+        wait_for_lines(path, lines)
+        process.communicate(timeout=PATIENCE_S)
+        return read_header(lines_of(path)[0]), samples(path)
+
+    return run
+
+
 def lines_of(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
@@ -66,12 +76,6 @@ def wait_for_lines(path: Path, count: int) -> None:
     while len(lines_of(path)) < count:
         assert time.monotonic() < deadline, "the sampler wrote too little"
         time.sleep(0.005)
-
-
-def finish(process: subprocess.Popen) -> float:
-    start = time.monotonic()
-    process.communicate(timeout=PATIENCE_S)
-    return time.monotonic() - start
 
 
 def samples(path: Path) -> list[Sample]:
@@ -87,10 +91,11 @@ def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
     begun = time.perf_counter()
     process, path = start()
     wait_for_lines(path, 8)
-    taken = finish(process)
+    told = time.monotonic()
+    process.communicate(timeout=PATIENCE_S)
+    assert time.monotonic() - told < ENDS_WITHIN_S
     header, found = read_header(lines_of(path)[0]), samples(path)
     assert process.returncode == 0
-    assert taken < ENDS_WITHIN_S
     assert header == (700.0, 1980, {}, None)
     assert {sample[1:7] for sample in found} == {(1755, 3201, 500.0, 61, 99, 0)}
     assert begun < found[0].at_s < found[-1].at_s < time.perf_counter()
@@ -123,29 +128,15 @@ def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
         assert is_running(sampler)
         parent.kill()
         parent.wait(PATIENCE_S)
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while is_running(sampler) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not is_running(sampler)
+        assert ends_in_time(sampler)
         assert is_running(fork)
     finally:
         os.kill(fork, signal.SIGKILL)
         parent.stdout.close()
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-def test_a_column_that_nvml_denies_is_null_and_named(start):
-    process, path = start(denied={"energy": 3, "power": 4, "max_clock": 3})
-    wait_for_lines(path, 4)
-    finish(process)
-    header, found = read_header(lines_of(path)[0]), samples(path)
+def test_a_column_that_nvml_denies_is_null_and_named(wrote):
+    header, found = wrote(4, denied={"energy": 3, "power": 4, "max_clock": 3})
     assert header.denied == {
         "energy_j": "Not Supported",
         "power_w": "Insufficient Permissions",
@@ -155,22 +146,17 @@ def test_a_column_that_nvml_denies_is_null_and_named(start):
     assert {(sample.energy_j, sample.power_w, sample.sm_clock_mhz) for sample in found} == {(None, None, 1755)}
 
 
-def test_a_passing_error_is_null_and_not_called_a_denial(start):
-    process, path = start(denied={"temperature": 999})
-    wait_for_lines(path, 3)
-    finish(process)
-    assert read_header(lines_of(path)[0]).denied == {}
-    assert {sample.temperature_c for sample in samples(path)} == {None}
+def test_a_passing_error_is_null_and_not_called_a_denial(wrote):
+    header, found = wrote(3, denied={"temperature": 999})
+    assert header.denied == {}
+    assert {sample.temperature_c for sample in found} == {None}
 
 
 @pytest.mark.parametrize(
     "script", [{"old": True}, {"denied": {"events": 13}}], ids=["an older library", "an older driver"]
 )
-def test_throttle_reasons_go_by_their_old_name_too(script, start):
-    process, path = start(**script)
-    wait_for_lines(path, 2)
-    finish(process)
-    assert {sample.throttle_reasons for sample in samples(path)} == {4}
+def test_throttle_reasons_go_by_their_old_name_too(script, wrote):
+    assert {sample.throttle_reasons for sample in wrote(2, **script)[1]} == {4}
 
 
 @pytest.mark.parametrize(
@@ -183,11 +169,8 @@ def test_where_there_is_nothing_to_sample_it_says_why_and_ends(uuid, script, wor
     assert [read_header(line).error for line in lines_of(path)] == [words]
 
 
-def test_periods_that_a_slow_call_ran_past_are_left_out(start):
-    process, path = start(period_s=0.05, slow_s=0.12)
-    wait_for_lines(path, 5)
-    finish(process)
-    at_s = [sample.at_s for sample in samples(path)[:-1]]
+def test_periods_that_a_slow_call_ran_past_are_left_out(wrote):
+    at_s = [sample.at_s for sample in wrote(5, period_s=0.05, slow_s=0.12)[1][:-1]]
     # On the grid of periods, and none made up for.
     assert all(later - earlier > 0.12 for earlier, later in pairwise(at_s))
 
@@ -200,19 +183,17 @@ def test_the_next_sample_is_due_on_the_grid(due, now, expected):
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{", "[1.0]", "{}", '["x",1,1,1,1,1,1,1]', "[null,1,1,1,1,1,1,1]", "[1,true,1,1,1,1,1,1]"]
+    ("read", "line"),
+    [
+        *((read_sample, line) for line in ("", "{", "[1.0]", "{}")),
+        *((read_sample, f"[{values},1,1,1,1,1,1]") for values in ('"x",1', "null,1", "1,true")),
+        *((read_header, line) for line in ("", "[]", "{}")),
+        (read_header, '{"power_limit_w": 1, "max_sm_clock_mhz": 1, "denied": 3, "error": 0}'),
+    ],
 )
-def test_a_line_that_is_no_sample_is_an_error(line):
-    with pytest.raises(ValueError, match=r"sample|Expecting"):
-        read_sample(line)
-
-
-@pytest.mark.parametrize(
-    "line", ["", "[]", "{}", '{"power_limit_w": 1, "max_sm_clock_mhz": 1, "denied": 3, "error": 0}']
-)
-def test_a_line_that_is_no_header_is_an_error(line):
-    with pytest.raises(ValueError, match=r"header|Expecting"):
-        read_header(line)
+def test_a_line_that_is_no_sample_or_header_is_an_error(read, line):
+    with pytest.raises(ValueError, match=f"{read.__name__[5:]}|Expecting"):
+        read(line)
 
 
 def test_it_imports_neither_torch_nor_pydantic():

@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from worker.sampled import FAKE, PATIENCE_S, UUID, ends_in_time, is_running
 
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker import telemetry
@@ -16,74 +17,65 @@ from fp8bench.worker.telemetry import Sampler, read
 
 pytestmark = pytest.mark.slow
 
-FAKE = Path(__file__).parent / "fake_nvml"
 WATTS = 500
 GPU = torch.device("cuda", 0)
-PERIOD_S = 0.05
-PATIENCE_S = 20.0
 BOUNDED_S = 5.0
-ENDS_WITHIN_S = 2.0
 
 
 @pytest.fixture
 def nvml(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(FAKE))
-    monkeypatch.setattr(telemetry, "_uuid", lambda _device: "GPU-1a2b")
+    monkeypatch.setattr(telemetry, "_uuid", lambda _device: UUID)
     return lambda **script: monkeypatch.setenv("FAKE_NVML", json.dumps(script))
 
 
-def pid_of(sampler: Sampler) -> int:
-    assert sampler._process is not None
+def pid_of(sampler):
     return sampler._process.pid
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+@pytest.fixture
+def sampled(nvml):
+    """Sample while `during` runs, given the sampler's process. Its telemetry, and how long it took to ask."""
+
+    def run(during, rank=0, period_s=0.05, **script):
+        nvml(**script)
+        with Sampler(GPU, rank, period_s=period_s) as sampler:
+            ready, pid = sampler.wait_ready(PATIENCE_S), pid_of(sampler)
+            begin = time.perf_counter()
+            during(pid)
+            end = time.perf_counter()
+            found = sampler.telemetry(begin, end)
+            taken_s = time.perf_counter() - end
+        assert found is not None
+        assert not is_running(pid)
+        assert ready == ("missing" not in script)
+        return SimpleNamespace(found=found, taken_s=taken_s)
+
+    return run
 
 
-def file_of(samples: list[tuple[float, float | None]], header: Header | None = None, **columns) -> bytes:
+def file_of(samples, header=Header(700.0, 1980, {}, None), **columns):  # noqa: B008
     usual = {
         **{"sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_w": 500.0, "temperature_c": 61},
         **{"utilization_percent": 99, "throttle_reasons": 4},
     }
     rows = [Sample(at_s=at_s, energy_j=counter, **(usual | columns)) for at_s, counter in samples]
-    first = header or Header(700.0, 1980, {}, None)
-    return "".join(json.dumps(line) + "\n" for line in [first._asdict(), *rows]).encode()
+    return "".join(json.dumps(line) + "\n" for line in [header._asdict(), *rows]).encode()
 
 
 class TestSampler:
-    def test_it_tells_what_the_gpu_did_between_two_moments(self, nvml):
-        nvml()
-        with Sampler(GPU, rank=3, period_s=PERIOD_S) as sampler:
-            assert sampler.wait_ready(PATIENCE_S)
-            pid = pid_of(sampler)
-            begin = time.perf_counter()
-            time.sleep(0.4)
-            end = time.perf_counter()
-            found = sampler.telemetry(begin, end)
-        assert found is not None
+    def test_it_tells_what_the_gpu_did_between_two_moments(self, sampled):
+        found = sampled(lambda _pid: time.sleep(0.4), rank=3).found
         assert (found.rank, found.power_limit_w, found.max_sm_clock_mhz, found.warning) == (3, 700.0, 1980, None)
         assert found.timed_s == pytest.approx(0.4, abs=0.3)
         assert found.energy_j == pytest.approx(WATTS * found.timed_s, rel=0.1)
-        assert found.series is not None
         assert found.series.at_s[-2] <= found.timed_s < found.series.at_s[-1]
         assert sum(at_s >= 0 for at_s in found.series.at_s) >= 3
         assert set(found.series.sm_clock_mhz) == {1755}
-        assert not is_running(pid)
 
-    def test_a_short_time_between_two_samples_has_its_energy_since_the_sampler_looks_once_more(self, nvml):
-        nvml()
-        with Sampler(GPU, rank=0, period_s=60) as sampler:
-            assert sampler.wait_ready(PATIENCE_S)
-            begin = time.perf_counter()
-            time.sleep(0.1)
-            end = time.perf_counter()
-            found = sampler.telemetry(begin, end)
-        assert found is not None
-        assert found.energy_j == pytest.approx(WATTS * (end - begin), rel=0.2)
+    def test_a_short_time_between_two_samples_has_its_energy_since_the_sampler_looks_once_more(self, sampled):
+        found = sampled(lambda _pid: time.sleep(0.1), period_s=60).found
+        assert found.energy_j == pytest.approx(WATTS * found.timed_s, rel=0.2)
         assert found.warning == "no sample fell into the timed steps"
 
     def test_a_cpu_has_none(self):
@@ -91,24 +83,19 @@ class TestSampler:
             assert not sampler.wait_ready(PATIENCE_S)
             assert sampler.telemetry(0.0, 1.0) is None
 
-    def test_leaving_without_asking_ends_the_sampler_too(self, nvml):
+    def test_leaving_without_asking_ends_the_sampler_too_and_leaves_nothing_open(self, nvml):
         nvml()
-        seen = []
+        before, seen = set(os.listdir("/proc/self/fd")), []
 
-        def interrupted() -> None:
+        def interrupted():
             with Sampler(GPU, rank=0) as sampler:
+                sampler.wait_ready(PATIENCE_S)
                 seen.append(pid_of(sampler))
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
         assert [is_running(pid) for pid in seen] == [False]
-
-    def test_nothing_is_left_open(self, nvml):
-        nvml()
-        before = set(os.listdir("/proc/self/fd"))
-        with Sampler(GPU, rank=0) as sampler:
-            sampler.wait_ready(PATIENCE_S)
         assert set(os.listdir("/proc/self/fd")) == before
 
     @pytest.mark.parametrize(
@@ -119,53 +106,32 @@ class TestSampler:
             ({"denied": {"energy": 999}}, "the energy counter does not enclose the timed steps"),
         ],
     )
-    def test_what_nvml_refuses_is_null_and_a_line_of_warning(self, script, warning, nvml):
-        nvml(**script)
-        with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
-            ready = sampler.wait_ready(PATIENCE_S)
-            begin = time.perf_counter()
-            time.sleep(0.15)
-            found = sampler.telemetry(begin, time.perf_counter())
-        assert found is not None
+    def test_what_nvml_refuses_is_null_and_a_line_of_warning(self, script, warning, sampled):
+        found = sampled(lambda _pid: time.sleep(0.15), **script).found
         assert (found.energy_j, found.warning) == (None, warning)
-        assert ready == (found.series is not None) == ("missing" not in script)
+        assert (found.series is not None) == ("missing" not in script)
 
-    def test_a_sampler_that_died_leaves_what_it_saw(self, nvml):
-        nvml()
-        with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
-            assert sampler.wait_ready(PATIENCE_S)
-            begin = time.perf_counter()
-            os.kill(pid_of(sampler), signal.SIGKILL)
+    def test_a_sampler_that_died_leaves_what_it_saw(self, sampled):
+        def killed(pid):
+            os.kill(pid, signal.SIGKILL)
             time.sleep(0.4)
-            found = sampler.telemetry(begin, time.perf_counter())
-        assert found is not None
+
+        found = sampled(killed).found
         assert found.energy_j is None
-        assert found.warning is not None
         assert found.warning.startswith("the sampler ended early, with exit code -9")
 
-    def test_a_sampler_that_hangs_is_killed_in_a_bounded_time(self, nvml, monkeypatch):
+    def test_a_sampler_that_hangs_is_killed_in_a_bounded_time(self, sampled, monkeypatch):
         monkeypatch.setattr(telemetry, "END_S", 0.3)
-        nvml(hang=True)
-        with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
-            assert sampler.wait_ready(PATIENCE_S)
-            pid = pid_of(sampler)
-            begin = time.perf_counter()
-            found = sampler.telemetry(begin, begin + 1)
-            taken = time.perf_counter() - begin
-        assert taken < BOUNDED_S
-        assert not is_running(pid)
-        assert found is not None
-        assert found.warning is not None
-        assert found.warning.startswith("the sampler did not end within 0.3 s")
+        run = sampled(lambda _pid: None, hang=True)
+        assert run.taken_s < BOUNDED_S
+        assert run.found.warning.startswith("the sampler did not end within 0.3 s")
 
     def test_a_sampler_that_cannot_start_is_a_line_of_warning(self, nvml, monkeypatch):
         monkeypatch.setattr(telemetry.sys, "executable", "/nowhere/python")
         with Sampler(GPU, rank=0) as sampler:
             assert not sampler.wait_ready(PATIENCE_S)
             found = sampler.telemetry(1.0, 3.0)
-        assert found is not None
         assert (found.timed_s, found.series, found.energy_j) == (2.0, None, None)
-        assert found.warning is not None
         assert found.warning.startswith("the sampler did not start: [Errno 2]")
 
     @pytest.mark.thorough
@@ -183,7 +149,7 @@ class TestSampler:
         if rank == 0:
             # This is a copy of pytest, which must never return from here.
             try:
-                with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
+                with Sampler(GPU, rank=0, period_s=0.05) as sampler:
                     sampler.wait_ready(PATIENCE_S)
                     os.write(write_end, str(pid_of(sampler)).encode())
                     time.sleep(60)
@@ -195,10 +161,7 @@ class TestSampler:
         assert is_running(pid)
         os.kill(rank, signal.SIGKILL)
         os.waitpid(rank, 0)
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while is_running(pid) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not is_running(pid)
+        assert ends_in_time(pid)
 
 
 class TestRead:
@@ -207,7 +170,6 @@ class TestRead:
             file_of([(at_s, 100.0 * at_s) for at_s in (98.9, 99.0, 99.9, 100.0, 101.0, 102.0, 102.1, 102.2)]),
             *(0, 100.0, 102.0, 0.2),
         )
-        assert found.series is not None
         assert found.series.at_s == pytest.approx((-1.0, -0.1, 0.0, 1.0, 2.0, 2.1))
         assert found.warning is None
 
@@ -215,8 +177,6 @@ class TestRead:
     def test_the_energy_can_be_computed_again_from_what_is_kept(self, period_s):
         moments = [98.0 + period_s * place for place in range(int(4.6 / period_s) + 1)]
         found = read(file_of([(at_s, 650.0 * at_s + at_s**2) for at_s in moments]), 0, 100.0, 102.0, period_s)
-        assert found.series is not None
-        assert found.energy_j is not None
         series = found.series
         assert drawn_between(series.at_s, series.energy_j, 0.0, 2.0, period_s) == pytest.approx(found.energy_j)
 
@@ -231,7 +191,6 @@ class TestRead:
     def test_a_line_that_was_not_written_to_its_end_is_left_out(self):
         content = file_of([(10.0, 0.0), (11.0, 500.0), (12.0, 1000.0)])
         found = read(content[:-5], 0, 10.0, 11.0, 0.2)
-        assert found.series is not None
         assert len(found.series.at_s) == 2
         assert found.energy_j == pytest.approx(500)
 
@@ -251,7 +210,6 @@ class TestRead:
     def test_garbage_is_null_and_one_line_of_warning(self, content):
         found = read(content, 0, 10.0, 12.0, 0.2)
         assert (found.series, found.energy_j, found.timed_s) == (None, None, 2.0)
-        assert found.warning is not None
         assert found.warning.startswith("the sampler's file is damaged: ")
         assert "\n" not in found.warning
 

@@ -60,11 +60,6 @@ class TestWrap:
         with pytest.raises(ModeUnavailable, match="no list of identical blocks"):
             wrap(nn.Linear(16, 4), "blocks", 1)
 
-    def test_the_outermost_list_of_like_modules_is_found(self):
-        inner = [nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(3)]
-        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ModuleDict({"layers": nn.ModuleList(inner)}))
-        assert list(repeated_blocks(model)) == inner
-
     def test_uncompiled_runs_no_compiled_block(self):
         def broken(_graph, _inputs):
             return lambda *_: pytest.fail("compiled code ran")
@@ -75,16 +70,16 @@ class TestWrap:
             assert layer(torch.ones(2, 4)).shape == (2, 4)
 
 
-class TestJoin:
-    def test_a_single_rank_is_not_wrapped(self):
-        model = nn.Linear(4, 4)
-        assert DDP().join(model, Polite(), CPU) is model
+def test_a_single_rank_is_not_wrapped():
+    model = nn.Linear(4, 4)
+    assert DDP().join(model, Polite(), CPU) is model
 
-    @pytest.mark.parametrize(
-        ("taken", "more"), [(0, 11), (3, 8), (11, 0), (12, 0), (98, 0), (99, 2), (100, 1), (101, 0), (199, 2)]
-    )
-    def test_a_step_that_ddp_times_is_not_the_one_that_is_captured(self, taken, more):
-        assert steps_before_capture(taken) == more
+
+@pytest.mark.parametrize(
+    ("taken", "more"), [(0, 11), (3, 8), (11, 0), (12, 0), (98, 0), (99, 2), (100, 1), (101, 0), (199, 2)]
+)
+def test_a_step_that_ddp_times_is_not_the_one_that_is_captured(taken, more):
+    assert steps_before_capture(taken) == more
 
 
 class TestOptimizers:
@@ -111,24 +106,23 @@ class TestOptimizers:
         assert made == {"lr": 0.0001, "fused": True, "capturable": True}
 
 
-class TestSnapshot:
-    @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-    @pytest.mark.slow
-    def test_steps_from_one_start_are_the_same_steps_as_those_of_a_new_optimizer(self, optimizer):
-        parts, batches = some_parts(warm=2, optimizer=optimizer)
-        taken = [next(batches) for _ in range(3)]
-        before = Snapshot.of(parts, CPU)
-        ways = []
-        for new in (False, True):
-            before.restore(parts)
-            assert all(torch.equal(weight, before.weights[name]) for name, weight in parts.plain.named_parameters())
-            assert all(weight.grad is None for weight in parts.plain.parameters())
-            if new:
-                parts.optimizer.state.clear()
-            for batch in taken:
-                step(parts, batch, NO_MARKS)
-            ways.append([weight.detach().clone() for weight in parts.plain.parameters()])
-        assert all(torch.allclose(one, other, atol=1e-7) for one, other in zip(*ways, strict=True))
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.slow
+def test_steps_from_one_start_are_the_same_steps_as_those_of_a_new_optimizer(optimizer):
+    parts, batches = some_parts(warm=2, optimizer=optimizer)
+    taken = [next(batches) for _ in range(3)]
+    before = Snapshot.of(parts, CPU)
+    ways = []
+    for new in (False, True):
+        before.restore(parts)
+        assert all(torch.equal(weight, before.weights[name]) for name, weight in parts.plain.named_parameters())
+        assert all(weight.grad is None for weight in parts.plain.parameters())
+        if new:
+            parts.optimizer.state.clear()
+        for batch in taken:
+            step(parts, batch, NO_MARKS)
+        ways.append([weight.detach().clone() for weight in parts.plain.parameters()])
+    assert all(torch.allclose(one, other, atol=1e-7) for one, other in zip(*ways, strict=True))
 
 
 GAINS = CompilePolicy(auto=True, reason="it fuses")
@@ -143,27 +137,21 @@ CUDA = torch.device("cuda")
         ("auto", GAINS, CPU, False, "auto: on a CPU compiling takes longer than the run"),
         ("auto", BREAKS, CUDA, False, "auto: it breaks graphs"),
         ("on", GAINS, CPU, True, "requested with --compile on"),
+        ("blocks", GAINS, CPU, True, "requested with --compile blocks"),
         ("off", GAINS, CUDA, False, "requested with --compile off"),
     ],
 )
 def test_whether_to_compile_and_why(choice, policy, device, enabled, reason):
     decided = choose_compile(choice, policy, device)
     assert (decided.enabled, decided.reason) == (enabled, reason)
+    if choice in ("on", "blocks"):
+        assert decided.scope == {"on": "model"}.get(choice, choice)
 
 
-def test_a_mode_that_cannot_be_compiled_refuses_rather_than_run_uncompiled():
+@pytest.mark.parametrize("choice", ["on", "blocks"])
+def test_a_mode_that_cannot_be_compiled_refuses_rather_than_run_uncompiled(choice):
     with pytest.raises(ModeUnavailable, match="recompiles without end"):
-        choose_compile("on", BREAKS, CUDA)
-
-
-@pytest.mark.parametrize(("choice", "scope"), [("on", "model"), ("blocks", "blocks")])
-def test_what_is_compiled_is_what_was_asked_for(choice, scope):
-    assert choose_compile(choice, GAINS, CPU).scope == scope
-
-
-def test_blocks_of_a_mode_that_cannot_be_compiled_are_refused_too():
-    with pytest.raises(ModeUnavailable, match="recompiles without end"):
-        choose_compile("blocks", BREAKS, CUDA)
+        choose_compile(choice, BREAKS, CUDA)
 
 
 class Waits(Polite):
@@ -208,40 +196,39 @@ class Stage(nn.Module):
         self.downsample, self.blocks = nn.Linear(8, 8), nn.Sequential(*(Block() for _ in range(blocks)))
 
 
-def names(model):
+def holding(**modules):
+    """A model with these modules of its own."""
+    model = nn.Module()
+    for name, module in modules.items():
+        model.add_module(name, module)
+    return model
+
+
+BARE = [Stage(1)]
+del BARE[0].blocks[0].small
+LAYERS = nn.ModuleList([nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(3)])
+HEAD = nn.Sequential(nn.Linear(8, 8))
+BLOCKS = {
+    "members of a list of one class": (holding(stem=nn.Linear(8, 8), layers=LAYERS), [f"layers.{n}" for n in range(3)]),
+    "of stages the blocks in them": (
+        holding(stages=nn.Sequential(Stage(2), Stage(3))),
+        [f"stages.{stage}.blocks.{n}" for stage, blocks in enumerate((2, 3)) for n in range(blocks)],
+    ),
+    "the outermost": (nn.Sequential(nn.ReLU(), nn.ModuleDict({"of": LAYERS})), [f"1.of.{n}" for n in range(3)]),
+    "large ones with lists": (holding(layers=nn.ModuleList([Block(), Block()])), ["layers.0", "layers.1"]),
+    "a longer list in a list of one": (Stage(1), ["blocks.0.small.0", "blocks.0.small.1"]),
+    "a list of one": (holding(layers=nn.ModuleList(BARE), head=HEAD), ["layers.0"]),
+    "a bare layer is none": (nn.Sequential(HEAD), []),
+    "a model of one block": (GPTLayerMicro().build(CPU), ["layer"]),
+    "a part of one block": (holding(net=GPTLayerMicro().build(CPU)), ["net.layer"]),
+    "a stage without a list": (
+        holding(stages=nn.Sequential(Stage(1), Stage(2))),
+        ["stages.0", "stages.1.blocks.0", "stages.1.blocks.1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "names"), BLOCKS.values(), ids=BLOCKS)
+def test_which_modules_are_blocks(model, names):
     found = list(repeated_blocks(model))
-    return [name for name, module in model.named_modules() if any(module is one for one in found)]
-
-
-def test_the_members_of_the_outermost_list_of_one_class():
-    model = nn.Module()
-    model.stem, model.layers = nn.Linear(8, 8), nn.ModuleList([Block(), Block()])
-    assert names(model) == ["layers.0", "layers.1"]
-
-
-def test_of_stages_the_blocks_in_them():
-    model = nn.Module()
-    model.stages = nn.Sequential(Stage(2), Stage(3))
-    assert names(model) == [f"stages.0.blocks.{n}" for n in range(2)] + [f"stages.1.blocks.{n}" for n in range(3)]
-
-
-def test_a_list_of_one_counts_where_there_is_no_longer_one_and_its_member_is_no_bare_layer():
-    model = nn.Module()
-    model.layers, model.head = nn.ModuleList([Stage(1)]), nn.Sequential(nn.Linear(8, 8))
-    assert names(model.layers[0]) == ["blocks.0.small.0", "blocks.0.small.1"]
-    del model.layers[0].blocks[0].small
-    assert names(model) == ["layers.0"]
-    assert names(nn.Sequential(model.head)) == []
-
-
-def test_a_model_of_one_block_names_it_and_so_does_what_it_is_part_of():
-    model = nn.Module()
-    model.net = GPTLayerMicro().build(torch.device("cpu"))
-    assert names(model.net) == ["layer"]
-    assert names(model) == ["net.layer"]
-
-
-def test_a_stage_without_a_list_of_blocks_is_one():
-    model = nn.Module()
-    model.stages = nn.Sequential(Stage(1), Stage(2))
-    assert names(model) == ["stages.0", "stages.1.blocks.0", "stages.1.blocks.1"]
+    assert [name for name, module in model.named_modules() if any(module is one for one in found)] == names
