@@ -3,14 +3,13 @@
 from fp8bench.kinds.run.sweep import NotTried, about_untried, not_tried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, When
+from fp8bench.launch.sweep.halving import When
 from fp8bench.launch.sweep.search import Outlook
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import counted
 
 
 class PlannedLook(Frozen):
@@ -53,6 +52,7 @@ class SweepPlan(Frozen):
 def plan_of(found: Outlook) -> SweepPlan:
     """Return the numbers of the plan."""
     sweep, budget = found.sweep, found.sweep.budget
+    looks_s = sum(one.seconds for one in found.looks)
     return SweepPlan(
         session=sweep.name,
         instance=sweep.prepared.instance.key,
@@ -68,14 +68,14 @@ def plan_of(found: Outlook) -> SweepPlan:
             for one in found.looks
         ),
         looks_done=found.done,
-        looks_seconds=found.looks_s,
+        looks_seconds=looks_s,
         rounds=sweep.rule.rounds,
         round_turns=found.round_turns,
         rounds_seconds=found.rounds_s,
         known=found.known,
         batch_sizes=sweep.rule.blank is not None,
         usd_per_hour=budget.usd_per_hour,
-        usd=_usd(found.looks_s + found.rounds_s, budget),
+        usd=_usd(looks_s + found.rounds_s, budget),
         budget_seconds=budget.seconds,
         not_tried=not_tried(sweep.space.untried),
     )
@@ -120,11 +120,8 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
         "for the rounds if none is dropped early.",
     ]
     if budget.seconds is not None and all_s > budget.seconds:
-        fit, kept = sum(look.within_budget for look in plan.looks), min(plan.rounds, INTERVAL_ROUNDS)
-        larger = ", and two larger batches of the leader" if plan.batch_sizes and not plan.looks_done else ""
-        least = f"{'About' if plan.known else 'At most'} {fit} of these looks fit"
-        beside = f"{least} beside {counted(kept, 'round')} of the best two{larger}."
-        lines.append(f"The budget of {budget.text} ends it earlier. {beside}")
+        fit = sum(look.within_budget for look in plan.looks)
+        lines.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
     if plan.usd is None:
         lines.append("Cost: unknown, since no price of this machine is known; --price gives one.")
     else:

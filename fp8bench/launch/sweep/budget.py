@@ -1,5 +1,4 @@
-"""What a sweep may spend, in time or in USD; how long a turn is expected to take; and which turn is next within a
-budget. Pure, except that a call remembers whether the looks' share is spent.
+"""What a sweep may spend, in time or in USD; how long a turn is expected to take; and which turn is next. Pure.
 
 A configuration that was run on this machine takes what its records tell: the start of processes, its steps, and other
 time, above all torch.compile, whose caches are warm by then. One that was never run is compiled with cold caches: the
@@ -7,10 +6,8 @@ longest compile of its mode on record counts, else what was measured elsewhere; 
 record of its mode, scaled by the batch size. Without such a record, only what no turn goes without counts. What the
 turns of this call took beyond their forecasts, as on a busy host, is added to all.
 
-Half of the budget is for looks, half for rounds: looks begin until half is spent, as long as one fits beside two rounds
-of it and of the best other one; the leader's first larger batch, which pays most, leaves two rounds of its own alone.
-Then come rounds, as far as they fit: none gets one while a better one of the two finalists lacks one that gives an
-interval and has no room left for it. What remains is spent on the next look that fits, and on rounds again.
+Looks begin until half of the budget is spent, then rounds; what the rounds leave is spent on looks again. A turn begins
+only if its forecast fits beside the rounds that give the best two an interval.
 """
 
 import math
@@ -31,7 +28,6 @@ from fp8bench.launch.forecast import (
     same_work,
 )
 from fp8bench.launch.sweep.halving import (
-    FAIR_SHARE,
     FINALISTS,
     Rule,
     Seen,
@@ -205,18 +201,30 @@ class Spending:
     forecaster: Forecaster
     as_look: Callable[[RunConfig], RunConfig]
     seconds: float | None
-    looking: bool = True
 
     def next_turn(self, seen: Seen, spent_s: float) -> Turn | None:
         """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
-        look = self._look(seen, spent_s) if self.looking else None
-        self.looking = look is not None
-        return look or self._round(seen, self._left_s(spent_s)) or self._look(seen, spent_s)
+        before = best_first(seen, self.rule)
+        fitting = (look.config for look in self.wanted(seen) if self.fits(look.config, before, seen, spent_s))
+        look = next((Turn("look", config, len(before) + 1) for config in fitting), None)
+        return look if look is not None and self.looks_come(spent_s) else self._round(seen, spent_s) or look
+
+    def looks_come(self, spent_s: float) -> bool:
+        """Return whether looks come before rounds."""
+        return self.seconds is None or spent_s < LOOKS_SHARE * self.seconds
+
+    def fits(self, config: RunConfig, before: Sequence[RunConfig], seen: Seen, spent_s: float) -> bool:
+        """Return whether a look may begin. before: the configurations that were looked at before it, best first."""
+        # A comparison needs two looks, however small the budget.
+        kept_s = self.round_s(config)
+        if len(before) >= FINALISTS:
+            others = [one for one in before if but_size(one) != but_size(config)]
+            kept_s = self._lacking_s([config, *others[:1]], seen)
+        return MARGIN * self.look_s(config) + kept_s <= self._left_s(spent_s)
 
     def wanted(self, seen: Seen) -> list[Wanted]:
         """Return all looks that are left, in order."""
-        fair_s = math.inf if self.seconds is None else FAIR_SHARE * self.seconds
-        return list(wanted(self.candidates, seen, self.rule, self.look_s, fair_s))
+        return wanted(self.candidates, seen, self.rule, self.look_s)
 
     def look_s(self, config: RunConfig) -> float:
         """Return the expected seconds of a look."""
@@ -230,58 +238,29 @@ class Spending:
         """Return whether nothing is left, however large the budget."""
         return next_round(seen, self.rule)[0].over and not self.wanted(seen)
 
-    def fits(self, look: Wanted, before: Sequence[RunConfig], spent_s: float) -> bool:
-        """Return whether a look may begin. before: the configurations that were looked at before it, best first."""
-        if self.seconds is None:
-            return True
-        half_s, kept_s = LOOKS_SHARE * self.seconds, 0.0
-        if self.looking and before:
-            if spent_s >= half_s:
-                return False
-            # A comparison needs two looks, however small the budget.
-            kept_s = (self.rule.fewest if len(before) >= FINALISTS else 1) * self.round_s(look.config)
-            others = [one for one in before if but_size(one) != but_size(look.config)]
-            if len(before) >= FINALISTS and others and not look.pays:
-                both_s = kept_s + self.rule.fewest * self.round_s(others[0])
-                kept_s = both_s if look.when == "if time is left" else max(kept_s, min(both_s, half_s))
-        return MARGIN * self.look_s(look.config) + kept_s <= self._left_s(spent_s)
-
     def not_looked_at(self, seen: Seen, budget: str) -> list[Untried]:
-        """Return first what would have come next, including batch sizes, then what needs no look, and why. budget: in
-        words.
-        """
-        found = []
-        for look in self.wanted(seen):
-            why = f"the budget of {budget}"
-            if look.when == "after the leader's sizes":
-                expected = duration(self.look_s(look.config))
-                why = (
-                    f"a look is expected to take {expected}, more than a fifth of the budget of {budget}, so that "
-                    "batch sizes of the leader come first, and too little was left"
-                )
-            found.append(Untried(look.config, why))
+        """Return first what would have come next, including batch sizes, then what needs no look, and why."""
+        found = [Untried(look.config, f"the budget of {budget}") for look in self.wanted(seen)]
         for one in self.candidates:
             needless = None if one.config in seen.looks else skipped(one, seen.looks)
             found += [] if needless is None else [Untried(one.config, needless)]
         return found
 
-    def _left_s(self, spent_s: float) -> float:
-        return math.inf if self.seconds is None else self.seconds - spent_s
-
-    def _look(self, seen: Seen, spent_s: float) -> Turn | None:
-        before = best_first(seen, self.rule)
-        fitting = (look for look in self.wanted(seen) if not look.waits and self.fits(look, before, spent_s))
-        return next((Turn("look", look.config, len(before) + 1) for look in fitting), None)
-
-    def _round(self, seen: Seen, left_s: float) -> Turn | None:
-        # Judge by the rounds that exist: a configuration that they drop lacks none.
-        dropped = next_round(seen, self.rule, lambda _turn, _left: False)[0].dropped
-
+    def _round(self, seen: Seen, spent_s: float) -> Turn | None:
         def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
-            place = left.index(turn.config)
-            better = [one for one in left[: min(FINALISTS, place)] if one not in dropped]
-            first = self.rule.rounds if place >= FINALISTS else self.rule.fewest
-            missing_s = (max(0, first - len(seen.rounds.get(one, ()))) * self.round_s(one) for one in better)
-            return MARGIN * self.round_s(turn.config) + sum(missing_s) <= left_s
+            better = left[: min(FINALISTS, left.index(turn.config))]
+            return MARGIN * self.round_s(turn.config) + self._lacking_s(better, seen) <= self._left_s(spent_s)
 
         return next_round(seen, self.rule, allows)[1]
+
+    def _lacking_s(self, finalists: Sequence[RunConfig], seen: Seen) -> float:
+        """Return the seconds of the rounds that finalists lack to have an interval."""
+        missing_s = 0.0
+        for config in finalists:
+            rounds = seen.rounds.get(config, [])
+            if all(record.status == "ok" for record in rounds):
+                missing_s += max(0, self.rule.fewest - len(rounds)) * self.round_s(config)
+        return missing_s
+
+    def _left_s(self, spent_s: float) -> float:
+        return math.inf if self.seconds is None else self.seconds - spent_s

@@ -1,26 +1,20 @@
-"""Decides which configurations are looked at, which of them go on, and which round is next: successive halving. Pure.
+"""Decides which looks are wanted, which configurations go on, and which round is next: successive halving. Pure.
 
-Looks run configurations once, in few steps: the usual settings of every mode first, the cheapest first; then larger
-batches of the leader (on one H200 te-fp8 trained ViT-Huge with 1.18 times as many images a second at batch 256 as at
-64); usual settings whose look alone takes more than a fair share of the budget; batches of the second best; all others,
-those with the fewest unusual settings first. With --batch-size auto the next size is that of `launch.batch_size`.
-
-Rounds run the best share of the looks in fresh processes, as `fp8bench run` does. After the looks, a configuration is
+Rounds run the best third of the looks in fresh processes, as `fp8bench run` does. After the looks, a configuration is
 dropped if its rank is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by
 rounds alone, so that a later look discards nothing that was measured. After each round, it is dropped if its interval
 is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of those left,
 down to FINALISTS. What failed is dropped with its reason.
 
-Optuna, or any other optimizer that models its space, gains nothing here: the space has tens of points, nearly all of
-them categories, it would also need a pruner that knows intervals over processes, and what is not tried must be shown
-with its reason.
+No optimizer that models its space: the space has tens of points, nearly all of them categories, and what is not tried
+must be shown with its reason.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
 from fp8bench.launch.sweep.space import Candidate, in_words
@@ -38,13 +32,10 @@ FINALISTS = 2
 INTERVAL_ROUNDS = 2
 """The smallest number of rounds that gives an interval, because one process is not a measurement."""
 
-FAIR_SHARE = 1 / 5
-"""The share of a call's budget above which a look waits for the leader's batch sizes."""
-
 Stage = Literal["look", "round"]
 
-When = Literal["first", "after the leader's sizes", "if time is left"]
-"""When a look comes."""
+When = Literal["first", "if time is left"]
+"""When a look comes: usual settings and larger batches of the best two first."""
 
 
 @dataclass(frozen=True)
@@ -255,68 +246,34 @@ def _ranked(
     return tuple(ranked)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A look that is worth running. pays: whether it is of the leader's first larger batch, which is likeliest to pay.
-    waits: whether it is of unusual settings of a mode whose usual ones come late: before those it says little.
-    """
+class Wanted(NamedTuple):
+    """A look that is worth running."""
 
     config: RunConfig
     when: When
-    pays: bool = False
-    waits: bool = False
 
 
 def wanted(
-    candidates: Sequence[Candidate],
-    seen: Seen,
-    rule: Rule,
-    expected_s: Callable[[RunConfig], float] = lambda _config: 0.0,
-    fair_s: float = math.inf,
-) -> Iterator[Wanted]:
-    """Yield all looks that are left, in order. expected_s: how long a look takes. fair_s: a longer look comes late."""
+    candidates: Sequence[Candidate], seen: Seen, rule: Rule, expected_s: Callable[[RunConfig], float]
+) -> list[Wanted]:
+    """Return all looks that are left, in order. expected_s: how long a look takes."""
     left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
-    usual = sorted((one.config for one in left if one.distance == 0), key=expected_s)
-    # A comparison needs two looks, so the first ones are never late.
-    late = [config for config in usual[max(0, FINALISTS - len(seen.looks)) :] if expected_s(config) > fair_s]
-    leaders = _by_first_size(candidates, seen, rule)
-    sizes = {config: _sizes(config, left, seen, rule) for config in leaders}
-    yield from (Wanted(config, "first") for config in usual if config not in late)
-    for leader in leaders[:1]:
-        # The second larger size is close to what a line through two sizes promises.
-        yield from (Wanted(size, "first", pays=len(family(leader, seen)) == 1) for size in sizes[leader])
-    yield from (Wanted(config, "after the leader's sizes") for config in late)
-    yield from (Wanted(size, "first") for config in leaders[1:FINALISTS] for size in sizes[config])
-    said = {*usual, *(size for config in leaders[:FINALISTS] for size in sizes[config])}
+    first = sorted((one.config for one in left if one.distance == 0), key=expected_s)
+    begun, of_here = dict[tuple[Any, ...], tuple[float, RunConfig]](), {but_size(one.config) for one in candidates}
     best: dict[str, float] = {}
     for config, record in seen.looks.items():
-        best[config.mode] = min(look_s(record) or math.inf, best.get(config.mode, math.inf))
+        found_s = look_s(record) or math.inf
+        best[config.mode] = min(found_s, best.get(config.mode, math.inf))
+        # Who leads is decided where all begin; what had no memory there has no figure yet.
+        if but_size(config) in of_here and begun.get(but_size(config), (math.inf,))[0] == math.inf:
+            begun[but_size(config)] = found_s, config
+    ran = [one for one in begun.values() if one[0] < math.inf or rule.blank is not None]
+    for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
+        first += [size for size in _sizes(leader, left, seen, rule) if size not in first]
     # The best modes so far first, and those of which nothing is known last.
-    nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf if best else 0.0)))
-    rest = [one.config for one in nearest if one.config not in said]
-    of_late = {config.mode_label for config in late}
-    yield from (Wanted(config, "if time is left", waits=config.mode_label in of_late) for config in rest)
-    for config in leaders[FINALISTS : rule.kept(len(leaders))]:
-        yield from (Wanted(size, "if time is left") for size in sizes[config] if size not in rest)
-
-
-def _by_first_size(candidates: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return the configurations that were looked at, ordered by their figure at the size where all begin, else by their
-    best one; last those for which no size had enough memory yet. So none ranks behind a worse one that was also looked
-    at in its best size.
-    """
-    begun: dict[RunConfig, float] = {}
-    for first in (one.config for one in candidates):
-        sizes = family(first, seen)
-        if not sizes or first.batch_size != candidates[0].config.batch_size:
-            continue
-        found = {one: look_s(seen.looks[one]) for one in sizes if _fits(seen.looks[one], rule)}
-        known = [found_s for found_s in found.values() if found_s is not None]
-        if known:
-            begun[first] = found.get(first) or min(known)
-        elif rule.blank is not None and all(judged(seen.looks[one], rule.blank) for one in sizes):
-            begun[first] = math.inf
-    return sorted(begun, key=begun.__getitem__)
+    nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf)))
+    rest = [one.config for one in nearest if one.config not in first]
+    return [*(Wanted(one, "first") for one in first), *(Wanted(one, "if time is left") for one in rest)]
 
 
 def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:

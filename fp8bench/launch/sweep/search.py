@@ -34,11 +34,6 @@ NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 
 AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention", "te_switches")
 
-SIZES_OF_LEADER = 2
-"""The number of looks that find the leader's largest batch with --batch-size auto, after its first: one that gives the
-line, and one at its end.
-"""
-
 
 class Listener(Protocol):
     """Is called as the sweep proceeds."""
@@ -223,8 +218,7 @@ class ExpectedLook(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """The forecast of a sweep. looks: in order. Batch sizes that are yet to be found depend on the leader, which only
-    looks tell: they are no rows here, but the least that the leader's sizes take is counted. done: the number of looks
+    """The forecast of a sweep. looks: in order, without batch sizes that are yet to be found. done: the number of looks
     that are kept. round_turns, rounds_s: of all rounds, at most. known: whether all times come from records.
     """
 
@@ -235,40 +229,20 @@ class Outlook(NamedTuple):
     rounds_s: float
     known: bool
 
-    @property
-    def looks_s(self) -> float:
-        """Seconds of all looks."""
-        return sum(one.seconds for one in self.looks)
-
 
 def outlook(sweep: Sweep) -> Outlook:
     """Return the forecast. Runs and writes nothing. Raises UsageError as `resumed` does."""
     seen = resumed(sweep)
     spending, configs = spending_of(sweep, seen), [one.config for one in sweep.space.candidates]
-    looks = expected_looks(spending, seen)
+    looks, before, spent_s = list[ExpectedLook](), best_first(seen, sweep.rule), 0.0
+    for look in spending.wanted(seen):
+        seconds = spending.look_s(look.config)
+        within = spending.looks_come(spent_s) and spending.fits(look.config, before, seen, spent_s)
+        looks.append(ExpectedLook(look, seconds, within))
+        if within:
+            before, spent_s = [*before, look.config], spent_s + seconds
     done = sum(map(len, seen.rounds.values()))
     turns = max(0, sweep.rule.most_round_turns(len(looks) + len(seen.looks)) - done)
     a_round_s = fmean(map(spending.round_s, configs)) if configs else 0.0
     known = all(map(spending.forecaster.is_known, configs))
-    return Outlook(sweep, looks, len(seen.looks), turns, turns * a_round_s, known)
-
-
-def expected_looks(spending: Spending, seen: Seen) -> tuple[ExpectedLook, ...]:
-    """Return whether each look fits, in order; those that do not are passed over."""
-    looks, found, spent_s = spending.wanted(seen), list[ExpectedLook](), 0.0
-    before = best_first(seen, spending.rule)
-    # If the sweep continues an earlier one, the next size is already among the looks.
-    sizes_s = 0.0
-    if spending.rule.blank is not None and not seen.looks:
-        sizes_s = SIZES_OF_LEADER * min((spending.look_s(look.config) for look in looks), default=0.0)
-    for look in looks:
-        if look.when != "first":
-            spent_s, sizes_s = spent_s + sizes_s, 0.0
-        not_looked_at = {one.look.config.mode_label for one in found if not one.within}
-        waits = look.waits and look.config.mode_label in not_looked_at
-        within = not waits and spending.fits(look, before, spent_s)
-        seconds = spending.look_s(look.config)
-        found.append(ExpectedLook(look, seconds, within))
-        if within:
-            before, spent_s = [*before, look.config], spent_s + seconds
-    return tuple(found)
+    return Outlook(sweep, tuple(looks), len(seen.looks), turns, turns * a_round_s, known)

@@ -1,4 +1,4 @@
-"""What a sweep runs next, on made-up results: looks from the usual settings outwards, sizes, rounds, who is dropped."""
+"""What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, summary, unsupported
 
 from fp8bench.launch.sweep.budget import Forecaster, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, skipped, standings
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, skipped, standings, wanted
 from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space, switched_on
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -81,13 +81,9 @@ class TestSpace:
         assert all(one.why.startswith("cannot differ from ") for one in both.untried)
 
     def test_on_a_cpu_neither_graphs_nor_auto_compile_anything(self) -> None:
-        on_cpu = [one.model_copy(update={"device": "cpu"}) for one in BASES[:1]]
-        keys = {
-            executed_as(one.config)
-            for one in grid(on_cpu, Axes((16,), ("auto", "off"), ("auto", "off"), ("te",))).candidates
-        }
-
-        assert keys == {("baseline-bf16", 16, "off", "off", None, None)}
+        on_cpu = [BASES[0].model_copy(update={"device": "cpu"})]
+        [one] = grid(on_cpu, Axes((16,), ("auto", "off"), ("auto", "off"), ("te",))).candidates
+        assert executed_as(one.config) == ("baseline-bf16", 16, "off", "off", None, None)
 
     def test_options_that_only_gain_are_on_where_the_layer_is_transformer_engines(self) -> None:
         bases = [switched_on(base) for base in BASES]
@@ -116,33 +112,89 @@ class TestSpace:
         assert refused.untried == (Untried(BASES[2], "needs a package"),)
 
 
-class TestLooks:
-    def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has_rounds(self) -> None:
-        turns, seen = played(grid().candidates, machine, Rule(rounds=2))
+def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has_rounds() -> None:
+    turns, seen = played(grid().candidates, machine, Rule(rounds=2))
 
-        assert [(turn.stage, turn.config.mode) for turn in turns] == [
-            # Those that compile nothing go first.
-            *(("look", mode) for mode in ("te-bf16", "te-fp8", "baseline-bf16", "torchao-float8")),
-            ("round", "te-fp8"),
-            ("round", "baseline-bf16"),
-            # There and back, unless it is dropped by then.
-            ("round", "baseline-bf16"),
-            ("round", "te-fp8"),
-        ]
-        now = standings(seen, Rule(rounds=2))
-        assert [one.mode for one in now.leaders] == ["te-fp8", "baseline-bf16"]
-        assert {one.mode: why for one, why in now.dropped.items()} == {
-            "te-bf16": "rank 3 of 4 looks, of which 2 go on",
-            "torchao-float8": "rank 4 of 4 looks, of which 2 go on",
-        }
+    assert [(turn.stage, turn.config.mode) for turn in turns] == [
+        # Those that compile nothing go first.
+        *(("look", mode) for mode in ("te-bf16", "te-fp8", "baseline-bf16", "torchao-float8")),
+        ("round", "te-fp8"),
+        ("round", "baseline-bf16"),
+        # There and back, unless it is dropped by then.
+        ("round", "baseline-bf16"),
+        ("round", "te-fp8"),
+    ]
+    now = standings(seen, Rule(rounds=2))
+    assert [one.mode for one in now.leaders] == ["te-fp8", "baseline-bf16"]
+    assert {one.mode: why for one, why in now.dropped.items()} == {
+        "te-bf16": "rank 3 of 4 looks, of which 2 go on",
+        "torchao-float8": "rank 4 of 4 looks, of which 2 go on",
+    }
 
-    @pytest.mark.slow
-    def test_beyond_the_usual_settings_the_best_modes_go_first(self) -> None:
-        turns, _ = played(grid(axes=ALL).candidates, machine, Rule(rounds=1))
-        looks = [turn.config for turn in turns if turn.stage == "look"]
 
-        assert looks[4].mode == "te-fp8"
-        assert looks[4].batch_size == 256
+BLANK = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
+BASE, _, TE, AO = BASES
+CURRENT = TE.model_copy(update={"recipe": "current"})
+COST_S = {"baseline-bf16": 70.0, "te-fp8": 25.0, "torchao-float8": 175.0}
+
+
+def looked(settings: RunConfig, step_s: float, size: int = 64, peak_gib: float = 22.0) -> Record:
+    return found(at(settings, size), step_s, memory=(peak_of(peak_gib),))
+
+
+def peak_of(gib: float) -> RankMemory:
+    peak = int(gib * GIB)
+    return RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1)
+
+
+def at(settings: RunConfig, size: int) -> RunConfig:
+    return settings.model_copy(update={"batch_size": size})
+
+
+def order(*records: Record, sizes: tuple[int, ...] = (64,), auto: bool = True) -> list[tuple[str, int]]:
+    seen = Seen({record.config: record for record in records if record.config is not None})
+    candidates = grid((BASE, TE, CURRENT, AO), Axes(sizes, ("auto",), ("auto",), ("te",))).candidates
+    looks = wanted(candidates, seen, Rule(2, BLANK if auto else None), lambda one: COST_S[one.mode])
+    return [(look.config.mode_label, look.config.batch_size) for look in looks]
+
+
+DELAYED, PLAIN, SCALED, OTHER = "te-fp8:delayed", "baseline-bf16", "torchao-float8:tensorwise", "te-fp8:current"
+TWO, THREE = (looked(TE, 0.1), looked(BASE, 0.12)), (looked(TE, 0.1), looked(BASE, 0.12), looked(AO, 0.13))
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        # Usual settings, the cheapest first; then larger batches of the leader and of the second; then other settings.
+        ((), [(DELAYED, 64), (PLAIN, 64), (SCALED, 64), (OTHER, 64)]),
+        (TWO, [(SCALED, 64), (DELAYED, 128), (PLAIN, 128), (OTHER, 64)]),
+        (THREE, [(DELAYED, 128), (PLAIN, 128), (OTHER, 64)]),
+        # After a larger size of the leader the largest is next.
+        ((*THREE, looked(TE, 0.35, 256, 70.0)), [(DELAYED, 320), (PLAIN, 128), (OTHER, 64)]),
+        # Who leads is decided where all began.
+        ((*THREE, looked(TE, 0.45, 320, 90.0), looked(CURRENT, 0.095)), [(OTHER, 128)]),
+        # What had no memory is tried in a smaller size after what ran; what failed otherwise has no other size.
+        (
+            (unsupported(config=TE, status="failed", cause="oom", reason="no memory"), *THREE[1:2]),
+            [(SCALED, 64), (PLAIN, 128), (DELAYED, 32), (OTHER, 64)],
+        ),
+        (
+            (unsupported(config=TE, status="failed", cause="crash", reason="it broke"), *THREE[1:2]),
+            [(SCALED, 64), (PLAIN, 128), (OTHER, 64)],
+        ),
+    ],
+)
+def test_the_order_of_looks(records: tuple[Record, ...], expected: list[tuple[str, int]]) -> None:
+    assert order(*records) == expected
+
+
+def test_of_given_sizes_those_of_the_leader_come_first() -> None:
+    assert order(*THREE, sizes=(64, 128, 256), auto=False)[:4] == [
+        (DELAYED, 128),
+        (DELAYED, 256),
+        (PLAIN, 128),
+        (PLAIN, 256),
+    ]
 
 
 USUAL = BASES[2]
@@ -219,18 +271,14 @@ class TestRounds:
 
 
 class TestBatchAuto:
-    BLANK = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
-
     def filled(self, turn: Turn) -> Record:
         """A step of 6 GiB and 0.25 a sample, a little quicker a sample the larger it is."""
         size = turn.config.batch_size
-        peak = int((6 + 0.25 * size) * GIB)
-        memory = (RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),)
         step_s = STEP_S[turn.config.mode] / 64 * size * (0.9 if size > 100 else 1.0) * (1 + 1e-4 * turn.number)
-        return found(turn.config, step_s, memory=memory)
+        return found(turn.config, step_s, memory=(peak_of(6 + 0.25 * size),))
 
     def test_sizes_are_sought_for_the_best_only_and_the_best_size_of_each_has_rounds(self) -> None:
-        rule = Rule(rounds=1, blank=self.BLANK)
+        rule = Rule(rounds=1, blank=BLANK)
         turns, seen = played(grid().candidates, self.filled, rule)
         looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
 
@@ -259,7 +307,7 @@ class TestWhatHasRounds:
 
     SMALL, LARGE = BASES[2], BASES[2].model_copy(update={"batch_size": 256})
     OTHER = BASES[0]
-    RULE = Rule(rounds=4, blank=TestBatchAuto.BLANK)
+    RULE = Rule(rounds=4, blank=BLANK)
 
     def seen(self, large_rounds: int, large_s: float = 0.2, small_rounds: int = 2) -> Seen:
         """0.08 s at batch 64 are as much as 0.32 at 256."""
