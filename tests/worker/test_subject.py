@@ -47,6 +47,8 @@ def test_out_of_memory_a_shorter_sequence_helps_where_there_is_one():
 
 GIB = 2**30
 LLAMA_7B = 6_738_415_616
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+OF_7B = config(workload="llm-7b", optimizer="adamw")
 
 
 class SaysItsSize:
@@ -57,6 +59,18 @@ class SaysItsSize:
         return LLAMA_7B
 
 
+@pytest.fixture
+def require(monkeypatch):
+    """Whether a run fits what is free. gpu: GiB free of it, and in all."""
+
+    def check(device, run=OF_7B, sharded=False, workload=SaysItsSize(), gpu=(0, 0), host=None):  # noqa: B008
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: tuple(one * GIB for one in gpu))
+        monkeypatch.setattr(memory, "free_host_bytes", lambda: host and host * GIB)
+        memory.require_memory(run, workload, device, sharded)
+
+    return check
+
+
 def test_weights_gradients_and_optimizer_state_are_float32():
     assert memory.kept_bytes(1000, "sgd") == 12_000
     assert memory.kept_bytes(1000, "adamw") == memory.kept_bytes(1000, "adam") == 16_000
@@ -64,66 +78,54 @@ def test_weights_gradients_and_optimizer_state_are_float32():
 
 def test_what_is_missing_is_said_and_the_optimizer_that_would_fit():
     with pytest.raises(ModeUnavailable) as refused:
-        memory.refuse_too_large(config(workload="llm-7b", optimizer="adamw"), LLAMA_7B, Room(79 * GIB))
-    assert refused.value.what == (
-        "llm-7b needs 100.4 GiB for weights, gradients and the state of adamw (6.74e9 parameters), and 79.0 GiB of "
-        "this GPU are free: 21.4 GiB are missing"
-    )
-    assert refused.value.remedy == (
-        "No batch size helps: use --optimizer sgd (it needs 75.3 GiB), --parallel fsdp on several GPUs, one with "
-        "more memory or a smaller workload"
-    )
+        memory.refuse_too_large(OF_7B, LLAMA_7B, Room(79 * GIB))
+    for words in ("llm-7b needs 100.4 GiB", "state of adamw (6.74e9 parameters)", "79.0 GiB of this GPU are free"):
+        assert words in refused.value.what
+    assert refused.value.what.endswith("21.4 GiB are missing")
+    assert "No batch size helps: use --optimizer sgd (it needs 75.3 GiB), --parallel fsdp" in refused.value.remedy
 
 
 def test_an_optimizer_that_does_not_fit_either_is_not_named():
     with pytest.raises(ModeUnavailable) as refused:
-        memory.refuse_too_large(config(workload="llm-7b", optimizer="adamw"), LLAMA_7B, Room(40 * GIB))
+        memory.refuse_too_large(OF_7B, LLAMA_7B, Room(40 * GIB))
     assert "--optimizer" not in refused.value.remedy
-
-
-def test_by_what_is_free_of_the_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (141 * GIB, 142 * GIB))
-    memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"), False)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (79 * GIB, 142 * GIB))
-    with pytest.raises(ModeUnavailable, match=r"79\.0 GiB of this GPU are free"):
-        memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"), False)
-
-
-def test_on_a_host_its_processes_share_what_is_free(monkeypatch):
-    run = config(workload="llm-7b", optimizer="adamw", world_size=4, nodes=2, device="cpu")
-    monkeypatch.setattr(memory, "free_host_bytes", lambda: 204 * GIB)
-    memory.require_memory(run, SaysItsSize(), torch.device("cpu"), False)
-    monkeypatch.setattr(memory, "free_host_bytes", lambda: 24 * GIB)
-    with pytest.raises(ModeUnavailable) as refused:
-        memory.require_memory(run, SaysItsSize(), torch.device("cpu"), False)
-    assert refused.value.what.endswith(
-        "and 12.0 GiB are free for each of 2 processes of this host: 88.4 GiB are missing"
-    )
-    assert refused.value.remedy == "No batch size helps: use a host with more memory, a GPU or a smaller workload"
-    with pytest.raises(ModeUnavailable, match="for weights and gradients of the whole model, which the gate looks at"):
-        memory.require_memory(run, SaysItsSize(), torch.device("cpu"), True)
-
-
-def test_what_is_unknown_is_not_examined(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (0, 0))
-    monkeypatch.setattr(memory, "free_host_bytes", lambda: None)
-    memory.require_memory(config(workload="llm-micro"), SaysItsSize(), torch.device("cpu"), False)
-    memory.require_memory(config(workload="outside"), object(), torch.device("cuda"), False)
-    with pytest.raises(ModeUnavailable, match=r"0\.0 GiB of this GPU are free"):
-        memory.require_memory(config(workload="llm-micro"), SaysItsSize(), torch.device("cuda"), False)
-
-
-def test_ranks_that_share_weights_keep_a_part_each(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (79 * GIB, 80 * GIB))
-    one, two = (config(workload="llm-7b", optimizer="adamw", world_size=ranks) for ranks in (1, 2))
-    memory.require_memory(two, SaysItsSize(), torch.device("cuda"), True)
-    with pytest.raises(ModeUnavailable, match=r"21\.4 GiB are missing"):
-        memory.require_memory(one, SaysItsSize(), torch.device("cuda"), True)
 
 
 def test_the_gate_looks_at_the_whole_model_however_many_ranks_share_it():
     with pytest.raises(ModeUnavailable, match=r"needs 50\.2 GiB a rank for weights and gradients of the whole model"):
-        memory.refuse_too_large(config(workload="llm-7b", optimizer="adamw"), LLAMA_7B, Room(45 * GIB), 64)
+        memory.refuse_too_large(OF_7B, LLAMA_7B, Room(45 * GIB), 64)
+
+
+def test_by_what_is_free_of_the_gpu(require):
+    require(CUDA, gpu=(141, 142))
+    with pytest.raises(ModeUnavailable, match=r"79\.0 GiB of this GPU are free"):
+        require(CUDA, gpu=(79, 142))
+
+
+def test_on_a_host_its_processes_share_what_is_free(require):
+    run = config(workload="llm-7b", optimizer="adamw", world_size=4, nodes=2, device="cpu")
+    require(CPU, run, host=204)
+    with pytest.raises(ModeUnavailable) as refused:
+        require(CPU, run, host=24)
+    assert "12.0 GiB are free for each of 2 processes of this host: 88.4 GiB are missing" in refused.value.what
+    assert refused.value.remedy == "No batch size helps: use a host with more memory, a GPU or a smaller workload"
+    with pytest.raises(ModeUnavailable, match="for weights and gradients of the whole model, which the gate looks at"):
+        require(CPU, run, sharded=True, host=24)
+
+
+def test_what_is_unknown_is_not_examined(require):
+    micro = config(workload="llm-micro")
+    require(CPU, micro)
+    require(CUDA, config(workload="outside"), workload=object())
+    with pytest.raises(ModeUnavailable, match=r"0\.0 GiB of this GPU are free"):
+        require(CUDA, micro)
+
+
+def test_ranks_that_share_weights_keep_a_part_each(require):
+    one, two = (config(workload="llm-7b", optimizer="adamw", world_size=ranks) for ranks in (1, 2))
+    require(CUDA, two, sharded=True, gpu=(79, 80))
+    with pytest.raises(ModeUnavailable, match=r"21\.4 GiB are missing"):
+        require(CUDA, one, sharded=True, gpu=(79, 80))
 
 
 class InCompiler(RuntimeError):
@@ -138,30 +140,24 @@ def test_an_error_of_the_compiler_names_the_mode_the_versions_and_its_first_line
     assert "--compile off" in found.remedy
 
 
-def test_one_that_came_of_the_compilers_is_its_too():
+def test_one_that_came_of_the_compilers_is_its_too_and_another_is_not():
     error = RuntimeError("outside")
     error.__cause__ = InCompiler("inside")
     assert compile_failure("te-bf16", error) is not None
-
-
-def test_another_is_not():
     assert compile_failure("te-bf16", RuntimeError("CUDA error")) is None
 
 
 def test_settings_are_kept_and_paths_are_not(monkeypatch):
-    monkeypatch.setenv("NCCL_ALGO", "Ring")
-    monkeypatch.setenv("NCCL_TOPO_FILE", "/home/somebody/topology.xml")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setenv("CUDNN_HOME", "/opt/cudnn")
-    found = environment(torch.device("cpu")).variables
-    assert found["NCCL_ALGO"] == "Ring"
-    assert found["NCCL_TOPO_FILE"] == A_PATH
-    assert found["CUDA_VISIBLE_DEVICES"] == "0,1"
+    kept = {"NCCL_ALGO": "Ring", "CUDA_VISIBLE_DEVICES": "0,1"}
+    paths = {"NCCL_TOPO_FILE": "/home/somebody/topology.xml", "CUDNN_HOME": "/opt/cudnn"}
+    for name, value in (kept | paths).items():
+        monkeypatch.setenv(name, value)
+    found = environment(CPU).variables
+    assert found.items() >= (kept | {"NCCL_TOPO_FILE": A_PATH}).items()
     assert "CUDNN_HOME" not in found
     assert not [value for value in found.values() if value.startswith("/")]
 
 
 def test_packages_that_only_some_workloads_use_are_named_by_these_alone():
-    device = torch.device("cpu")
-    assert "transformers" not in environment(device).versions
-    assert environment(device, ("transformers",)).versions["transformers"]
+    assert "transformers" not in environment(CPU).versions
+    assert environment(CPU, ("transformers",)).versions["transformers"]

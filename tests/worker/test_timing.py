@@ -1,7 +1,9 @@
 """Warm-up and timed steps of a real model on a CPU: where one ends and the other begins, and what happens meanwhile."""
 
 import math
+from contextlib import contextmanager
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from fp8bench.worker.counters import Compilations
 from fp8bench.worker.evidence import gather
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
-from fp8bench.worker.timing import LoopResult, Timed, Training, compiled_to, time_steps, to_samples
+from fp8bench.worker.timing import LoopResult, Training, compiled_to, time_steps, to_samples
 
 CPU = torch.device("cpu")
 NO_FILE = ProgressFile(None)
@@ -48,10 +50,6 @@ def training(workload=None, model=None):
 def result(step_s, losses):
     times = StepTimes(100.0, step_s, step_s, step_s, step_s, step_s, step_s, host_lead_s=None)
     return LoopResult(times, losses)
-
-
-def one_step():
-    return to_samples(0, result([], []), result([1.0] * (LEAD_IN + 1), [1.0] * (LEAD_IN + 1)), 0, None)
 
 
 def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
@@ -105,28 +103,20 @@ def test_a_cpu_has_no_telemetry_and_no_allocator_that_retries():
 def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
     asked = []
 
-    class FakeSampler:
-        def __init__(self, device, rank):
-            self.rank = rank
+    def answered(from_s, to_s):
+        asked.append((from_s, to_s))
+        return RankTelemetry(rank=1, timed_s=to_s - from_s)
 
-        def __enter__(self):
-            asked.append("begun")
-            return self
+    @contextmanager
+    def fake_sampler(_device, rank):
+        asked.append(f"begun on {rank}")
+        yield SimpleNamespace(wait_ready=lambda _timeout_s: asked.append("ready"), telemetry=answered)
+        asked.append("ended")
 
-        def __exit__(self, *_error):
-            asked.append("ended")
-
-        def wait_ready(self, timeout_s):
-            asked.append("ready")
-
-        def telemetry(self, from_s, to_s):
-            asked.append((from_s, to_s))
-            return RankTelemetry(rank=self.rank, timed_s=to_s - from_s)
-
-    monkeypatch.setattr(timing, "Sampler", FakeSampler)
+    monkeypatch.setattr(timing, "Sampler", fake_sampler)
     timed = time_steps(training(), 1, Length(2, 3), NO_FILE)
     begun, ready, (from_s, to_s), ended = asked
-    assert (begun, ready, ended) == ("begun", "ready", "ended")
+    assert (begun, ready, ended) == ("begun on 1", "ready", "ended")
     assert to_s - from_s == pytest.approx(sum(timed.samples.step_s))
     assert timed.telemetry == RankTelemetry(rank=1, timed_s=to_s - from_s)
 
@@ -183,60 +173,49 @@ def test_recompilations_while_timed_are_told_from_those_before(sizes, while_time
 def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
     off = CompileEvidence(enabled=False, reason="asked for")
     counts = Compilations(frames=3, graphs=2)
-    timed = Timed(one_step(), None, [1.0], counts, counts)
-    assert compiled_to(off, timed.after_first_step, timed.at_end) == off
+    assert compiled_to(off, counts, counts) == off
 
 
 def test_the_reasons_of_graph_breaks_are_kept():
     broken = Compilations(frames=5, graphs=4, split_graphs=6, graph_breaks=3, graph_break_reasons=("a print",))
-    first = Compilations(frames=2)
-    timed = Timed(one_step(), None, [1.0], first, broken)
-    found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
+    found = compiled_to(DECIDED, Compilations(frames=2), broken)
     assert (found.graphs, found.split_graphs, found.graph_breaks) == (4, 6, 3)
     assert (found.graph_break_reasons, found.recompilations) == (("a print",), 3)
 
 
-def test_steps_run_from_start_to_start_and_split_into_wait_and_host(monkeypatch):
-    ticks = iter([0.0, 1.0, 2.0, 4.5, 5.0, 5.5, 5.75, 6.75, 7.0])
-    monkeypatch.setattr(clock, "perf_counter", lambda: next(ticks))
-    host = clock.HostClock()
-    for _ in range(2):
-        take_a_step(host)
-    times = host.finish()
-    assert times.began_s == 0.0
-    assert times.step_s == [5.0, 2.0]
-    assert times.data_wait_s == [1.0, 0.5]
-    assert times.host_s == [4.0, 1.5]
-    assert times.host_lead_s is None
+@pytest.fixture
+def ticking(monkeypatch):
+    """A clock of a host that took so many steps, each of these ticks."""
+
+    def take(steps, ticks):
+        monkeypatch.setattr(clock, "perf_counter", iter(ticks).__next__)
+        host = clock.HostClock()
+        for _ in range(steps):
+            host.start_step()
+            host.data_ready()
+            host.forward_done()
+            host.backward_done()
+        return host
+
+    return take
+
+
+def test_steps_run_from_start_to_start_and_split_into_wait_and_host(ticking):
+    times = ticking(2, (0.0, 1.0, 2.0, 4.5, 5.0, 5.5, 5.75, 6.75, 7.0)).finish()
+    assert (times.began_s, times.host_lead_s) == (0.0, None)
+    assert (times.step_s, times.data_wait_s, times.host_s) == ([5.0, 2.0], [1.0, 0.5], [4.0, 1.5])
     assert (times.forward_s, times.backward_s, times.optimizer_s) == ([1.0, 0.25], [2.5, 1.0], [0.5, 0.25])
 
 
-def take_a_step(host):
-    host.start_step()
-    host.data_ready()
-    host.forward_done()
-    host.backward_done()
-
-
-def test_the_steps_add_up_to_the_whole_time(monkeypatch):
-    ticks = count()
-    monkeypatch.setattr(clock, "perf_counter", lambda: float(next(ticks) ** 2))
-    host = clock.HostClock()
-    for _ in range(10):
-        take_a_step(host)
-    times = host.finish()
+def test_the_steps_add_up_to_the_whole_time(ticking):
+    times = ticking(10, (float(tick**2) for tick in count())).finish()
     assert sum(times.step_s) == 40**2
     parts = zip(times.data_wait_s, times.forward_s, times.backward_s, times.optimizer_s, strict=True)
     assert list(map(sum, parts)) == times.step_s
 
 
-def test_when_each_step_began_is_told_from_the_first_one_on(monkeypatch):
-    ticks = count(100)
-    monkeypatch.setattr(clock, "perf_counter", lambda: float(next(ticks)))
-    host = clock.HostClock()
-    for _ in range(3):
-        take_a_step(host)
-    assert host.since_first_step() == [0.0, 4.0, 8.0]
+def test_when_each_step_began_is_told_from_the_first_one_on(ticking):
+    assert ticking(3, map(float, count(100))).since_first_step() == [0.0, 4.0, 8.0]
 
 
 def test_a_cpu_is_timed_by_the_host_alone():

@@ -1,6 +1,7 @@
 """Steps to execute in tests: their parts, and launches that are right or each wrong in one way."""
 
 import copy
+from dataclasses import replace
 
 import torch
 from builders import config
@@ -10,6 +11,7 @@ from torch import nn
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
@@ -45,6 +47,14 @@ def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values)
 
 def gate(parts, tolerance=BF16_TOLERANCE):
     return Gate(tolerance, 0.0, lambda: copy.deepcopy(parts.mode))
+
+
+def decided(launch=None, choice=PLAIN, tolerance=BF16_TOLERANCE, parts=None, stages=None, again=None, **values):
+    """What comes of executing steps. parts: with their batches. launch: stands for a graph's replay."""
+    parts, batches = parts or some_parts(choice=choice, **values)
+    of_gate = replace(gate(parts, tolerance), **({"again": again} if again else {}))
+    told = (lambda _stage: None) if stages is None else stages.append
+    return decide(settings(**values), parts, choice, batches, of_gate, told, **({"capture": launch} if launch else {}))
 
 
 class Rounded(nn.Module):

@@ -3,24 +3,16 @@
 import pytest
 import torch
 from outside.outside_plugins import TinyLinear
-from worker.execution.executing import (
-    CAPTURED,
-    CPU,
-    Delayed,
-    Replayed,
-    gate,
-    plain_parts,
-    settings,
-    some_parts,
-)
+from worker.execution.executing import CAPTURED, CPU, Delayed, Replayed, decided, plain_parts, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import clock
-from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, micro_batches, step
 
 pytestmark = pytest.mark.usefixtures("process_group")
+
+IN_TWO = {"cuda_graphs": "on", "grad_accumulation": 2}
 
 
 def test_the_gradients_are_those_of_the_whole_batch():
@@ -48,10 +40,8 @@ def test_in_float32_they_differ_by_rounding_alone():
 
 @pytest.mark.parametrize("mode", [None, Delayed()], ids=["plain", "scales"])
 def test_the_steps_are_proved_against_whole_batches(mode):
-    parts, batches = some_parts(mode, grad_accumulation=2)
-    run = settings(cuda_graphs="on", grad_accumulation=2)
     tolerance = FP8_TOLERANCE if mode else BF16_TOLERANCE
-    found = decide(run, parts, CAPTURED, batches, gate(parts, tolerance), lambda _stage: None, Replayed)
+    found = decided(Replayed, CAPTURED, tolerance, some_parts(mode, grad_accumulation=2), **IN_TWO)
     assert found.parallel.grad_accumulation == 2
     assert found.executed.update_error < 0.05
     # Scales follow from what a pass sees, so that the plain steps see the same micro-batches.
@@ -67,10 +57,8 @@ class FirstOnly(Replayed):
 
 
 def test_a_micro_batch_that_is_left_out_is_found():
-    parts, batches = some_parts(grad_accumulation=2)
-    run = settings(cuda_graphs="on", grad_accumulation=2)
     with pytest.raises(MeasurementInvalid, match="its gradients differ"):
-        decide(run, parts, CAPTURED, batches, gate(parts, BF16_TOLERANCE), lambda _stage: None, FirstOnly)
+        decided(FirstOnly, CAPTURED, parts=some_parts(grad_accumulation=2), **IN_TWO)
 
 
 def test_a_batch_that_is_not_divided_is_refused():

@@ -3,12 +3,11 @@
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from worker.execution.executing import PLAIN, gate, settings, some_parts
+from worker.execution.executing import decided, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import build, step
-from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import Batch
@@ -97,22 +96,21 @@ def at_first(patch, _parts):
 
 
 OF_OPTIMIZERS = {
-    "twice the rate": lambda made: made.param_groups[0].update(lr=2 * made.param_groups[0]["lr"]),
-    "half the rate": lambda made: made.param_groups[0].update(lr=made.param_groups[0]["lr"] / 2),
-    "a tenth more": lambda made: made.param_groups[0].update(lr=1.1 * made.param_groups[0]["lr"]),
-    "no momentum": lambda made: made.param_groups[0].update(momentum=0.0),
-    "other betas": lambda made: made.param_groups[0].update(betas=(0.95, 0.999)),
-    "no decay": lambda made: made.param_groups[0].update(weight_decay=0.0),
-    "another epsilon": lambda made: made.param_groups[0].update(eps=1e-4),
+    "twice the rate": lambda group: {"lr": 2 * group["lr"]},
+    "half the rate": lambda group: {"lr": group["lr"] / 2},
+    "a tenth more": lambda group: {"lr": 1.1 * group["lr"]},
+    "no momentum": lambda _group: {"momentum": 0.0},
+    "other betas": lambda _group: {"betas": (0.95, 0.999)},
+    "no decay": lambda _group: {"weight_decay": 0.0},
+    "another epsilon": lambda _group: {"eps": 1e-4},
 }
 BOUNDS = pytest.mark.parametrize("tolerance", [BF16_TOLERANCE, FP8_TOLERANCE], ids=["bf16", "fp8"])
 
 
-def decided(tolerance, plant=lambda parts: None, workload=None, **values):
+def settled(tolerance, plant=lambda parts: None, workload=None, **values):
     parts, batches = some_parts(workload=workload, **values)
     plant(parts)
-    run = settings(**values)
-    return decide(run, parts, PLAIN, batches, gate(parts, tolerance), lambda _stage: None)
+    return decided(tolerance=tolerance, parts=(parts, batches), **values)
 
 
 @BOUNDS
@@ -122,7 +120,7 @@ def decided(tolerance, plant=lambda parts: None, workload=None, **values):
 def test_a_step_that_is_wrong_is_refused(fault, workload, optimizer, tolerance, monkeypatch):
     plant, told = FAULTS[fault]
     with pytest.raises(MeasurementInvalid, match=told) as refusal:
-        decided(tolerance, lambda parts: plant(monkeypatch, parts), workload, optimizer=optimizer)
+        settled(tolerance, lambda parts: plant(monkeypatch, parts), workload, optimizer=optimizer)
     assert refusal.value.cause == "execution"
 
 
@@ -130,7 +128,7 @@ def test_a_step_that_is_wrong_is_refused(fault, workload, optimizer, tolerance, 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_a_first_step_that_is_wrong_is_seen_in_its_own_gradients(optimizer, tolerance, monkeypatch):
     with pytest.raises(MeasurementInvalid, match="its gradients of the first step differ"):
-        decided(tolerance, lambda parts: at_first(monkeypatch, parts), optimizer=optimizer)
+        settled(tolerance, lambda parts: at_first(monkeypatch, parts), optimizer=optimizer)
 
 
 @pytest.mark.parametrize(
@@ -146,28 +144,25 @@ def test_a_first_step_that_is_wrong_is_seen_in_its_own_gradients(optimizer, tole
 def test_an_optimizer_with_other_settings_is_refused(fault, optimizer, tolerance, monkeypatch):
     def other(*args):
         made = make_optimizer(*args)
-        OF_OPTIMIZERS[fault](made)
+        made.param_groups[0].update(OF_OPTIMIZERS[fault](made.param_groups[0]))
         return made
 
     monkeypatch.setattr(build, "make_optimizer", other)
     with pytest.raises(MeasurementInvalid, match="its optimizer's") as refusal:
-        decided(tolerance, optimizer=optimizer)
+        settled(tolerance, optimizer=optimizer)
     assert refusal.value.cause == "execution"
 
 
 @BOUNDS
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_hooks_of_all_optimizers_change_the_step_and_not_the_reference(optimizer, tolerance):
-    def slower(optimizer, _args, _kwargs):
-        optimizer.param_groups[0]["lr"] *= 0.1
+    def times(factor):
+        return lambda optimizer, *_: optimizer.param_groups[0].update(lr=factor * optimizer.param_groups[0]["lr"])
 
-    def as_before(optimizer, _args, _kwargs):
-        optimizer.param_groups[0]["lr"] *= 10
-
-    hooks = [register_optimizer_step_pre_hook(slower), register_optimizer_step_post_hook(as_before)]
+    hooks = [register_optimizer_step_pre_hook(times(0.1)), register_optimizer_step_post_hook(times(10))]
     try:
         with pytest.raises(MeasurementInvalid, match="its optimizer"):
-            decided(tolerance, optimizer=optimizer)
+            settled(tolerance, optimizer=optimizer)
     finally:
         for hook in hooks:
             hook.remove()
@@ -188,16 +183,6 @@ class LessLoss(Scaling):
         return 0.8 * loss
 
 
-class OwnStep(Scaling):
-    """Changes one number of each weight, whatever its gradient."""
-
-    @torch.no_grad()
-    def step(self, optimizer):
-        for group in optimizer.param_groups:
-            for weight in group["params"]:
-                weight.view(-1)[0] -= 1e-3
-
-
 class OwnDescent(Scaling):
     """Is plain gradient descent, whatever the optimizer."""
 
@@ -205,15 +190,25 @@ class OwnDescent(Scaling):
     def step(self, optimizer):
         for group in optimizer.param_groups:
             for weight in group["params"]:
-                weight.sub_(weight.grad, alpha=group["lr"])
+                self.change(weight, group["lr"])
+
+    def change(self, weight, rate):
+        weight.sub_(weight.grad, alpha=rate)
+
+
+class OwnStep(OwnDescent):
+    """Changes one number of each weight, whatever its gradient."""
+
+    def change(self, weight, rate):
+        weight.view(-1)[0] -= 1e-3
 
 
 @BOUNDS
 @pytest.mark.parametrize("scaling", [LessLoss, OwnStep, OwnDescent])
 def test_a_loss_scale_is_no_way_around_the_optimizers_proof(scaling, tolerance):
     with pytest.raises(MeasurementInvalid, match=r"its optimizer makes of|its gradients are 20% shorter"):
-        decided(tolerance, lambda parts: setattr(parts.mode, "loss_scaling", scaling()), optimizer="adamw")
+        settled(tolerance, lambda parts: setattr(parts.mode, "loss_scaling", scaling()), optimizer="adamw")
 
 
 def test_a_loss_scale_that_changes_nothing_passes():
-    assert decided(BF16_TOLERANCE, lambda parts: setattr(parts.mode, "loss_scaling", Scaling())).executed
+    assert settled(BF16_TOLERANCE, lambda parts: setattr(parts.mode, "loss_scaling", Scaling())).executed
