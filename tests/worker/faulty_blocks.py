@@ -24,6 +24,13 @@ def verdict(base, plant, workload):
     return parity.prove(Planted(), workload, 0, torch.device("cpu")).parity
 
 
+def refusal(base, plant, workload):
+    """Why the gate refuses it."""
+    found = verdict(base, plant, workload)
+    assert not found.passed
+    return found.reason
+
+
 def replaced(name, forward):
     def plant(model):
         module = model.get_submodule(name)
@@ -70,13 +77,8 @@ def weight_detached(of):
     return plant
 
 
-@torch.no_grad()
-def _fill(model, name, value):
-    model.get_parameter(name).fill_(value)
-
-
 def filled(name, value):
-    return partial(_fill, name=name, value=value)
+    return lambda model: nn.init.constant_(model.get_parameter(name), value)
 
 
 @torch.no_grad()

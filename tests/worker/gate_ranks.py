@@ -1,17 +1,15 @@
 """Two ranks that run the gate, and write down what came of it and how many passes each ran.
 
-python -m worker.gate_ranks FOLDER
+python -m worker.gate_ranks FOLDER 2
 """
 
-import json
 import sys
-from pathlib import Path
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from modes import te_stand_in
-from torch import multiprocessing
+from worker.several_ranks import begin
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
@@ -65,13 +63,10 @@ SCENES = {
 }
 
 
-def ranks(rank, folder):
+def scenes():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    found = {name: scene() for name, scene in SCENES.items()}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
+    return SCENES
 
 
 if __name__ == "__main__":
-    multiprocessing.start_processes(ranks, args=(sys.argv[1],), nprocs=2, start_method="fork")
+    begin(sys.argv[1], int(sys.argv[2]), scenes)

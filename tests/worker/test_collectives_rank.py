@@ -19,9 +19,17 @@ def test_sizes_are_rounded_up_to_whole_elements_a_rank(asked, dtype, ranks, foun
     assert whole_elements(asked, dtype, ranks) == found
 
 
-def arrays_of(operation, rank, ranks, elements, dtype="bf16"):
-    size = elements * (2 if dtype == "bf16" else 4)
-    return Arrays(Case(operation=operation, dtype=dtype, size_bytes=size), rank, ranks, CPU)
+def config_of(**asked):
+    return CollectivesConfig(device="cpu", world_size=2, seconds=0.001, **asked)
+
+
+def filled(operation, ranks, elements):
+    """The arrays of each rank, and what each gives."""
+    case = Case(operation=operation, dtype="bf16", size_bytes=2 * elements)
+    several = [Arrays(case, rank, ranks, CPU) for rank in range(ranks)]
+    for one in several:
+        one.fill()
+    return several, [one.ours.float() for one in several]
 
 
 def by_hand(arrays, every):
@@ -36,10 +44,7 @@ def by_hand(arrays, every):
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("ranks", [2, 3, 8, 64, 200])
 def test_what_is_expected_is_what_the_ranks_fill_in(operation, ranks):
-    several = [arrays_of(operation, rank, ranks, ranks * 5) for rank in range(ranks)]
-    for one in several:
-        one.fill()
-    given = [one.ours.float() for one in several]
+    several, given = filled(operation, ranks, ranks * 5)
     for one in (several[0], several[-1]):
         expected = one.expected()
         assert torch.equal(expected, by_hand(one, given))
@@ -51,37 +56,23 @@ def test_what_is_expected_is_what_the_ranks_fill_in(operation, ranks):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_one_wrong_element_is_found(operation, monkeypatch):
-    several = [arrays_of(operation, rank, 2, 64) for rank in range(2)]
-    for one in several:
-        one.fill()
-    every = [one.ours.float() for one in several]
-    arrays = several[1]
+    (_, arrays), every = filled(operation, 2, 64)
 
-    def right():
+    def work(wrong):
         arrays.result.copy_(by_hand(arrays, every))
+        arrays.result[3] += wrong
 
-    def wrong():
-        right()
-        arrays.result[3] += 1
-
-    monkeypatch.setattr(arrays, "work", right)
+    monkeypatch.setattr(arrays, "work", lambda: work(0))
     assert wrong_elements(arrays) == 0
     assert arrays.ours.abs().sum() == arrays.result.abs().sum() == 0
-    monkeypatch.setattr(arrays, "work", wrong)
+    monkeypatch.setattr(arrays, "work", lambda: work(1))
     assert wrong_elements(arrays) == 1
 
 
-@pytest.fixture
-def alone(monkeypatch):
+def test_a_case_that_is_wrong_is_not_timed(monkeypatch):
     monkeypatch.setattr(dist, "all_reduce", lambda *_: None)
     monkeypatch.setattr(collectives, "largest", lambda value, _device: value)
-
-
-def test_a_case_that_is_wrong_is_not_timed(alone, monkeypatch):
-    config = CollectivesConfig(
-        device="cpu", world_size=2, operations=("all-reduce",), dtypes=("fp32",), sizes_bytes=(64, 128), rounds=3,
-        seconds=0.001,
-    )  # fmt: skip
+    config = config_of(operations=("all-reduce",), dtypes=("fp32",), sizes_bytes=(64, 128), rounds=3)
     found = iter((0, 5))
     monkeypatch.setattr(collectives, "wrong_elements", lambda _arrays: next(found))
     right, wrong = collectives._times(config, 0, CPU)
@@ -97,10 +88,7 @@ def test_two_processes_time_every_operation(tmp_path):
     from fp8bench.launch.processes.watch import SpawnExecutor
     from fp8bench.schema.config import RunConfig
 
-    config = CollectivesConfig(
-        device="cpu", world_size=2, operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1,
-        seconds=0.001,
-    )  # fmt: skip
+    config = config_of(operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1)
     limit_s, work = work_of(config)
     group = RunConfig.model_validate({**NOTHING_TRAINED, "device": "cpu", "world_size": 2})
     reports = SpawnExecutor(limit_s, work).run(group, lambda _progress: None)

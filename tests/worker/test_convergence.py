@@ -59,6 +59,15 @@ def curve(report):
     return Curve.model_validate(report.found)
 
 
+@pytest.fixture
+def with_scales():
+    """A mode that keeps scales, after one step."""
+    workload, mode = TinyLanguage(), Delayed()
+    parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
+    step(parts, next(workload.batches(2, 0, CPU)), NO_MARKS)
+    return workload, mode, parts
+
+
 class TestReport:
     def test_it_has_a_curve_and_all_that_shows_what_ran(self, report):
         found = report()
@@ -127,12 +136,8 @@ class TestSameStart:
         assert one.train_loss == again.train_loss
         assert one.train_loss != other.train_loss
 
-    def test_scales_that_a_mode_keeps_are_put_back(self):
-        workload = TinyLanguage()
-        mode = Delayed()
-        parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
-        batches = workload.batches(2, 0, CPU)
-        step(parts, next(batches), NO_MARKS)
+    def test_scales_that_a_mode_keeps_are_put_back(self, with_scales):
+        workload, mode, parts = with_scales
         start = Snapshot.of(parts, CPU)
         before = [scale.clone() for scale in mode.step_state(parts.plain)]
         assert before
@@ -144,14 +149,10 @@ class TestSameStart:
             assert all(map(torch.equal, before, mode.step_state(parts.plain)))
         assert losses[1][0] == losses[0][0]
 
-    def test_validation_puts_scales_back(self):
-        workload = TinyLanguage()
-        mode = Delayed()
-        parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
-        batches = workload.batches(2, 0, CPU)
-        step(parts, next(batches), NO_MARKS)
+    def test_validation_puts_scales_back(self, with_scales):
+        workload, mode, parts = with_scales
         kept = [scale.clone() for scale in mode.step_state(parts.plain)]
-        convergence.validation_loss(parts, [next(batches)], compiled=False)
+        convergence.validation_loss(parts, [next(workload.batches(2, 1, CPU))], compiled=False)
         assert all(map(torch.equal, kept, mode.step_state(parts.plain)))
 
 
@@ -160,9 +161,7 @@ class TestDivergence:
         class Explodes(Polite):
             """The head's weights go to infinity after some passes of training."""
 
-            def __init__(self):
-                super().__init__()
-                self.passes = 0
+            passes = 0
 
             def convert(self, model):
                 model.head.register_forward_pre_hook(self.count)

@@ -35,11 +35,7 @@ def on(**found):
         (on(graphs=1), None, []),
         (on(graphs=0, graph_breaks=0), None, ["torch.compile was on but compiled nothing"]),
         (on(graphs=9, graph_breaks=8), None, []),
-        (
-            on(graphs=9, graph_breaks=8),
-            "TE 2.20.2: islands",
-            ["torch.compile's graph broke 8 times: TE 2.20.2: islands"],
-        ),
+        (on(graphs=9, graph_breaks=8), "islands", ["torch.compile's graph broke 8 times: islands"]),
     ],
     ids=["off", "not yet known", "one graph", "nothing", "broke", "broke, with the mode's reason"],
 )

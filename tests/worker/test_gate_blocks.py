@@ -5,17 +5,16 @@ import math
 import pytest
 import torch
 from worker import faulty_blocks as faulty
-from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, replaced, seventh, stale, verdict
+from worker.faulty_blocks import filled, frozen, gradients, in_order, llama_with, refusal, replaced, seventh, stale
 from worker.plain_models import DeepLlama
 
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
-from fp8bench.worker import judged, parity
+from fp8bench.worker import judged
 from fp8bench.workloads import llama
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
 
-CPU = torch.device("cpu")
 LAYER = "model.layers.7"
 
 
@@ -119,40 +118,34 @@ class TestFaults:
     @pytest.mark.thorough
     @pytest.mark.parametrize(("plant", "named"), DEEP.values(), ids=DEEP)
     def test_in_a_deep_language_model_in_float8(self, plant, named):
-        found = verdict(TorchAOFloat8, plant, DeepLlama(data="device"))
-        assert not found.passed
-        assert named in found.reason
+        assert named in refusal(TorchAOFloat8, plant, DeepLlama(data="device"))
 
     @pytest.mark.parametrize("mode", [BaselineBF16, TorchAOFloat8])
     @pytest.mark.parametrize(("plant", "named"), VIT.values(), ids=VIT)
     def test_in_a_vision_transformer(self, mode, plant, named):
-        found = verdict(mode, plant, ViTMicro(data="device"))
-        assert not found.passed
-        assert named in found.reason
+        assert named in refusal(mode, plant, ViTMicro(data="device"))
 
     @pytest.mark.parametrize(("plant", "named"), GPT.values(), ids=GPT)
     def test_in_a_layer_in_float8(self, plant, named):
-        found = verdict(TorchAOFloat8, plant, GPTLayerMicro(data="device"))
-        assert not found.passed
-        assert named in found.reason
+        assert named in refusal(TorchAOFloat8, plant, GPTLayerMicro(data="device"))
 
     @pytest.mark.parametrize("cheats_first", [True, False])
-    @pytest.mark.parametrize("reuses", [True, False])
-    def test_in_one_of_the_passes_that_a_mode_tells_apart(self, reuses, cheats_first):
-        class Planted(BaselineBF16):
-            def convert(self, model):
-                for block in model.blocks:
-                    forward = block.mlp.forward
-                    block.mlp.forward = lambda x, forward=forward: x if self.first == cheats_first else forward(x)
-                return model
+    @pytest.mark.parametrize("reuses_weights", [True, False])
+    def test_in_one_of_the_passes_that_a_mode_tells_apart(self, reuses_weights, cheats_first):
+        class TellsApart(BaselineBF16):
+            reuses = reuses_weights
 
             def micro_batch(self, first):
-                self.first = first
+                TellsApart.first = first
 
-        Planted.reuses = reuses
-        found = parity.prove(Planted(), ViTMicro(data="device"), 0, CPU).parity
-        assert not found.passed
-        assert "blocks." in found.reason
+        def cheat(_module, before, x):
+            return x if TellsApart.first == cheats_first else before(x)
+
+        def plant(model):
+            for number in range(len(model.blocks)):
+                replaced(f"blocks.{number}.mlp", cheat)(model)
+
+        assert "blocks." in refusal(TellsApart, plant, ViTMicro(data="device"))
 
 
 def test_errors_of_groups_of_rows_are_those_of_each_group_by_itself():

@@ -1,22 +1,14 @@
 """The gate on two ranks: each runs as many passes as the other, whatever it finds."""
 
-import json
-from pathlib import Path
-
-import fork_server
 import pytest
-from cli.calling import environment
+from worker.several_ranks import of_ranks
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gate")
-    here = environment(PYTHONPATH=str(Path(__file__).parents[1]))
-    code, _, errors = fork_server.called([str(folder)], folder, here, 120, ("-m", "worker.gate_ranks"))
-    assert code == 0, errors
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return of_ranks("worker.gate_ranks", tmp_path_factory.mktemp("gate"), 2, 120)
 
 
 @pytest.mark.parametrize("name", ["float8", "own layers"])

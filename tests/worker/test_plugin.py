@@ -57,11 +57,7 @@ def line_of(text):
 
 def test_a_method_is_checked_at_its_first_call_alone_and_the_object_is_of_its_class():
     answers = iter([{}, None])
-
-    class Fickle(Mode):
-        def evidence(self, model):
-            return next(answers)
-
+    Fickle = type("Fickle", (Mode,), {"evidence": lambda self, model: next(answers)})
     mode = made("mode", "own", Fickle, OF_MODE, None)
     assert isinstance(mode, Fickle)
     assert type(mode).__name__ == "Fickle"
@@ -69,11 +65,8 @@ def test_a_method_is_checked_at_its_first_call_alone_and_the_object_is_of_its_cl
 
 
 def test_a_copy_calls_its_own_methods():
-    class Sized(Mode):
-        def evidence(self, model):
-            return {"recipe": self.recipe}
-
-    mode = made("mode", "own", Sized, OF_MODE, "first")
+    sized = type("Sized", (Mode,), {"evidence": lambda self, model: {"recipe": self.recipe}})
+    mode = made("mode", "own", sized, OF_MODE, "first")
     other = copy(mode)
     other.recipe = "second"
     assert (mode.evidence(None), other.evidence(None)) == ({"recipe": "first"}, {"recipe": "second"})
@@ -82,14 +75,14 @@ def test_a_copy_calls_its_own_methods():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (WithoutEvidence, "mode 'own' has no method evidence, at worker/test_plugin.py:{}"),
+        (WithoutEvidence, "mode 'own' has no method evidence, at worker/"),
         (WithoutRecipe, "mode 'own' cannot be made: its __init__ does not take what it is given (too many positional"),
     ],
 )
 def test_a_class_that_is_no_mode_is_named_with_its_place(found, said):
     with pytest.raises(RunFailed) as refused:
         made("mode", "own", found, OF_MODE, None)
-    assert said.format(line_of(f"class {found.__name__}")) in refused.value.what
+    assert said in refused.value.what
     assert f"test_plugin.py:{line_of(f'class {found.__name__}')}" in refused.value.what
 
 
@@ -165,10 +158,7 @@ def test_names_for_one_weight_or_several_are_right():
 
 
 def test_a_loss_scale_without_a_step_is_told():
-    class HalfAScale:
-        def scaled(self, loss):
-            return loss
-
+    half_a_scale = type("HalfAScale", (), {"scaled": lambda self, loss: loss})()
     with pytest.raises(RunFailed, match="loss_scaling"):
-        require_scaling(stating(loss_scaling=HalfAScale()))
+        require_scaling(stating(loss_scaling=half_a_scale))
     require_scaling(stating(loss_scaling=None))

@@ -29,9 +29,7 @@ pytestmark = pytest.mark.usefixtures("process_group")
 class Counting(Polite):
     """Counts its forward passes."""
 
-    def __init__(self):
-        super().__init__()
-        self.passes = 0
+    passes = 0
 
     def forward_context(self):
         self.passes += 1
@@ -77,13 +75,7 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
 
     aside = Aside(progress=tmp_path / "progress", trace=tmp_path / "trace.json")
     measured(Polite(), Watched, aside=aside)
-    assert list(dict.fromkeys(seen)) == [
-        "proving",
-        "warming up",
-        "comparing",
-        "timing",
-        "profiling",
-    ]
+    assert list(dict.fromkeys(seen)) == ["proving", "warming up", "comparing", "timing", "profiling"]
     assert seen.count("timing") == 3
     assert seen.count("profiling") == PROFILED_STEPS
     last = read_progress(tmp_path / "progress")

@@ -1,6 +1,7 @@
 """A model made ready to train: as it was chosen to be executed, and its batches ended with it."""
 
 import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -49,26 +50,19 @@ def test_it_trains_the_very_model_it_was_given():
 
 
 def test_its_batches_go_on_from_one_loop_to_the_next():
-    first, second = [], []
     with ready() as (_, batches):
-        first.append(next(batches).inputs)
-        second.append(next(batches).inputs)
-    assert not torch.equal(first[0], second[0])
+        first, second = next(batches), next(batches)
+    assert not torch.equal(first.inputs, second.inputs)
 
 
-def test_its_batches_are_ended_with_it():
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "a step failed"])
+def test_its_batches_are_ended_with_it(fails):
     workload = Watched()
-    with ready(workload) as (_, batches):
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext(), ready(workload) as (_, batches):
         next(batches)
         assert not workload.ended
-    assert workload.ended
-
-
-def test_they_are_ended_also_where_a_step_failed():
-    workload = Watched()
-    with pytest.raises(ZeroDivisionError), ready(workload) as (_, batches):  # noqa: PT012
-        next(batches)
-        raise ZeroDivisionError
+        if fails:
+            raise ZeroDivisionError
     assert workload.ended
 
 

@@ -40,33 +40,23 @@ PATCHES = {
     "attention is a mean": (F, "scaled_dot_product_attention", mean_of_values, ViTMicro),
     "no rotation": (modeling_llama, "apply_rotary_pos_emb", lambda q, k, *args, **kwargs: (q, k), LLMMicro),
     "no MLP in Llama": (modeling_llama.LlamaMLP, "forward", lambda self, x: x, LLMMicro),
-    "no weight gradients": (
-        nn.Linear,
-        "forward",
-        lambda self, x: F.linear(x, self.weight.detach(), self.bias),
-        ViTMicro,
-    ),
+    "no weight gradients": (nn.Linear, "forward", without_weight_gradients, ViTMicro),
 }
 
 
-def replaced(patch, monkeypatch):
-    where, name, other, _ = PATCHES[patch]
-    monkeypatch.setattr(where, name, other)
-
-
-@pytest.mark.parametrize("patch", PATCHES)
-def test_a_conversion_that_replaces_what_both_models_use_is_refused(patch, monkeypatch):
+@pytest.mark.parametrize(("where", "name", "other", "workload"), PATCHES.values(), ids=PATCHES)
+def test_a_conversion_that_replaces_what_both_models_use_is_refused(where, name, other, workload, monkeypatch):
     class Patching(Polite):
         def convert(self, model):
-            replaced(patch, monkeypatch)
+            monkeypatch.setattr(where, name, other)
             return model
 
-    workload = PATCHES[patch][3](data="device")
-    before = Bindings.of(workload.build(CPU), workload)
-    found = parity.prove(Patching(), workload, 0, CPU, before=before).parity
+    of_gate = workload(data="device")
+    before = Bindings.of(of_gate.build(CPU), of_gate)
+    found = parity.prove(Patching(), of_gate, 0, CPU, before=before).parity
     assert not found.passed
     assert "it replaces" in found.reason
-    assert f".{PATCHES[patch][1]}, of which the plain model is made too" in found.reason
+    assert f".{name}, of which the plain model is made too" in found.reason
 
 
 @pytest.mark.parametrize("workload", [ViTMicro, LLMMicro, GPTLayerMicro])

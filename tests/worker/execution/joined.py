@@ -4,28 +4,24 @@ set of processes for all of it, since each takes seconds to begin.
 python -m worker.execution.joined FOLDER RANKS
 """
 
-import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 from unittest import mock
 
 import torch.distributed as dist
 from modes import te_stand_in
 from outside.outside_plugins import Polite
-from torch import multiprocessing
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.tensor import DTensor
 from worker.execution import executing
 from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
+from worker.several_ranks import begin
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
-from fp8bench.registry import find_workload, load, workloads
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel import own_layers
 from fp8bench.worker.execution.parallel.choose import choose_strategy
 from fp8bench.worker.execution.parallel.fsdp import FSDP
@@ -72,18 +68,10 @@ def tensor(choice=PLAIN, groups=False):
 def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, optimizer="adamw", **values):
     rank, size = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1), dist.get_world_size()
     try:
-        parts, batches = executing.some_parts(
-            mode,
-            workload,
-            choice,
-            warm=1,
-            rank=rank,
-            optimizer=optimizer,
-            world_size=size,
-            **{"batch_size": 8, **values},
-        )
-        run = executing.settings(cuda_graphs="on", optimizer=optimizer, **values)
-        found = decide(run, parts, choice, batches, executing.gate(parts, tolerance), lambda _stage: None, launch)
+        run = {"optimizer": optimizer, "batch_size": 8, **values}
+        parts, batches = executing.some_parts(mode, workload, choice, warm=1, rank=rank, world_size=size, **run)
+        run = {"cuda_graphs": "on", "optimizer": optimizer, **values}
+        found = executing.decided(launch, choice, tolerance, (parts, batches), **run)
     except Fp8benchError as refusal:
         return {"refused": refusal.what, "remedy": refusal.remedy}
     executed = found.executed.model_dump() if found.executed else {}
@@ -103,10 +91,7 @@ class ThreeHeads(ViTMicro):
 
 
 def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
-    if "llm-micro" not in workloads():
-        return None
-    workload = load(find_workload("llm-micro"))(sequence_length=length)
-    return settled(choice, mode=mode, tolerance=tolerance, workload=workload, batch_size=4)
+    return settled(choice, mode=mode, tolerance=tolerance, workload=LLMMicro(sequence_length=length), batch_size=4)
 
 
 def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=BF16_TOLERANCE, **values):
@@ -179,13 +164,9 @@ OF_GROUPS = {
 """Scenes of four ranks: two groups, whose ranks share layers."""
 
 
-def ranks(rank, folder, size):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
-    found = {name: scene() for name, scene in (SCENES if size == 2 else OF_GROUPS).items()}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
+def scenes():
+    return SCENES if dist.get_world_size() == 2 else OF_GROUPS
 
 
 if __name__ == "__main__":
-    folder, size = sys.argv[1], int(sys.argv[2])
-    multiprocessing.start_processes(ranks, args=(folder, size), nprocs=size, start_method="fork")
+    begin(sys.argv[1], int(sys.argv[2]), scenes)

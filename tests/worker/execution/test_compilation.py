@@ -1,5 +1,6 @@
 """What torch.compile has done, by torch's own counters, after real compilations on a CPU."""
 
+import operator
 import sys
 from types import SimpleNamespace
 
@@ -18,14 +19,14 @@ def compiled():
     torch._dynamo.reset()
 
 
-def since(before: Compilations) -> tuple[int, int, int, int]:
-    now = compilations()
-    return (
-        now.frames - before.frames,
-        now.graphs - before.graphs,
-        now.split_graphs - before.split_graphs,
-        now.graph_breaks - before.graph_breaks,
-    )
+COUNTED = operator.attrgetter("frames", "graphs", "split_graphs", "graph_breaks")
+
+
+@pytest.fixture
+def since():
+    """What was compiled since the test began."""
+    before = COUNTED(compilations())
+    return lambda: tuple(map(operator.sub, COUNTED(compilations()), before))
 
 
 def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypatch):
@@ -33,30 +34,21 @@ def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypa
     assert compilations() == Compilations(0, 0, 0, 0, ())
 
 
-def test_one_graph_is_one_frame_and_running_it_again_compiles_nothing(compiled):
-    function, before = compiled(lambda x: torch.sin(x) + 1), compilations()
-    function(torch.ones(4))
-    assert since(before) == (1, 1, 1, 0)
-    function(torch.ones(4))
-    assert since(before) == (1, 1, 1, 0)
+def test_one_graph_is_one_frame_running_it_again_compiles_nothing_and_another_shape_compiles_anew(compiled, since):
+    function = compiled(lambda x: torch.sin(x) + 1)
+    for size, times in ((4, 1), (4, 1), (5, 2)):
+        function(torch.ones(size))
+        assert since() == (times, times, times, 0)
 
 
-def test_another_shape_compiles_anew(compiled):
-    function, before = compiled(lambda x: torch.cos(x) + 1), compilations()
-    function(torch.ones(4))
-    function(torch.ones(5))
-    assert since(before) == (2, 2, 2, 0)
-
-
-def test_a_graph_break_is_counted_with_its_reason(compiled):
+def test_a_graph_break_is_counted_with_its_reason(compiled, since):
     def breaks(x):
         x = torch.tan(x)
         torch._dynamo.graph_break()
         return x + 1
 
-    before = compilations()
     compiled(breaks)(torch.ones(4))
-    frames, graphs, _, graph_breaks = since(before)
+    frames, graphs, _, graph_breaks = since()
     assert (graphs, graph_breaks) == (2, 1)
     assert frames >= 1
     assert compilations().graph_break_reasons
@@ -69,6 +61,6 @@ def test_reasons_are_a_few_short_lines(monkeypatch):
     dynamo = SimpleNamespace(counters={**counters, "graph_break": breaks}, calculate_time_spent=lambda: spent)
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
     found = compilations()
-    assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks) == (3, 21, 98, 40)
+    assert COUNTED(found) == (3, 21, 98, 40)
     assert len(found.graph_break_reasons) == MAX_REASONS
     assert all(len(reason) == REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)

@@ -3,35 +3,24 @@
 All scenes run in two processes, or in four (see `joined`); a test looks at what the ranks wrote down of one.
 """
 
-import json
-from pathlib import Path
-
-import fork_server
 import pytest
 import torch
-from cli.calling import environment
+from worker.several_ranks import of_ranks
 
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 
 pytestmark = pytest.mark.thorough
 
 
-def of_ranks(size, folder):
-    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
-    code, _, errors = fork_server.called([str(folder), str(size)], folder, here, 280, ("-m", "worker.execution.joined"))
-    assert code == 0, errors
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
-
-
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    return of_ranks(2, tmp_path_factory.mktemp("joined"))
+    return of_ranks("worker.execution.joined", tmp_path_factory.mktemp("joined"), 2, 280)
 
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
     """Two groups, whose two ranks share layers."""
-    return of_ranks(4, tmp_path_factory.mktemp("groups"))
+    return of_ranks("worker.execution.joined", tmp_path_factory.mktemp("groups"), 4, 280)
 
 
 def of(scenes, name):

@@ -1,12 +1,9 @@
 """Faults of two ranks that share gradients, each refused by its name (see `two_ranks`)."""
 
-import json
 import re
-from pathlib import Path
 
-import fork_server
 import pytest
-from cli.calling import environment
+from worker.several_ranks import of_ranks
 
 from fp8bench.worker.execution.proof import MAX_SPREAD
 
@@ -24,12 +21,7 @@ TOLD = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
-    program = ("-m", "worker.execution.two_ranks")
-    code, _, errors = fork_server.called([str(folder)], folder, here, 200, program)
-    assert code == 0, errors
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return of_ranks("worker.execution.two_ranks", tmp_path_factory.mktemp("ranks"), 2, 200)
 
 
 @pytest.mark.parametrize("scene", ["nothing, sgd", "nothing, adamw", "Replayed"])

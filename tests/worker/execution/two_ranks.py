@@ -1,24 +1,22 @@
 """Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it:
 rightly, and with each fault of ranks that share gradients. One set of processes for all of it.
 
-python -m worker.execution.two_ranks FOLDER
+python -m worker.execution.two_ranks FOLDER 2
 """
 
-import json
 import sys
 from contextlib import nullcontext
-from pathlib import Path
+from functools import partial
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
 from worker.execution import executing
+from worker.several_ranks import begin
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
-from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.sketches import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS
 
@@ -72,10 +70,10 @@ FAULTS = {
 
 def settled(plant, choice, capture, **values):
     parts, batches = executing.some_parts(rank=dist.get_rank(), **RUN, **values)
-    run = executing.settings(cuda_graphs="on", **RUN, **values)
+    run = {"cuda_graphs": "on", **RUN, **values}
     with plant(parts):
         try:
-            found = decide(run, parts, choice, batches, executing.gate(parts, FP8_TOLERANCE), lambda _: None, capture)
+            found = executing.decided(capture, choice, FP8_TOLERANCE, (parts, batches), **run)
         except MeasurementInvalid as refusal:
             return {"refused": refusal.what, "cause": refusal.cause}
     return {"join": found.join, **found.executed.model_dump()}
@@ -90,19 +88,20 @@ def later(plant):
     return {"apart": spread(parts, begun, sketches(parts))}
 
 
-def settle_here(rank, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    found = {
-        f"{fault}, {optimizer}": settled(plant, executing.PLAIN, executing.Replayed, optimizer=optimizer)
-        for fault, plant in FAULTS.items()
-        for optimizer in ("sgd", "adamw")
+def scenes():
+    return {
+        **{
+            f"{fault}, {name}": partial(settled, plant, executing.PLAIN, executing.Replayed, optimizer=name)
+            for fault, plant in FAULTS.items()
+            for name in ("sgd", "adamw")
+        },
+        **{f"{fault}, later": partial(later, plant) for fault, plant in FAULTS.items()},
+        **{
+            launch: partial(settled, FAULTS["nothing"], executing.CAPTURED, getattr(executing, launch))
+            for launch in ("Replayed", "NoAllReduce")
+        },
     }
-    found |= {f"{fault}, later": later(plant) for fault, plant in FAULTS.items()}
-    for launch in ("Replayed", "NoAllReduce"):
-        found[launch] = settled(FAULTS["nothing"], executing.CAPTURED, getattr(executing, launch))
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    multiprocessing.start_processes(settle_here, args=tuple(sys.argv[1:]), nprocs=2, start_method="spawn")
+    begin(sys.argv[1], int(sys.argv[2]), scenes, "spawn")
