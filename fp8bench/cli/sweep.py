@@ -93,7 +93,7 @@ def sweep(
     )
     search.require_budget(planned)
     if dry_run:
-        show(plan_document(search.outlook(planned)), "json" if as_json else form)
+        show(plan_document(planned), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
     planned.looks_dir.mkdir(parents=True, exist_ok=True)

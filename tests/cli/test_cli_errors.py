@@ -84,10 +84,10 @@ run --dry-run --config / | cannot read /
 run --instance my-box --dry-run | unknown instance 'my-box' | give its --price to `fp8bench run`
 run --mode baseline-bf16 --gpus 1 --price-per-gpu 2 | --price-per-gpu 2 was given, and 'cpu' has no GPU
 sweep --budget 5s | a budget of 5s is too small for one run | Give at least that
-sweep --budget 10parsec | unknown unit of time 'parsec'. Units are s, min, h
-sweep --budget 10 | it has no unit of time
+sweep --budget 10parsec | invalid value '10parsec' | units are s, min, h
+sweep --budget 10 | with a unit of time
 sweep --budget soon | it is not a duration
-sweep --budget 0min | it must be above 0
+sweep --budget 0min | above 0
 sweep --budget 1h --budget-usd 2 | both --budget and --budget-usd were given
 sweep --budget-usd 2 | --budget-usd needs the price of this machine
 sweep --budget-usd -2 --price 1 | it buys nothing

@@ -1,10 +1,12 @@
 """What `sweep --dry-run` shows: the planned looks, and the time and cost of the looks and of the rounds."""
 
+from statistics import fmean
+
 from fp8bench.kinds.run.sweep import NotTried, about_untried, not_tried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
-from fp8bench.launch.sweep.halving import When
-from fp8bench.launch.sweep.search import Outlook
+from fp8bench.launch.sweep.halving import When, best_first
+from fp8bench.launch.sweep.search import Sweep, resumed, spending_of
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
@@ -49,33 +51,35 @@ class SweepPlan(Frozen):
     not_tried: tuple[NotTried, ...]
 
 
-def plan_of(found: Outlook) -> SweepPlan:
-    """Return the numbers of the plan."""
-    sweep, budget = found.sweep, found.sweep.budget
-    looks_s = sum(one.seconds for one in found.looks)
+def plan_of(sweep: Sweep) -> SweepPlan:
+    """Return the plan. Runs and writes nothing. Raises UsageError as `resumed` does."""
+    budget, seen = sweep.budget, resumed(sweep)
+    spending, configs = spending_of(sweep, seen), [one.config for one in sweep.space.candidates]
+    looks, before, spent_s, looks_s = list[PlannedLook](), best_first(seen, sweep.rule), 0.0, 0.0
+    for config, when in spending.wanted(seen):
+        seconds = spending.look_s(config)
+        within = spending.looks_come(spent_s) and spending.fits(config, before, seen, spent_s)
+        label = config.mode_label
+        looks.append(made_of(PlannedLook, config, mode=label, when=when, seconds=seconds, within_budget=within))
+        looks_s += seconds
+        if within:
+            before, spent_s = [*before, config], spent_s + seconds
+    done = sum(map(len, seen.rounds.values()))
+    turns = max(0, sweep.rule.most_round_turns(len(looks) + len(seen.looks)) - done)
+    rounds_s = turns * fmean(map(spending.round_s, configs)) if configs else 0.0
     return SweepPlan(
         session=sweep.name,
         instance=sweep.prepared.instance.key,
-        looks=tuple(
-            made_of(
-                PlannedLook,
-                one.look.config,
-                mode=one.look.config.mode_label,
-                when=one.look.when,
-                seconds=one.seconds,
-                within_budget=one.within,
-            )
-            for one in found.looks
-        ),
-        looks_done=found.done,
+        looks=tuple(looks),
+        looks_done=len(seen.looks),
         looks_seconds=looks_s,
         rounds=sweep.rule.rounds,
-        round_turns=found.round_turns,
-        rounds_seconds=found.rounds_s,
-        known=found.known,
+        round_turns=turns,
+        rounds_seconds=rounds_s,
+        known=all(map(spending.forecaster.is_known, configs)),
         batch_sizes=sweep.rule.blank is not None,
         usd_per_hour=budget.usd_per_hour,
-        usd=_usd(looks_s + found.rounds_s, budget),
+        usd=_usd(looks_s + rounds_s, budget),
         budget_seconds=budget.seconds,
         not_tried=not_tried(sweep.space.untried),
     )
@@ -93,9 +97,9 @@ COLUMNS: tuple[Column[PlannedLook], ...] = (
 )
 
 
-def document(found: Outlook) -> doc.Document:
+def document(sweep: Sweep) -> doc.Document:
     """Return the document. Its data is a `SweepPlan`."""
-    plan = plan_of(found)
+    plan = plan_of(sweep)
     table = doc.Table(
         (
             doc.Cells("look", tuple(str(number) for number, _ in enumerate(plan.looks, start=plan.looks_done + 1))),
@@ -103,7 +107,7 @@ def document(found: Outlook) -> doc.Document:
         ),
         naming=2,
     )
-    said = [*map(doc.Sentence, _lines(plan, found.sweep.budget))]
+    said = [*map(doc.Sentence, _lines(plan, sweep.budget))]
     shown = doc.blocks(said, [table] if plan.looks else [], about_untried(plan.not_tried))
     return doc.Document(shown, data=plan, lines=doc.CsvLines.of(PlannedLook, plan.looks))
 

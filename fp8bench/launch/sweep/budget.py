@@ -57,18 +57,13 @@ LOOKS_SHARE = 1 / 2
 def parse_time(text: str) -> float:
     """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    number, unit = (float(found[1]), found[2]) if found else (math.nan, "")
-    why, remedy = None, "Give, for example, --budget 10min"
-    if found is None:
-        why = "it is not a duration"
-    elif unit not in UNITS_S:
-        why = f"unknown unit of time {unit!r}" if unit else "it has no unit of time"
-        remedy = f"Units are {', '.join(UNITS_S)}: --budget 10min"
-    elif number <= 0:
-        why = "it must be above 0"
-    if why is not None:
-        raise UsageError(f"--budget: invalid value {text!r}: {why}", remedy)
-    return number * UNITS_S[unit]
+    if found is None or found[2] not in UNITS_S or float(found[1]) == 0:
+        units = ", ".join(UNITS_S)
+        raise UsageError(
+            f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time",
+            f"Give, for example, --budget 10min; units are {units}",
+        )
+    return float(found[1]) * UNITS_S[found[2]]
 
 
 @dataclass(frozen=True)

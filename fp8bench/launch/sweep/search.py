@@ -1,5 +1,4 @@
-"""Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget; or
-forecasts what it would do, by the same order, forecasts and shares.
+"""Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget.
 
 Looks are kept apart from other results (`looks_dir`), because a look of few steps is not a measurement, and no table
 must show it as the latest of its mode. Full rounds are records of a session like any other, under the sweep's name. A
@@ -10,15 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
 from fp8bench.launch.sweep.budget import MARGIN, Budget, Forecaster, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, Wanted, best_first, search_of, standings
+from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, search_of, standings
 from fp8bench.launch.sweep.space import Space, Untried
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
@@ -101,27 +99,22 @@ def resumed(sweep: Sweep) -> Seen:
             record = kept.record
             if record.session is None or record.session.session_id != sweep.name or record.config is None:
                 continue
-            _require_alike(record, record.config, base, prepared.here or Here(), sweep.name)
+            unlike = (prepared.here or Here()).unlike(record)
+            if unlike:
+                why = f"sweep {sweep.name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}"
+                raise UsageError(why, "Choose another name with --session")
             config = record.config.model_copy(update={name: getattr(base, name) for name in NOT_OF_LOOKS})
+            same = config.model_copy(update={of: getattr(base, of) for of in AXES_OF_CONFIG})
+            other = [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]
+            if other:
+                said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
+                remedy = "Give the same again, or choose another name with --session"
+                raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
             if stage == "look":
                 seen.take(Turn("look", config, record.session.position), record)
             elif record.config == config:
                 seen.take(Turn("round", config, record.session.round), record)
     return seen
-
-
-def _require_alike(record: Record, config: RunConfig, base: RunConfig, here: Here, name: str) -> None:
-    unlike = here.unlike(record)
-    if unlike:
-        raise UsageError(
-            f"sweep {name!r} cannot be resumed here, since it ran with another {', '.join(unlike)}",
-            "Choose another name with --session",
-        )
-    same = config.model_copy(update={of: getattr(base, of) for of in (*NOT_OF_LOOKS, *AXES_OF_CONFIG)})
-    if same != base:
-        other = [of for of in RunConfig.model_fields if getattr(same, of) != getattr(base, of)]
-        said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
-        raise UsageError(f"sweep {name!r} is of {said}", "Give the same again, or choose another name with --session")
 
 
 def spending_of(sweep: Sweep, seen: Seen) -> Spending:
@@ -207,42 +200,3 @@ class _One:
         return self.watch
 
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None: ...
-
-
-class ExpectedLook(NamedTuple):
-    """A look that would be run. within: whether the budget allows it, as far as forecasts tell."""
-
-    look: Wanted
-    seconds: float
-    within: bool
-
-
-class Outlook(NamedTuple):
-    """The forecast of a sweep. looks: in order, without batch sizes that are yet to be found. done: the number of looks
-    that are kept. round_turns, rounds_s: of all rounds, at most. known: whether all times come from records.
-    """
-
-    sweep: Sweep
-    looks: tuple[ExpectedLook, ...]
-    done: int
-    round_turns: int
-    rounds_s: float
-    known: bool
-
-
-def outlook(sweep: Sweep) -> Outlook:
-    """Return the forecast. Runs and writes nothing. Raises UsageError as `resumed` does."""
-    seen = resumed(sweep)
-    spending, configs = spending_of(sweep, seen), [one.config for one in sweep.space.candidates]
-    looks, before, spent_s = list[ExpectedLook](), best_first(seen, sweep.rule), 0.0
-    for look in spending.wanted(seen):
-        seconds = spending.look_s(look.config)
-        within = spending.looks_come(spent_s) and spending.fits(look.config, before, seen, spent_s)
-        looks.append(ExpectedLook(look, seconds, within))
-        if within:
-            before, spent_s = [*before, look.config], spent_s + seconds
-    done = sum(map(len, seen.rounds.values()))
-    turns = max(0, sweep.rule.most_round_turns(len(looks) + len(seen.looks)) - done)
-    a_round_s = fmean(map(spending.round_s, configs)) if configs else 0.0
-    known = all(map(spending.forecaster.is_known, configs))
-    return Outlook(sweep, tuple(looks), len(seen.looks), turns, turns * a_round_s, known)

@@ -86,30 +86,46 @@ class FakeH100:
 
     def _ok(self, whole: RunConfig, config: RunConfig) -> tuple[Record, float]:
         step_s = config.batch_size / images_per_s(config) * (1 + 0.001 * (len(self.ran) % 3))
-        compile_s = self._compile_s(whole)
-        compiling = CompileEvidence(
-            enabled=compile_s > 0, reason="auto", scope=_scope(config), seconds=compile_s or None
-        )
-        warmup_step_s = (compile_s + step_s, *(step_s,) * (config.warmup - 1))
-        proven = evidence(graph=replayed() if config.cuda_graphs == "auto" else None)
-        peak = int(peak_gib(config) * GIB)
-        record = measured(
-            config=config,
-            samples=(rank_samples(0, steps_about(step_s), warmup_step_s=warmup_step_s),),
-            summary=summary(step_s, config.batch_size),
-            evidence=proven.model_copy(update={"compile": compiling}),
-            memory=(RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),),
+        compile_s = 0.0
+        if is_compiled(whole):
+            # Cold the first time, and for each batch size.
+            compile_s = (WARM_S if whole in self.cached else COLD_S)[whole.mode]
+            self.cached.add(whole)
+        record = ran(
+            config,
+            step_s,
+            compile_s,
             minutes=len(self.ran),
+            graphed=config.cuda_graphs == "auto",
+            peak_gib=peak_gib(config),
+            scope="blocks" if config.compile == "blocks" else "model",
         )
         return record, START_S + compile_s + all_steps_s(config, step_s)
 
-    def _compile_s(self, whole: RunConfig) -> float:
-        """Cold the first time, and for each batch size."""
-        if not is_compiled(whole):
-            return 0.0
-        found = WARM_S if whole in self.cached else COLD_S
-        self.cached.add(whole)
-        return found[whole.mode]
+
+def ran(
+    settings: RunConfig,
+    step_s: float = 0.1,
+    compile_s: float = 0.0,
+    beside_s: float = 0.0,
+    minutes: int = 1,
+    peak_gib: float = 22.0,
+    graphed: bool = False,
+    spread: float = 0.01,
+    scope: CompileScope = "model",
+) -> Record:
+    """An `ok` record of one rank. compile_s: by torch's own count. beside_s: what else warm-up took."""
+    warmup_step_s = (compile_s + beside_s + step_s, *(step_s,) * (settings.warmup - 1))
+    compiling = CompileEvidence(enabled=compile_s > 0, reason="auto", scope=scope, seconds=compile_s or None)
+    proven, peak = evidence(graph=replayed() if graphed else None), int(peak_gib * GIB)
+    return measured(
+        config=settings,
+        samples=(rank_samples(0, steps_about(step_s, spread=spread), warmup_step_s=warmup_step_s),),
+        summary=summary(step_s, settings.batch_size),
+        evidence=proven.model_copy(update={"compile": compiling}),
+        memory=(RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),),
+        minutes=minutes,
+    )
 
 
 def peak_gib(config: RunConfig) -> float:
@@ -130,10 +146,6 @@ def images_per_s(config: RunConfig) -> float:
 def _unusual(config: RunConfig) -> int:
     settings = (config.compile, config.cuda_graphs, config.te_attention) != ("auto", "auto", "te")
     return int(settings) + int(config.recipe not in (None, "delayed", "tensorwise"))
-
-
-def _scope(config: RunConfig) -> CompileScope:
-    return "blocks" if config.compile == "blocks" else "model"
 
 
 @dataclass

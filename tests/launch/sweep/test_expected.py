@@ -1,14 +1,15 @@
 """What a turn of a sweep is expected to take: cold and warm compiles, records of the same mode, how busy a host is."""
 
+from functools import partial
 from typing import Any
 
 import pytest
-from builders import config, evidence, measured, rank_samples, steps_about, summary
+from builders import config
+from launch.sweep import fake_h100
 
 from fp8bench.launch.forecast import START_UP_S, WARM, cold_s
 from fp8bench.launch.sweep.budget import Forecaster
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank import CompileEvidence
 from fp8bench.schema.record import Record
 
 START_S = START_UP_S["cuda"]
@@ -20,19 +21,7 @@ TORCHAO = config("torchao-float8", "tensorwise", **STEPS)
 TE = config("te-fp8", "delayed", **STEPS)
 
 
-def ran(
-    settings: RunConfig, step_s: float = 0.1, compile_s: float = 0.0, beside_s: float = 2.0, minutes: int = 1
-) -> Record:
-    """compile_s: by torch's own count. beside_s: what else warm-up took beyond as many steps."""
-    warmup_step_s = (compile_s + beside_s + step_s, *(step_s,) * (settings.warmup - 1))
-    found = CompileEvidence(enabled=compile_s > 0, reason="auto", seconds=compile_s or None)
-    return measured(
-        config=settings,
-        samples=(rank_samples(0, steps_about(step_s), warmup_step_s=warmup_step_s),),
-        summary=summary(step_s, settings.batch_size),
-        evidence=evidence().model_copy(update={"compile": found}),
-        minutes=minutes,
-    )
+ran = partial(fake_h100.ran, beside_s=2.0)
 
 
 def expected(settings: RunConfig, *records: Record, warm: bool = False) -> float:

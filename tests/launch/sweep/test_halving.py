@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, summary, unsupported
+from builders import config, invalid, unsupported
+from launch.sweep.fake_h100 import GIB
+from launch.sweep.fake_h100 import ran as found
 
 from fp8bench.launch.sweep.budget import Forecaster, Spending
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, skipped, standings, wanted
 from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space, switched_on
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank import RankMemory
 from fp8bench.schema.record import Record
 
-GIB = 2**30
 AXES = Axes((64,), ("auto",), ("auto",), ("te",))
 ALL = Axes((64, 256), ("auto", "blocks", "off"), ("auto", "off"), ("te", "sdpa"))
 BASES = [
@@ -26,17 +26,6 @@ BASES = [
         ("torchao-float8", "tensorwise"),
     )
 ]
-
-
-def found(config: RunConfig, step_s: float, spread: float = 0.01, graphed: bool = False, **changes: Any) -> Record:
-    """An `ok` record of one rank."""
-    values: dict[str, Any] = {
-        "config": config,
-        "samples": (rank_samples(0, steps_about(step_s, spread=spread)),),
-        "summary": summary(step_s, config.batch_size),
-        "evidence": evidence(graph=replayed()) if graphed else evidence(),
-    }
-    return measured(**{**values, **changes})
 
 
 def grid(bases: Sequence[RunConfig] = BASES, axes: Axes = AXES) -> Space:
@@ -139,12 +128,7 @@ COST_S = {"baseline-bf16": 70.0, "te-fp8": 25.0, "torchao-float8": 175.0}
 
 
 def looked(settings: RunConfig, step_s: float, size: int = 64, peak_gib: float = 22.0) -> Record:
-    return found(at(settings, size), step_s, memory=(peak_of(peak_gib),))
-
-
-def peak_of(gib: float) -> RankMemory:
-    peak = int(gib * GIB)
-    return RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1)
+    return found(at(settings, size), step_s, peak_gib=peak_gib)
 
 
 def at(settings: RunConfig, size: int) -> RunConfig:
@@ -275,7 +259,7 @@ class TestBatchAuto:
         """A step of 6 GiB and 0.25 a sample, a little quicker a sample the larger it is."""
         size = turn.config.batch_size
         step_s = STEP_S[turn.config.mode] / 64 * size * (0.9 if size > 100 else 1.0) * (1 + 1e-4 * turn.number)
-        return found(turn.config, step_s, memory=(peak_of(6 + 0.25 * size),))
+        return found(turn.config, step_s, peak_gib=6 + 0.25 * size)
 
     def test_sizes_are_sought_for_the_best_only_and_the_best_size_of_each_has_rounds(self) -> None:
         rule = Rule(rounds=1, blank=BLANK)
@@ -316,22 +300,21 @@ class TestWhatHasRounds:
         large = [found(self.LARGE, large_s * (1 + 0.001 * n)) for n in range(large_rounds)]
         return Seen({**looks, self.LARGE: found(self.LARGE, 0.2)}, {**rounds, **({self.LARGE: large} if large else {})})
 
-    @pytest.mark.parametrize("rounds", [0, 1])
-    def test_a_size_with_an_interval_leads_until_the_better_one_has_one_too(self, rounds: int) -> None:
-        now = standings(self.seen(rounds), self.RULE)
+    @pytest.mark.parametrize(
+        ("rounds", "large_s", "leads"), [(0, 0.2, SMALL), (1, 0.2, SMALL), (2, 0.2, LARGE), (2, 0.4, SMALL)]
+    )
+    def test_a_size_with_an_interval_leads_until_the_rounds_of_a_better_one_have_one_too(
+        self, rounds: int, large_s: float, leads: RunConfig
+    ) -> None:
+        now = standings(self.seen(rounds, large_s), self.RULE)
 
-        assert now.leaders[:2] == (self.SMALL, self.LARGE)
+        assert now.leaders[0] == leads
         assert self.SMALL not in now.dropped
 
-    def test_then_the_better_one_leads_and_it_is_dropped_by_its_rounds(self) -> None:
+    def test_then_it_is_dropped_by_its_rounds(self) -> None:
         seen = self.seen(2)
-        assert standings(seen, self.RULE).leaders[0] == self.LARGE
-
         seen.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
         assert standings(seen, self.RULE).dropped[self.SMALL].startswith("after round 2 slower")
-
-    def test_unless_rounds_say_otherwise_than_the_look(self) -> None:
-        assert standings(self.seen(2, large_s=0.4), self.RULE).leaders[0] == self.SMALL
 
     def test_the_others_have_rounds_before_it_has_more(self) -> None:
         _, turn = next_round(self.seen(1), self.RULE)
