@@ -283,19 +283,23 @@ def scaled_between(layer, x, rotary):
     return layer(Scaled.apply(x, 2.0), position_embeddings=rotary)
 
 
-def scaled_loss(model, x, targets):
-    found = model.lm_head(model.model.norm(x), targets)
-    return found if targets is None else 2 * found
+def of_loss(change):
+    """Change the loss, and leave the logits. change: is given the model and the loss."""
+
+    def head(model, x, targets):
+        found = model.lm_head(model.model.norm(x), targets)
+        return found if targets is None else change(model, found)
+
+    return head
+
+
+scaled_loss = of_loss(lambda _model, loss: 2 * loss)
+with_penalty = of_loss(lambda model, loss: loss + 1e-4 * model.model.layers[7].mlp.up_proj.weight.square().sum())
 
 
 def loss_of_others(model, x, targets):
     """The loss is not of the logits, but of those of the tokens before."""
     return model.lm_head(model.model.norm(x), None if targets is None else targets.roll(1, 1))
-
-
-def with_penalty(model, x, targets):
-    found = model.lm_head(model.model.norm(x), targets)
-    return found if targets is None else found + 1e-4 * model.model.layers[7].mlp.up_proj.weight.square().sum()
 
 
 def tied_blocks(model):

@@ -376,14 +376,8 @@ class InARow(nn.Sequential):
     """A root that is a list of layers."""
 
     def __init__(self):
-        super().__init__(
-            nn.Flatten(),
-            nn.Linear(3 * IMAGE * IMAGE, 64),
-            nn.ReLU(),
-            nn.Linear(64, 64),
-            nn.ReLU(),
-            nn.Linear(64, CLASSES),
-        )
+        first, middle, last = nn.Linear(3 * IMAGE * IMAGE, 64), nn.Linear(64, 64), nn.Linear(64, CLASSES)
+        super().__init__(nn.Flatten(), first, nn.ReLU(), middle, nn.ReLU(), last)
 
 
 OF_TOKENS = (

@@ -192,18 +192,17 @@ class TestDeep:
         assert proof.of_steps.input_gradient == max(explained, FP8_TOLERANCE.input_gradient)
 
 
+def complaints(measured):
+    return view.judge(measured, BF16_TOLERANCE, gradient_is_zero=False)
+
+
 def test_a_number_that_is_not_finite_fails_every_bound():
-    measured = dict.fromkeys(("logits_error", "loss_error", "input_gradient_error", "separation", "leakage"), math.nan)
-    reason = "; ".join(view.judge(measured, BF16_TOLERANCE, gradient_is_zero=False))
+    bounds = ("logits_error", "loss_error", "input_gradient_error", "separation", "leakage")
+    reason = "; ".join(complaints(dict.fromkeys(bounds, math.nan)))
     assert all(word in reason for word in ("logits hardly differ", "see each other", "loss", "input gradient"))
 
 
 def test_the_bounds_themselves_still_pass():
-    measured = {
-        "logits_error": BF16_TOLERANCE.logits,
-        "loss_error": BF16_TOLERANCE.loss,
-        "input_gradient_error": BF16_TOLERANCE.input_gradient,
-        "separation": BF16_TOLERANCE.min_separation,
-        "leakage": BF16_TOLERANCE.max_leakage,
-    }
-    assert view.judge(measured, BF16_TOLERANCE, gradient_is_zero=False) == []
+    errors = {f"{name}_error": getattr(BF16_TOLERANCE, name) for name in ("logits", "loss", "input_gradient")}
+    limits = {"separation": BF16_TOLERANCE.min_separation, "leakage": BF16_TOLERANCE.max_leakage}
+    assert complaints(errors | limits) == []

@@ -24,10 +24,7 @@ from fp8bench.worker.execution.step import Snapshot
         ([2.0, 1.0, 0.1], [2.0, 1.02, 0.12], 1.0, 0.01),
         ([0.3, 0.1, 0.05], [0.3, 0.12, 0.05], 6.9, 0.02 / 6.9),
         ([6.8, 6.7, 6.6], [6.8, 6.7, 6.2], 6.9, 0.4 / 6.9),
-        ([1.0, 1.0], [math.nan, 1.0], 1.0, math.nan),
-        ([1.0, 1.0], [1.0, math.nan], 1.0, math.nan),
-        ([1.0, 1.0], [math.inf, 1.0], 1.0, math.nan),
-        ([1.0, 1.0], [1.0, math.inf], 1.0, math.nan),
+        *(([1.0, 1.0], losses, 1.0, math.nan) for bad in (math.nan, math.inf) for losses in ([bad, 1.0], [1.0, bad])),
     ],
     ids=["worst step", "falls fast", "learned by heart", "fresh", "nan", "nan later", "infinite", "infinite later"],
 )
@@ -69,16 +66,12 @@ def test_weights_and_states_are_those_of_torch(name):
         torch.testing.assert_close(value["weight"], optimizer.state[weight][key])
 
 
-def test_no_optimizer_changes_nothing():
+def test_no_optimizer_changes_nothing_and_settings_are_torchs_defaults_with_ours():
     weight = torch.ones(3)
     UpdateRule("none").step("weight", weight, torch.ones(3))
     assert weight.tolist() == [1, 1, 1]
     assert settings_of("none") == {}
-
-
-def test_settings_are_torchs_defaults_with_ours():
-    assert settings_of("adamw")["lr"] == SETTINGS["adamw"]["lr"]
-    assert settings_of("adamw")["eps"] == 1e-8
+    assert (settings_of("adamw")["lr"], settings_of("adamw")["eps"]) == (SETTINGS["adamw"]["lr"], 1e-8)
 
 
 GIB = 2**30
