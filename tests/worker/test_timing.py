@@ -187,14 +187,15 @@ def test_the_reasons_of_graph_breaks_are_kept():
 def ticking(monkeypatch):
     """A clock of a host that took so many steps, each of these ticks."""
 
-    def take(steps, ticks):
+    def take(steps, ticks, micro_batches=1):
         monkeypatch.setattr(clock, "perf_counter", iter(ticks).__next__)
         host = clock.HostClock()
         for _ in range(steps):
             host.start_step()
             host.data_ready()
-            host.forward_done()
-            host.backward_done()
+            for _ in range(micro_batches):
+                host.forward_done()
+                host.backward_done()
         return host
 
     return take
@@ -212,6 +213,12 @@ def test_the_steps_add_up_to_the_whole_time(ticking):
     assert sum(times.step_s) == 40**2
     parts = zip(times.data_wait_s, times.forward_s, times.backward_s, times.optimizer_s, strict=True)
     assert list(map(sum, parts)) == times.step_s
+
+
+def test_passes_of_micro_batches_add_up(ticking):
+    times = ticking(1, (0.0, 1.0, 2.0, 5.0, 7.0, 11.0, 12.0), micro_batches=2).finish()
+    assert (times.forward_s, times.backward_s, times.optimizer_s) == ([3.0], [7.0], [1.0])
+    assert (times.step_s, times.data_wait_s) == ([12.0], [1.0])
 
 
 def test_when_each_step_began_is_told_from_the_first_one_on(ticking):

@@ -7,7 +7,6 @@ from worker.execution.executing import CAPTURED, CPU, Delayed, Replayed, decided
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.worker import clock
 from fp8bench.worker.execution.step import NO_MARKS, micro_batches, step
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -65,17 +64,3 @@ def test_a_batch_that_is_not_divided_is_refused():
     batch = next(TinyLinear().batches(9, 0, CPU))
     with pytest.raises(MeasurementInvalid, match="a batch of 9 samples is not divided by 2 micro-batches"):
         micro_batches(batch, 2)
-
-
-def test_passes_of_micro_batches_add_up(monkeypatch):
-    ticks = iter([0.0, 1.0, 2.0, 5.0, 7.0, 11.0, 12.0])
-    monkeypatch.setattr(clock, "perf_counter", lambda: next(ticks))
-    host = clock.HostClock()
-    host.start_step()
-    host.data_ready()
-    for _ in range(2):
-        host.forward_done()
-        host.backward_done()
-    times = host.finish()
-    assert (times.forward_s, times.backward_s, times.optimizer_s) == ([3.0], [7.0], [1.0])
-    assert (times.step_s, times.data_wait_s) == ([12.0], [1.0])

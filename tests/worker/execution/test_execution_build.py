@@ -1,19 +1,25 @@
-"""What wraps a model, how ranks are joined, and with which optimizer: each by its name."""
+"""What wraps a model, how ranks are joined, with which optimizer, and what is then ready to train."""
+
+import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
-from outside.outside_plugins import Polite
+from builders import config
+from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
-from worker.execution.executing import CPU, some_parts
+from worker.execution.executing import CPU, PLAIN, some_parts
 
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.clock import HostClock
 from fp8bench.worker.execution import optimizers
 from fp8bench.worker.execution.blocks import repeated_blocks
-from fp8bench.worker.execution.build import choose_compile, choose_graph, uncompiled, wrap
+from fp8bench.worker.execution.build import choose_compile, choose_graph, ready_to_train, uncompiled, wrap
 from fp8bench.worker.execution.optimizers import described, make_optimizer
 from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
-from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
+from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Snapshot, step
+from fp8bench.worker.timing import Training, train
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
 
@@ -232,3 +238,56 @@ BLOCKS = {
 def test_which_modules_are_blocks(model, names):
     found = list(repeated_blocks(model))
     assert [name for name, module in model.named_modules() if any(module is one for one in found)] == names
+
+
+class Watched(TinyLinear):
+    """Knows whether its batches were ended."""
+
+    ended = False
+
+    def batches(self, batch_size, rank, device):
+        try:
+            yield from super().batches(batch_size, rank, device)
+        finally:
+            self.ended = True
+
+
+def ready(workload=None, model=None):
+    settings = config(device="cpu", world_size=1, batch_size=8)
+    model = nn.Linear(16, 4) if model is None else model
+    return ready_to_train(settings, 0, CPU, Polite(), workload or TinyLinear(), model, PLAIN)
+
+
+def test_it_trains_the_very_model_it_was_given():
+    model = nn.Linear(16, 4)
+    before = model.weight.detach().clone()
+    with ready(model=model) as (parts, batches):
+        assert parts.plain is parts.model is model
+        training = Training(PythonLaunch(parts), batches, CPU)
+        losses = train(training, 3, HostClock(), lambda _step: None).losses
+    assert len(losses) == 3
+    assert not torch.equal(model.weight, before)
+
+
+def test_its_batches_go_on_from_one_loop_to_the_next():
+    with ready() as (_, batches):
+        first, second = next(batches), next(batches)
+    assert not torch.equal(first.inputs, second.inputs)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "a step failed"])
+def test_its_batches_are_ended_with_it(fails):
+    workload = Watched()
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext(), ready(workload) as (_, batches):
+        next(batches)
+        assert not workload.ended
+        if fails:
+            raise ZeroDivisionError
+    assert workload.ended
+
+
+@pytest.mark.thorough
+def test_what_was_made_before_is_no_longer_walked_by_the_collector():
+    gc.unfreeze()
+    with ready():
+        assert gc.get_freeze_count() > 1000
