@@ -57,7 +57,8 @@ def _send_new(mirror: Mirror, before: list[str]) -> None:
     if not pending:
         return
     if pending == before:
-        warn(f"not at {mirror.address} yet: {counted(len(pending), 'file')} of {mirror.folder}. {how_to_send(mirror)}")
+        what = f"{mirror.address} lacks {counted(len(pending), 'file')} of {mirror.folder}, or has others of that name"
+        warn(f"{what}. {how_to_send(mirror)}")
         return
     try:
         done = mirror.push()

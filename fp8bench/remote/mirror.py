@@ -1,24 +1,24 @@
 """The mirror of an address: a local folder with the remote's files and those that are still to be sent.
 
-Missing names are fetched and sent, and nothing is overwritten: a record and its samples never change, so another file
-of the same name is refused. A `.yaml` file (an instance, prices) may change: it is replaced on the remote only while it
-is there as it was last fetched or sent from here. A log is sent, but not fetched.
+Records never change, so a name is a version: names that the remote lacks are sent, names that are lacking here are
+fetched, and another file of the same name is refused. Only a `.yaml` file (an instance, prices) may change: it is
+fetched unless it was edited here, and sent only over the version that was last fetched or sent from here. A log is
+sent, but not fetched.
 
-`.remote.json` lists what is known to be on both sides, each file as it is here and in its version there (see
-`RemoteFile`), so that what was removed or edited there is removed or fetched again here. If it is lost, files are
-compared anew.
+`.remote.json` has the digest of each file that is on both sides, so that what was removed there is removed here. If it
+is lost, files are compared anew.
 """
 
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fp8bench.records.files import SAMPLES_SUFFIX
-from fp8bench.remote.store import BATCH, RemoteFile, Store
+from fp8bench.remote.store import BATCH, Store
 from fp8bench.schema.address import Address
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, write_atomically
@@ -52,16 +52,13 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def names_in(folder: Path) -> list[str]:
     """Return every such file below a local folder, in order."""
-    found = []
-    for place, inner, names in os.walk(folder):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        found += [Path(place, name).relative_to(folder).as_posix() for name in names]
-    return in_order(filter(belongs, found))
+    found = (Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names)
+    return in_order(filter(belongs, (path.as_posix() for path in found)))
 
 
-def send(store: Store, folder: Path, names: list[str], known: Mapping[str, str]) -> Sent:
-    """Send what the remote lacks. known: the digest of each changing file as it was there. Raises Refused and
-    Unreachable.
+def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
+    """Send what the remote lacks. known: the digest of each file as it was there; what is there now is added. Raises
+    Refused and Unreachable.
     """
     done = Sent()
     # Of many files most are there, and a list is quicker than an attempt for each.
@@ -73,27 +70,24 @@ def send(store: Store, folder: Path, names: list[str], known: Mapping[str, str])
             done.refused.append(name)
             continue
         data = bytes_of(path)
-        if name in there and store.same(name, there[name], data):
-            done.same.append(name)
-            continue
+        result = done.sent
         try:
-            store.put(name, data)
-            done.sent.append(name)
+            if name in there and there[name].md5 == _digest(data):
+                result = done.same
+            else:
+                store.put(name, data)
         except FileExistsError:
             is_there = store.read(name)
             if is_there == data:
-                done.same.append(name)
-            elif name.endswith(CHANGING) and digest(is_there) == known.get(name):
+                result = done.same
+            elif name.endswith(CHANGING) and _digest(is_there) == known.get(name):
                 store.put(name, data, replace=True)
-                done.sent.append(name)
             else:
-                done.refused.append(name)
+                result = done.refused
+        result.append(name)
+        if result is not done.refused:
+            known[name] = _digest(data)
     return done
-
-
-def digest(data: bytes) -> str:
-    """Return the digest of a file's content."""
-    return hashlib.sha256(data).hexdigest()
 
 
 class Mirror:
@@ -110,70 +104,71 @@ class Mirror:
         except OSError as error:
             what = f"cannot make the folder {self.folder} for {self.address}: {error.strerror}"
             raise UsageError(what, "Set XDG_DATA_HOME to a folder that can be written") from error
-        there = {name: file for name, file in self.store.files().items() if belongs(name)}
+        # Known before listed: what another process sends meanwhile is not taken for removed.
         known = self._known()
+        there = {name: file for name, file in self.store.files().items() if belongs(name)}
         for name in known.keys() - there.keys():
-            if self._stamp(name) == known.pop(name)[0]:
+            if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
-        new = in_order(name for name, file in there.items() if self._is_new(name, file, known))
-        for start in range(0, len(new), BATCH):
-            self._fetch(new[start : start + BATCH], there, known)
-        known.update({name: [known[name][0], there[name].version] for name in known})
-        self._remember(known)
-        return len(new)
+        sizes = {name: path.stat().st_size for name in there if (path := self.folder / name).is_file()}
+        for name, size in sizes.items():
+            if size != there[name].size and not name.endswith(CHANGING):
+                # Another file of the same name: sending refuses and names it.
+                known.pop(name, None)
+        wanted = in_order(
+            name for name in there if name.endswith(CHANGING) or (name not in sizes and not name.endswith(LOG))
+        )
+        try:
+            return sum(self._fetch(wanted[at : at + BATCH], known) for at in range(0, len(wanted), BATCH))
+        finally:
+            self._remember(known)
 
-    def _is_new(self, name: str, file: RemoteFile, known: Mapping[str, list[str]]) -> bool:
-        """Return whether to fetch a file. One that is here and not yet sent stays: sending compares the two."""
-        if name.endswith(LOG):
-            return False
-        here = self._stamp(name)
-        if not here or name not in known:
-            return not here
-        stamp, version = known[name]
-        same = version == file.version if version else (self.folder / name).stat().st_size == file.size
-        return here == stamp and not same
-
-    def _fetch(self, names: list[str], there: Mapping[str, RemoteFile], known: dict[str, list[str]]) -> None:
-        with tempfile.TemporaryDirectory(prefix=".pull-", dir=self.folder) as arrived:
-            self.store.get(names, Path(arrived))
+    def _fetch(self, names: list[str], known: dict[str, str]) -> int:
+        fetched = 0
+        with tempfile.TemporaryDirectory(prefix=".pull-", dir=self.folder) as folder:
+            self.store.get(names, Path(folder))
             for place, name in enumerate(names):
-                path = self.folder / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.rename(Path(arrived, str(place)), path)
-                known[name] = [self._stamp(name), there[name].version]
-        self._remember(known)
+                arrived, here = Path(folder, str(place)), self._digest_of(name)
+                is_there = _digest(arrived.read_bytes())
+                # What was edited here stays: sending compares the two.
+                if here in ("", is_there, known.get(name)):
+                    (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    os.rename(arrived, self.folder / name)
+                    fetched += here != is_there
+                    known[name] = is_there
+        return fetched
 
     def pending(self) -> list[str]:
         """Return the files that are here and, as far as known, not on the remote."""
         known = self._known()
-        return [name for name in names_in(self.folder) if known.get(name, [""])[0] != self._stamp(name)]
+        edited = {name for name in known if name.endswith(CHANGING) and known[name] != self._digest_of(name)}
+        return [name for name in names_in(self.folder) if name not in known or name in edited]
 
     def push(self, names: Iterable[str] | None = None) -> Sent:
         """Send what is pending, or only these files."""
         known = self._known()
-        stamps = {name: stamp for name, (stamp, _) in known.items()}
-        done = send(self.store, self.folder, self.pending() if names is None else in_order(names), stamps)
-        # In which version they are there is seen when they are listed next.
-        self._remember({**known, **{name: [self._stamp(name), ""] for name in (*done.sent, *done.same)}})
-        return done
+        try:
+            return send(self.store, self.folder, self.pending() if names is None else in_order(names), known)
+        finally:
+            self._remember(known)
 
-    def _stamp(self, name: str) -> str:
-        """Return what tells whether a file here is the known one: its size, or a changing file's digest. Empty if there
-        is none.
-        """
+    def _digest_of(self, name: str) -> str:
         path = self.folder / name
-        if not path.exists():
-            return ""
-        return digest(path.read_bytes()) if name.endswith(CHANGING) else str(path.stat().st_size)
+        return _digest(path.read_bytes()) if path.is_file() else ""
 
-    def _known(self) -> dict[str, list[str]]:
+    def _known(self) -> dict[str, str]:
         try:
             state = json.loads((self.folder / STATE).read_text())
-            return {str(name): [str(stamp), str(version)] for name, (stamp, version) in state.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
+            return {name: digest for name, digest in state.items() if isinstance(digest, str)}
+        except (OSError, ValueError, AttributeError):
             # Never written, or broken, or of an older fp8bench: everything is compared again.
             return {}
 
-    def _remember(self, known: Mapping[str, list[str]]) -> None:
+    def _remember(self, known: dict[str, str]) -> None:
         if known != self._known():
             write_atomically(self.folder / STATE, json.dumps(known, indent=0, sort_keys=True), replace=True)
+
+
+def _digest(data: bytes) -> str:
+    # As stores report it.
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -1,22 +1,19 @@
-"""Files under an address, through fsspec: listed, fetched, created, removed. Every call ends in bounded time.
+"""Files under an address, through fsspec: listed, fetched, created, replaced. Every call ends in bounded time.
 
 fsspec and what it needs of the extra `remote` are imported here, inside functions; a plain folder never uses this
 module. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is read or kept here.
 """
 
 import base64
-import hashlib
 import logging
 import multiprocessing
 import posixpath
 import secrets
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from fp8bench.schema.address import GCS, S3, SSH, Address
@@ -24,21 +21,11 @@ from fp8bench.schema.errors import RunFailed, UsageError
 
 LIMIT_S = 60.0
 """Seconds for one call: a connection, a list, or a batch of files."""
-CONNECT_S = 5
-READ_S = 15
+CONNECT_S, READ_S = 5, 15
 BATCH = 64
 """The number of files fetched in one call."""
-
-PACKAGES = {**dict.fromkeys(S3, "s3fs"), **dict.fromkeys(GCS, "gcsfs"), **dict.fromkeys(SSH, "sshfs")}
-FAULTS = (
-    "botocore.exceptions:BotoCoreError",
-    "botocore.exceptions:ClientError",
-    "aiohttp:ClientError",
-    "asyncssh:Error",
-    "gcsfs.retry:HttpError",
-    "google.auth.exceptions:GoogleAuthError",
-)
-"""Exceptions of the libraries, in addition to OSError."""
+LIBRARIES = ("botocore", "aiohttp", "asyncssh", "gcsfs", "google")
+"""Packages whose exceptions are faults of the remote, as any OSError is."""
 
 _Answer = TypeVar("_Answer")
 
@@ -51,15 +38,11 @@ class Refused(UsageError):
     """Raised when the host refuses: no such bucket, no credentials, not allowed."""
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it. version: another for each content,
-    by size and tag, or the time of the last change where there are no tags.
-    """
+class RemoteFile(NamedTuple):
+    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it."""
 
     size: int
     md5: str | None
-    version: str
 
 
 class Store:
@@ -80,7 +63,8 @@ class Store:
             if not found and self.address.scheme not in SSH:
                 # An empty answer may also mean that there is no bucket.
                 fs.ls(root.partition("/")[0], detail=False)
-            return {_below(root, path): _remote_file(info) for path, info in found.items() if _below(root, path)}
+            top = "/" + root.strip("/")
+            return {posixpath.relpath("/" + path.strip("/"), top): _described(found[path]) for path in found}
 
         return self._in_time("list", listed)
 
@@ -99,45 +83,11 @@ class Store:
         def written(fs: Any, root: str) -> None:
             path = posixpath.join(root, name)
             if self.address.scheme in SSH:
-                self._put_by_ssh(fs, path, data, replace)
+                _put_by_ssh(fs, path, data, replace)
             else:
                 fs.pipe_file(path, data, mode="overwrite" if replace else "create")
 
         self._in_time("write to", written)
-
-    @staticmethod
-    def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
-        import asyncssh
-        from fsspec.asyn import sync
-
-        folder, name = posixpath.split(path)
-        fs.makedirs(folder, exist_ok=True)
-        temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-
-        async def placed() -> None:
-            async with fs._pool.get() as channel:
-                try:
-                    async with channel.open(temporary, "wb") as file:
-                        await file.write(data)
-                    if replace:
-                        await channel.posix_rename(temporary, path)
-                    elif await channel.exists(path):
-                        raise FileExistsError(path)
-                    else:
-                        await channel.link(temporary, path)
-                finally:
-                    with suppress(asyncssh.SFTPError):
-                        await channel.remove(temporary)
-
-        sync(fs.loop, placed)
-
-    def same(self, name: str, there: RemoteFile, data: bytes) -> bool:
-        """Return whether the file of this name has this content; it is fetched if only its size is known."""
-        if there.size != len(data):
-            return False
-        if there.md5 is not None:
-            return there.md5 == hashlib.md5(data, usedforsecurity=False).hexdigest()
-        return self.read(name) == data
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
         """Do the work within the time limit. work: takes the file system, and the path of the address in it. It runs in
@@ -152,26 +102,44 @@ class Store:
             return ThreadPool(1).apply_async(opened).get(self.limit_s)
         except (multiprocessing.TimeoutError, TimeoutError):
             raise Unreachable(f"{self.address} did not answer within {self.limit_s:g} s", "Try again later") from None
-        except _faults() as error:
-            raise _in_words(error, verb, self.address) from None
+        except Exception as error:
+            if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in LIBRARIES:
+                raise _in_words(error, verb, self.address) from None
+            raise
 
 
-def _faults() -> tuple[type[BaseException], ...]:
-    named = (fault.split(":") for fault in FAULTS)
-    return OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules)
+def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
+    import asyncssh
+    from fsspec.asyn import sync
+
+    folder, name = posixpath.split(path)
+    fs.makedirs(folder, exist_ok=True)
+    temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+
+    async def placed() -> None:
+        async with fs._pool.get() as channel:
+            try:
+                async with channel.open(temporary, "wb") as file:
+                    await file.write(data)
+                if replace:
+                    await channel.posix_rename(temporary, path)
+                elif await channel.exists(path):
+                    raise FileExistsError(path)
+                else:
+                    await channel.link(temporary, path)
+            finally:
+                with suppress(asyncssh.SFTPError):
+                    await channel.remove(temporary)
+
+    sync(fs.loop, placed)
 
 
-def _below(root: str, path: str) -> str:
-    return posixpath.relpath("/" + path.strip("/"), "/" + root.strip("/")) if path.strip("/") != root.strip("/") else ""
-
-
-def _remote_file(info: dict[str, Any]) -> RemoteFile:
-    tag = str(info.get("ETag") or "").strip('"')
-    md5 = tag if len(tag) == 32 and "-" not in tag and not info.get("SSEKMSKeyId") else None
+def _described(info: dict[str, Any]) -> RemoteFile:
+    md5 = str(info.get("ETag") or "").strip('"')
     if info.get("md5Hash"):
         md5 = base64.b64decode(info["md5Hash"]).hex()
-    size, changed = int(info.get("size") or 0), info.get("mtime")
-    return RemoteFile(size, md5, f"{size} {tag or info.get('etag') or info.get('md5Hash') or changed}")
+    # The tag of an object in several parts is longer, and no digest.
+    return RemoteFile(int(info.get("size") or 0), md5 if len(md5) == 32 else None)
 
 
 def _file_system(address: Address) -> tuple[Any, str]:
@@ -189,41 +157,29 @@ def _file_system(address: Address) -> tuple[Any, str]:
             return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True), address.rest
         import sshfs
     except ImportError as error:
-        what = f"{address} needs {PACKAGES[address.scheme]}, which is not installed"
+        what = f"{address} needs {error.name}, which is not installed"
         raise UsageError(what, "Install the extra: pip install 'fp8bench[remote]'") from error
-    return _by_ssh(sshfs, address)
 
-
-def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
-    known = {"username": address.user, "password": address.password, "port": parts.port}
-    given = {name: value for name, value in known.items() if value}
-    fs = sshfs.SSHFileSystem(
-        parts.hostname,
-        known_hosts=(),
-        connect_timeout=CONNECT_S,
-        login_timeout=READ_S,
-        skip_instance_cache=True,
-        **given,
-    )
-    return fs, parts.path or "."
+    login = {"username": address.user, "password": address.password, "port": parts.port}
+    given: dict[str, Any] = {name: value for name, value in login.items() if value}
+    given |= {"known_hosts": (), "connect_timeout": CONNECT_S, "login_timeout": READ_S, "skip_instance_cache": True}
+    return sshfs.SSHFileSystem(parts.hostname, **given), parts.path or "."
 
 
-def _in_words(error: BaseException, verb: str, address: Address) -> BaseException:
-    if isinstance(error, FileExistsError):
-        return FileExistsError()
+def _in_words(error: Exception, verb: str, address: Address) -> Exception:
     name = type(error).__name__
     text = address.clean(str(error))[:200] or name
-    if "PreconditionFailed" in text or "412" in text.split():
+    if isinstance(error, FileExistsError) or "PreconditionFailed" in text or "412" in text.split():
         return FileExistsError()
-    if isinstance(error, PermissionError) or name in ("PermissionDenied", "SFTPPermissionDenied") or "403" in text:
-        return Refused(f"cannot {verb} {address}: not allowed ({text})", "Check the credentials and what they may do")
-    if "Credentials" in name or "DefaultCredentialsError" in name or "anonymous" in text.lower():
-        return Refused(f"cannot {verb} {address}: no credentials were found", "Set them as its own tools take them")
+    what = f"cannot {verb} {address}"
+    if isinstance(error, PermissionError) or "PermissionDenied" in name or "403" in text:
+        return Refused(f"{what}: not allowed ({text})", "Check the credentials and what they may do")
+    if "Credentials" in name or "anonymous" in text.lower():
+        return Refused(f"{what}: no credentials were found", "Set them as its own tools take them")
     if isinstance(error, FileNotFoundError):
-        return Refused(f"cannot {verb} {address}: there is no such bucket or folder", "Check its name, or make it")
+        return Refused(f"{what}: there is no such bucket or folder", "Check its name, or make it")
     if name == "HostKeyNotVerifiable":
-        remedy = "Connect once with ssh, and check its key"
-        return Refused(f"cannot {verb} {address}: its host key is not in known_hosts", remedy)
-    return Unreachable(f"cannot {verb} {address}: {name}: {text}", "Try again later")
+        return Refused(f"{what}: its host key is not in known_hosts", "Connect once with ssh, and check its key")
+    return Unreachable(f"{what}: {name}: {text}", "Try again later")

@@ -31,6 +31,14 @@ def mirror_of(bucket, limit_s=20):
     return Mirror(parse(f"s3://{bucket}/results"), limit_s)
 
 
+@pytest.fixture
+def hosts(bucket, tmp_path, monkeypatch):
+    """The mirrors of two hosts."""
+    first = mirror_of(bucket)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    return first, mirror_of(bucket)
+
+
 def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s3, tmp_path, call):
     path, record = keep(tmp_path / "results", instance="my-box")
     url = f"s3://{bucket}/results"
@@ -49,65 +57,43 @@ def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s
     assert SECRET not in str((pushed, compared, verified))
 
 
-def test_a_mirror_fetches_only_what_is_new_and_drops_what_is_gone(bucket, s3, tmp_path):
-    here, _ = keep(tmp_path / "results", instance="p5")
-    there = mirror_of(bucket)
-    there.store.put(f"p5/{here.name}", here.read_bytes())
-
-    assert (there.pull(), there.pull(), there.pending()) == (1, 0, [])
-
-    s3.delete_object(Bucket=bucket, Key=f"results/p5/{here.name}")
-    assert (there.pull(), (there.folder / "p5" / here.name).exists()) == (0, False)
-
-
-def test_an_object_that_was_edited_in_place_is_fetched_again_whatever_its_size(bucket, s3, tmp_path, monkeypatch):
-    first = mirror_of(bucket)
-    path, _ = keep(first.folder, instance="p5")
-    first.push()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
-    second = mirror_of(bucket)
-    copy = second.folder / "p5" / path.name
-    assert (second.pull(), copy.read_bytes()) == (2, path.read_bytes())
-    assert (first.pull(), second.pull(), first.pending(), second.pending()) == (0, 0, [], [])
-
-    edited = path.read_bytes().replace(b'"status": "ok"', b'"status": "no"')
-    s3.put_object(Bucket=bucket, Key=f"results/p5/{path.name}", Body=edited)
-
-    for mirror in (first, second):
-        assert (mirror.pull(), mirror.pull()) == (1, 0)
-        assert (mirror.folder / "p5" / path.name).read_bytes() == edited
-
-
-def test_samples_come_before_their_records_both_ways(bucket, s3, tmp_path, monkeypatch):
-    first = mirror_of(bucket)
+def test_samples_come_before_their_records_both_ways_and_only_what_is_new(hosts, monkeypatch):
+    first, second = hosts
     paths = [keep(first.folder, instance="p5", run_id=run_id)[0] for run_id in ("a", "b")]
-    assert [one.endswith(".samples.json") for one in first.push().sent] == [True, True, False, False]
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    expected = [f"p5/{one.name}" for one in (*map(samples_path, paths), *paths)]
     monkeypatch.setattr("fp8bench.remote.mirror.BATCH", 1)
-    second, fetched = mirror_of(bucket), []
-    get = second.store.get
+    fetched, get = [], second.store.get
     monkeypatch.setattr(second.store, "get", lambda names, folder: [fetched.extend(names), get(names, folder)])
-    second.pull()
 
-    assert fetched == [f"p5/{one.name}" for one in (*map(samples_path, paths), *paths)]
+    assert (first.push().sent, first.push().sent) == (expected, [])
+    assert (second.pull(), second.pull(), second.pending(), fetched) == (4, 0, [], expected)
 
 
-def test_a_state_that_is_lost_or_of_an_older_fp8bench_is_compared_anew(bucket):
+def test_an_object_that_was_edited_in_place_is_refused_and_named(bucket, s3):
     mirror = mirror_of(bucket)
     path, _ = keep(mirror.folder, instance="p5")
     mirror.push()
-    for state in ("", "[]", json.dumps({f"p5/{path.name}": str(path.stat().st_size)})):
-        (mirror.folder / ".remote.json").write_text(state)
-        assert (mirror.pull(), len(mirror.pending())) == (0, 2)
-        assert (len(mirror.push().same), mirror.pending(), mirror.pull()) == (2, [], 0)
+    kept = path.read_bytes()
+    s3.put_object(Bucket=bucket, Key=f"results/p5/{path.name}", Body=kept + b"\n")
+
+    assert (mirror.pull(), mirror.pending()) == (0, [f"p5/{path.name}"])
+    assert (mirror.push().refused, path.read_bytes()) == ([f"p5/{path.name}"], kept)
 
 
-def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritten(bucket, s3, tmp_path, monkeypatch):
-    first = mirror_of(bucket)
+@pytest.mark.parametrize("state", ["", "[]", '{"p5/a.json": ["7", ""]}'])
+def test_a_state_that_is_lost_or_of_an_older_fp8bench_is_compared_anew(bucket, state):
+    mirror = mirror_of(bucket)
+    keep(mirror.folder, instance="p5")
+    mirror.push()
+    (mirror.folder / ".remote.json").write_text(state)
+
+    assert (mirror.pull(), len(mirror.pending())) == (0, 2)
+    assert (len(mirror.push().same), mirror.pending(), mirror.pull()) == (2, [], 0)
+
+
+def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritten(hosts, bucket, s3):
+    first, second = hosts
     path, record = keep(first.folder, instance="p5")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
-    second = mirror_of(bucket)
-    second.pull()
     changed, _ = keep(second.folder, instance="p5", run_id=record.run_id, reason="of the second host")
 
     assert first.push().sent == [f"p5/{one.name}" for one in (samples_path(path), path)]
@@ -116,37 +102,28 @@ def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritte
     assert kept == path.read_bytes() != changed.read_bytes()
 
 
-def test_a_changed_instance_replaces_only_the_file_that_it_came_from(bucket, tmp_path, monkeypatch):
-    first = mirror_of(bucket)
-    (first.folder / "box").mkdir(parents=True)
-    mine = first.folder / "box" / "instance.yaml"
+def test_a_changed_instance_replaces_only_the_file_that_it_came_from(hosts):
+    first, second = hosts
+    name = "box/instance.yaml"
+    mine, other = first.folder / name, second.folder / name
+    mine.parent.mkdir(parents=True)
     mine.write_text("key: box\n")
-    assert first.push().sent == ["box/instance.yaml"]
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
-    second = mirror_of(bucket)
-    second.pull()
-    (second.folder / "box" / "instance.yaml").write_text("key: box\ngpu: L4\n")
-    assert second.push().sent == ["box/instance.yaml"]
+    assert (first.push().sent, second.pull()) == ([name], 1)
+    other.write_text("key: box\ngpu: L4\n")
+    assert second.push().sent == [name]
+    assert (first.pull(), mine.read_text()) == (1, "key: box\ngpu: L4\n")
 
+    other.write_text("key: box\ngpu: A4\n")
+    assert second.push().sent == [name]
     mine.write_text("key: box\ngpu: T4\n")
     first.pull()
-    assert (first.push().refused, mine.read_text()) == (["box/instance.yaml"], "key: box\ngpu: T4\n")
+    assert (first.push().refused, mine.read_text()) == ([name], "key: box\ngpu: T4\n")
+    assert second.pull() == 0
 
 
 def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, bucket, s3, tmp_path, call):
-    words = (
-        "results",
-        "import",
-        "--instance",
-        "p5",
-        "--mode",
-        "baseline-bf16",
-        "--step-time",
-        "0.1",
-        "--batch-size",
-        "64",
-    )
-    words = (*words, "--gpus", "8", "--source", "a colleague", "--results-dir", f"s3://{bucket}/results")
+    words = "results import --instance p5 --mode baseline-bf16 --step-time 0.1 --batch-size 64 --gpus 8 --source x"
+    words = (*words.split(), "--results-dir", f"s3://{bucket}/results")
     sent = call(*words)
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))

@@ -50,14 +50,9 @@ def test_a_host_whose_key_is_not_known_is_refused(address, sshd, tmp_path, monke
         Mirror(address).pull()
 
 
-def test_a_wrong_password_is_refused_without_showing_it(address, tmp_path, monkeypatch):
-    (tmp_path / "nobody").mkdir()
-    known = tmp_path / "nobody" / ".ssh"
-    known.mkdir()
+def test_a_wrong_password_is_refused_without_showing_it(address):
     port = address.rest.partition("/")[0].partition(":")[2]
-    with_password = parse(f"ssh://nobody:hunter2@127.0.0.1:{port}/far")
 
-    with pytest.raises(Refused) as refused:
-        Mirror(with_password).pull()
+    with pytest.raises(Refused, match=r"ssh://\*\*\*@127\.0\.0\.1") as refused:
+        Mirror(parse(f"ssh://nobody:hunter2@127.0.0.1:{port}/far")).pull()
     assert "hunter2" not in str(refused.value)
-    assert "ssh://***@127.0.0.1" in str(refused.value)
