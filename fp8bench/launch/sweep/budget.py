@@ -23,7 +23,6 @@ from fp8bench.launch.forecast import (
     all_steps_s,
     beyond_steps,
     cold_s,
-    duration,
     is_compiled,
     same_work,
 )
@@ -74,34 +73,21 @@ class Budget:
     text: str = "no limit"
     usd_per_hour: float | None = None
 
-    def require_enough(self, look_s: float, round_s: float) -> None:
-        """Raise UsageError if one configuration could not even be looked at and measured in one round."""
-        least_s = look_s + round_s
-        if self.seconds is None or self.seconds >= least_s:
-            return
-        least = duration(least_s)
-        if self.text.endswith("USD") and self.usd_per_hour is not None:
-            least = f"{least_s / SECONDS_PER_HOUR * self.usd_per_hour:.2f} USD ({least})"
-        raise UsageError(
-            f"a budget of {self.text} is too small for one run: a look and a round of one configuration take about "
-            f"{least}",
-            "Give at least that, or fewer --steps and a shorter --min-time",
-        )
-
 
 def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
     """Return the budget. Raises UsageError for two, for an invalid amount, and for USD if no price is known."""
     if usd is None:
         text = time or default
         return Budget(parse_time(text), text, usd_per_hour)
-    if time is not None:
-        raise UsageError("both --budget and --budget-usd were given", "Give one of them")
-    if not 0 < usd < float("inf"):
-        raise UsageError(f"--budget-usd: invalid value {usd:g}: it buys nothing", "Give an amount above 0")
+    for wrong, why, remedy in (
+        (time is not None, "both --budget and --budget-usd were given", "Give one of them"),
+        (not 0 < usd < math.inf, f"--budget-usd: invalid value {usd:g}: it buys nothing", "Give an amount above 0"),
+    ):
+        if wrong:
+            raise UsageError(why, remedy)
     if usd_per_hour is None:
-        raise UsageError(
-            "--budget-usd needs the price of this machine, and none is known", "Give it with --price, or use --budget"
-        )
+        why = "--budget-usd needs the price of this machine, and none is known"
+        raise UsageError(why, "Give it with --price, or use --budget")
     return Budget(usd / usd_per_hour * SECONDS_PER_HOUR, f"{usd:g} USD", usd_per_hour)
 
 

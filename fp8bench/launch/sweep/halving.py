@@ -138,7 +138,7 @@ def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig
         found = look_s(record)
         if found is None:
             dropped[config] = f"{record.status}: {record.reason}"
-        elif rule.blank is not None and not _fits(record, rule):
+        elif rule.blank is not None and (size := judged(record, rule.blank)) and size.fit == "no headroom":
             dropped[config] = f"leaves less than {rule.blank.headroom * 100:.0f} % of the memory free"
         else:
             scores[config] = found
@@ -168,18 +168,11 @@ def best_first(seen: Seen, rule: Rule) -> list[RunConfig]:
     return [*going_on, *dropped]
 
 
-def _fits(record: Record, rule: Rule) -> bool:
-    one = judged(record, rule.blank) if rule.blank is not None else None
-    return one is None or one.fit != "no headroom"
-
-
-Allows = Callable[[Turn, Sequence[RunConfig]], bool]
-"""Returns whether the budget allows a round of a configuration, given those that are left, best first."""
-
-
-def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: True) -> tuple[Standings, Turn | None]:
-    """Replay round after round of those that are left, as far as they ran; return the standings and the turn that is
-    missing, if any. A turn that the budget does not allow waits, and nothing is dropped for it.
+def next_round(
+    seen: Seen, rule: Rule, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True
+) -> tuple[Standings, Turn | None]:
+    """Replay the rounds that ran; return the standings and the turn that is missing, if any. allows: whether the budget
+    allows a round, given those that are left, best first; one that it does not allow drops nothing.
     """
     left, dropped = _contenders(seen, rule)
     waiting: list[RunConfig] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from fp8bench.launch.forecast import duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
@@ -19,6 +20,7 @@ from fp8bench.launch.sweep.budget import MARGIN, Budget, Forecaster, Spending
 from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, search_of, standings
 from fp8bench.launch.sweep.space import Space, Untried
 from fp8bench.machine.identity import Here
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
@@ -129,12 +131,21 @@ def spending_of(sweep: Sweep, seen: Seen) -> Spending:
 
 
 def require_budget(sweep: Sweep) -> None:
-    """Raise UsageError if the budget is too small for one run, and as `resumed` does. Writes nothing."""
-    seen, configs = resumed(sweep), [one.config for one in sweep.space.candidates]
-    if configs and not seen.looks:
-        spending = spending_of(sweep, seen)
-        cheapest = min(configs, key=lambda config: spending.look_s(config) + spending.round_s(config))
-        sweep.budget.require_enough(MARGIN * spending.look_s(cheapest), MARGIN * spending.round_s(cheapest))
+    """Raise UsageError if no configuration could be looked at and measured once, and as `resumed` does."""
+    seen, budget = resumed(sweep), sweep.budget
+    spending = spending_of(sweep, seen)
+    turns_s = [spending.look_s(one.config) + spending.round_s(one.config) for one in sweep.space.candidates]
+    least_s = MARGIN * min(turns_s, default=0.0)
+    if seen.looks or budget.seconds is None or budget.seconds >= least_s:
+        return
+    least = duration(least_s)
+    if budget.text.endswith("USD") and budget.usd_per_hour is not None:
+        least = f"{least_s / SECONDS_PER_HOUR * budget.usd_per_hour:.2f} USD ({least})"
+    raise UsageError(
+        f"a budget of {budget.text} is too small for one run: a look and a round of one configuration take about "
+        f"{least}",
+        "Give at least that, or fewer --steps and a shorter --min-time",
+    )
 
 
 def run(

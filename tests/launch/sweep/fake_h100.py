@@ -32,8 +32,6 @@ MODES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("torchao-float8", ("tensorwise", "rowwise", "rowwise_with_gw_hp")),
 )
 STEP_AT_64_S = {"baseline-bf16": 0.125, "te-bf16": 0.134, "te-fp8": 0.1094, "torchao-float8": 0.1327}
-AT_SIZE = {16: 400.0, 64: 585.0, 128: 640.0, 256: 690.0, 384: 720.0}
-"""Images a second of te-fp8."""
 COLD_S = {"baseline-bf16": 45.0, "te-bf16": 45.0, "te-fp8": 45.0, "torchao-float8": 150.0}
 WARM_S = {"baseline-bf16": 8.0, "te-bf16": 8.0, "te-fp8": 8.0, "torchao-float8": 45.0}
 START_S, REFUSED_S = 28.0, 12.0
@@ -135,17 +133,10 @@ def peak_gib(config: RunConfig) -> float:
 
 def images_per_s(config: RunConfig) -> float:
     """Rises with the batch for all alike; nothing unusual gains."""
-    sizes = sorted(AT_SIZE)
-    high = next(size for size in sizes if size >= config.batch_size)
-    low = max([size for size in sizes if size < high], default=high)
-    between = (config.batch_size - low) / (high - low) if high > low else 0.0
-    of_fp8 = AT_SIZE[low] + between * (AT_SIZE[high] - AT_SIZE[low])
-    return of_fp8 / AT_SIZE[64] * 64 / STEP_AT_64_S[config.mode] * 0.93 ** _unusual(config)
-
-
-def _unusual(config: RunConfig) -> int:
-    settings = (config.compile, config.cuda_graphs, config.te_attention) != ("auto", "auto", "te")
-    return int(settings) + int(config.recipe not in (None, "delayed", "tensorwise"))
+    unusual = (config.compile, config.cuda_graphs, config.te_attention) != ("auto", "auto", "te")
+    settings = int(unusual) + int(config.recipe not in (None, "delayed", "tensorwise"))
+    by_size = (64 + 16) / 64 * config.batch_size / (config.batch_size + 16)
+    return 64 / STEP_AT_64_S[config.mode] * by_size * 0.93**settings
 
 
 @dataclass
