@@ -70,10 +70,16 @@ def open_regular(path: Path) -> int:
 
 def read_text(path: Path, regular: bool = True) -> str:
     """Return the file's text. regular: whether to refuse a pipe or a device, as for files that were found rather than
-    named by the user. Raises UsageError if the file cannot be read.
+    named by the user. Raises UsageError if the file cannot be read, or has more than `LARGEST_BYTES`.
     """
     try:
-        return bytes_of(path).decode("utf-8") if regular else path.read_text(encoding="utf-8")
+        if regular:
+            return bytes_of(path).decode("utf-8")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise OSError(errno.EFBIG, f"Larger than {LARGEST_BYTES >> 20} MiB", str(path))
+        return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {path}: {reason}", "Check the name and its permissions") from error

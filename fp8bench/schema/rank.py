@@ -7,7 +7,7 @@ with the status for the record. If a rank has died, the launcher reports it.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
@@ -15,6 +15,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import Environment, MachineIdentity
 
 Duration = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=0, lt=1 << 60)]
 """Seconds; finite, like every number of a record."""
 
 
@@ -207,9 +208,9 @@ class RankMemory(Frozen):
     """
 
     rank: int
-    peak_allocated_bytes: NonNegativeInt | None
-    peak_reserved_bytes: NonNegativeInt | None
-    peak_host_bytes: NonNegativeInt
+    peak_allocated_bytes: Bytes | None
+    peak_reserved_bytes: Bytes | None
+    peak_host_bytes: Bytes
 
 
 POWER_CAP = 0x4

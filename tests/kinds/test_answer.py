@@ -13,12 +13,15 @@ from report.comparing import NEW, catalog, compared, price
 from report.made_rows import row
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.arranged import grouped
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.sentences import as_json, sentences
+from fp8bench.kinds.run.shown import document
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
+from fp8bench.tables.render import render
 
 ROOT = Path(__file__).parents[2]
 A100 = environment("NVIDIA A100-SXM4-40GB")
@@ -268,3 +271,11 @@ def test_rows_that_decide_nothing_say_why(changes, why):
     assert [line.startswith("Which mode? Not decided: ") and why in line for line in said] == (
         [True] if changes else []
     )
+
+
+def test_the_answer_of_grouped_rows_stands_once_below_the_tables():
+    every = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"))
+    text = render(document(*grouped(every, "mode")), "plain")
+
+    assert text.count("Which mode?") == text.count("All of these rows") == 1
+    assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8:delayed")

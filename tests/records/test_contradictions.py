@@ -207,6 +207,7 @@ def ten_times(document: Document) -> None:
         (put("summary.joules_per_unit", -5), "joules_per_unit"),
         (put("telemetry.0.energy_j", -5), "energy_j"),
         (put("memory.0.peak_allocated_bytes", -1), "peak_allocated_bytes"),
+        (put("memory.0.peak_allocated_bytes", 10**400), "peak_allocated_bytes"),
         (put("samples.0.data_wait_s.3", -0.01), "data_wait_s"),
         (put("summary.host_s", -1), "host_s"),
     ],

@@ -220,3 +220,9 @@ def test_a_wrong_field_is_told_by_file_line_and_field(document, text, prefix, wh
     with pytest.raises(ValidationError) as caught:
         Trip.model_validate(document)
     assert wrong_field(caught.value, PATH, text, prefix).what.startswith(f"{PATH} {what}")
+
+
+def test_a_device_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr("fp8bench.schema.files.LARGEST_BYTES", 1 << 20)
+    with pytest.raises(UsageError, match="Larger than 1 MiB"):
+        read_text(Path("/dev/zero"), regular=False)

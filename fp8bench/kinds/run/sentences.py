@@ -14,7 +14,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     answer = comparison.answer
     if answer.modes:
         yield f"Which mode? {'; '.join(_of_modes(answer.modes))}."
-    elif not answer.pairs and comparison.rows:
+    elif not answer.pairs and comparison.rows and not comparison.name:
         yield f"Which mode? Not decided: {_undecided(comparison.rows)}."
     # Most training loops have no CUDA graph.
     depends = [of for of in answer.modes if of.needs_graph and of.pair.decided and of.pair.gain > 0]

@@ -38,13 +38,17 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     sign = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
     tables: list[list[doc.Part]] = [
         [
+            *([doc.Heading(one.name)] if one.name else []),
+            _table(one.rows, letters, view),
             *doc.notes((not in_columns and any(map(_decided, one.rows)), sign)),
-            *map(doc.Sentence, sentences(one)),
         ]
         for one in comparisons
     ]
-    for shown, one in zip(tables, comparisons, strict=True):
-        shown[:0] = [*([doc.Heading(one.name)] if one.name else []), _table(one.rows, letters, view)]
+    # The answer is of all rows.
+    said = [doc.Sentence(text) for one in comparisons for text in sentences(one)]
+    if said and len(tables) > 1:
+        tables.append([doc.Heading("All of these rows")])
+    tables[-1] += said
     of_all = [*_of_all(rows, view)]
     lines = [*letters.lines(), *of_all] if in_columns else notes(rows, of_all, view.notes)
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
