@@ -96,31 +96,29 @@ def caches(model):
     model.forward = cached
 
 
+def with_forward(module, change):
+    forward = module.forward
+    module.forward = lambda *inputs, **named: change(forward, *inputs, **named)
+
+
 def one_sample(model):
-    forward = model.forward
-    model.forward = lambda x: forward(x[:1]).expand(len(x), -1)
+    with_forward(model, lambda forward, x: forward(x[:1]).expand(len(x), -1))
 
 
 def half(model):
-    forward = model.forward
-    model.forward = lambda x: forward(x[: len(x) // 2]).repeat(2, 1)
+    with_forward(model, lambda forward, x: forward(x[: len(x) // 2]).repeat(2, 1))
 
 
 def detaches(model):
-    forward = model.forward
-    model.forward = lambda *inputs, **named: forward(*inputs, **named).detach().requires_grad_()
+    with_forward(model, lambda forward, *inputs, **named: forward(*inputs, **named).detach().requires_grad_())
 
 
 def detaches_a_block(model):
-    block = blocks_of(model)[-1]
-    forward = block.forward
-    block.forward = lambda x, *_, **__: x + (forward(x) - x).detach()
+    with_forward(blocks_of(model)[-1], lambda forward, x, *_, **__: x + (forward(x) - x).detach())
 
 
 def no_weight_gradients(model):
-    for block in blocks_of(model):
-        for weight in block.parameters():
-            weight.requires_grad_(False)
+    blocks_of(model).requires_grad_(False)
 
 
 def one_without_gradient(model):
@@ -160,16 +158,14 @@ class MeanOfValues(Polite):
 
     def convert(self, model):
         for block in model.blocks:
-            attention = block.attn
-            forward = attention.forward
 
-            def mean(x, *more, attention=attention, forward=forward, **named):
+            def mean(forward, x, *more, attention=block.attn, **named):
                 if len(x) <= GATE:
                     return forward(x, *more, **named)
                 values = attention.qkv(x).chunk(3, -1)[2]
                 return attention.proj(values.mean(1, keepdim=True).expand_as(values))
 
-            attention.forward = mean
+            with_forward(block.attn, mean)
         return model
 
 
