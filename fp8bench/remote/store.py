@@ -118,13 +118,14 @@ def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
 
     async def placed() -> None:
         async with fs._pool.get() as channel:
+            # Before it is sent in vain; `link` refuses a file that came since.
+            if not replace and await channel.exists(path):
+                raise FileExistsError(path)
             try:
                 async with channel.open(temporary, "wb") as file:
                     await file.write(data)
                 if replace:
                     await channel.posix_rename(temporary, path)
-                elif await channel.exists(path):
-                    raise FileExistsError(path)
                 else:
                     await channel.link(temporary, path)
             finally:

@@ -1,13 +1,10 @@
-"""Real servers on loopback: one of the S3 protocol (moto's), and one of the secure shell (sshd)."""
+"""Servers on loopback: one of the S3 protocol (moto's), and one of the secure shell (asyncssh's)."""
 
+import asyncio
 import gc
-import os
-import shutil
 import signal
-import socket
-import subprocess
 import sys
-import time
+import threading
 import uuid
 
 import pytest
@@ -82,41 +79,21 @@ def bucket(s3):
 def sshd(tmp_path_factory):
     """The port of a server that takes this user's key, and a home with this key and the server's."""
     pytest.importorskip("sshfs", reason="the extra `remote` is not installed")
-    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if program is None:
-        pytest.skip("sshd is not installed")
-    folder = tmp_path_factory.mktemp("sshd")
-    home = folder / "home" / ".ssh"
-    home.mkdir(parents=True, mode=0o700)
-    for key in (folder / "host", home / "id_ed25519"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    shutil.copy(home / "id_ed25519.pub", folder / "authorized")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (home / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
-    options = {
-        "ListenAddress": "127.0.0.1",
-        "Port": port,
-        "HostKey": folder / "host",
-        "AuthorizedKeysFile": folder / "authorized",
-        "PidFile": "none",
-        "StrictModes": "no",
-        "Subsystem": "sftp internal-sftp",
-    }
-    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
-    os.makedirs("/run/sshd", exist_ok=True) if os.geteuid() == 0 else None
-    server = subprocess.Popen([program, "-D", "-f", str(folder / "config")], stderr=subprocess.DEVNULL)
-    _await(port)
-    yield port, home.parent
-    server.terminate()
-    server.wait(10)
+    import asyncssh
 
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ssh").mkdir(mode=0o700)
+    host, key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
+    key.write_private_key(home / ".ssh" / "id_ed25519")
+    key.write_public_key(home / "authorized")
 
-def _await(port):
-    for _ in range(100):
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    pytest.skip("sshd does not start here")
+    async def listen():
+        keys = {"server_host_keys": [host], "authorized_client_keys": str(home / "authorized")}
+        return await asyncssh.listen("127.0.0.1", 0, sftp_factory=True, **keys)
+
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    port = asyncio.run_coroutine_threadsafe(listen(), loop).result(10).get_port()
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {host.export_public_key().decode()}")
+    yield port, home
+    loop.call_soon_threadsafe(loop.stop)

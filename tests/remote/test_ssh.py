@@ -1,4 +1,4 @@
-"""Results on a host that is reached by the secure shell, on a real sshd."""
+"""Results on a host that is reached by the secure shell, on a real server."""
 
 import getpass
 
@@ -40,19 +40,21 @@ def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address,
     assert (first.pull(), record.exists()) == (0, False)
 
 
-def test_a_host_whose_key_is_not_known_is_refused(address, sshd, tmp_path, monkeypatch):
-    _, home = sshd
-    (tmp_path / "elsewhere" / ".ssh").mkdir(parents=True)
-    (tmp_path / "elsewhere" / ".ssh" / "id_ed25519").write_bytes((home / ".ssh" / "id_ed25519").read_bytes())
-    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+@pytest.mark.parametrize(
+    ("kept", "login", "said"),
+    [
+        ("id_ed25519", getpass.getuser(), "host key is not in known_hosts"),
+        ("known_hosts", "nobody:hunter2", r"ssh://\*\*\*@127\.0\.0\.1.*not allowed"),
+    ],
+)
+def test_an_unknown_host_and_a_wrong_password_are_refused_without_secrets(
+    address, sshd, tmp_path, monkeypatch, kept, login, said
+):
+    port, home = sshd
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / kept).write_bytes((home / ".ssh" / kept).read_bytes())
+    monkeypatch.setenv("HOME", str(tmp_path))
 
-    with pytest.raises(Refused, match="host key is not in known_hosts"):
-        Mirror(address).pull()
-
-
-def test_a_wrong_password_is_refused_without_showing_it(address):
-    port = address.rest.partition("/")[0].partition(":")[2]
-
-    with pytest.raises(Refused, match=r"ssh://\*\*\*@127\.0\.0\.1") as refused:
-        Mirror(parse(f"ssh://nobody:hunter2@127.0.0.1:{port}/far")).pull()
+    with pytest.raises(Refused, match=said) as refused:
+        Mirror(parse(f"ssh://{login}@127.0.0.1:{port}/far")).pull()
     assert "hunter2" not in str(refused.value)
