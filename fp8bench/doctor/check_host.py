@@ -5,6 +5,7 @@ The value of a variable is shown only if it is a plain number or switch; any oth
 """
 
 import re
+from collections.abc import Callable
 
 from fp8bench.doctor.check import Check, Status, Verdict, a_gpu
 from fp8bench.doctor.facts import MachineFacts
@@ -30,35 +31,35 @@ OPEN_FILES = 1024
 _SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
 OFF = frozenset({"", "0", "false", "no", "off"})
 
-SPOILS_WHEN_ON = {
-    "CUDA_LAUNCH_BLOCKING": "every launch waits",
-    "NVTE_DEBUG": "Transformer Engine logs at every step",
-    "TORCH_COMPILE_DISABLE": "nothing is compiled",
-    "TORCHDYNAMO_DISABLE": "nothing is compiled",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "every allocation waits for the GPU",
-    "NVIDIA_TF32_OVERRIDE": "precisions are not what they seem",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "precisions are not what they seem",
-    "PYTHONDEVMODE": "Python is slowed",
-    "PYTHONTRACEMALLOC": "Python is slowed",
-}
-SPOILS_WHEN_OFF = {
-    "NVTE_FUSED_ATTN": "Transformer Engine may not use fused attention",
-    "NVTE_FLASH_ATTN": "Transformer Engine may not use flash attention",
-    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "Transformer Engine may not use its fastest attention",
-}
-SPOILS_WHEN_SET = {
-    "PYTORCH_CUDA_ALLOC_CONF": "another allocator",
-    "PYTORCH_ALLOC_CONF": "another allocator",
-    "CUDA_DEVICE_MAX_CONNECTIONS": "launches may be serialised",
-    "CUBLAS_WORKSPACE_CONFIG": "cuBLAS may choose slower kernels",
-    "TORCH_CUDA_ARCH_LIST": "kernels may be built for another GPU",
-    "TORCH_LOGS": "torch logs",
-    "NVTE_UNFUSED_ATTN": "Transformer Engine's choice of attention",
-}
-SPOILS_AT = {
-    "OMP_NUM_THREADS": ("1", "CPU work of a rank on one thread"),
-    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", "every collective is checked"),
-}
+
+def is_on(value: str) -> bool:
+    return value.lower() not in OFF
+
+
+def is_zero(value: str) -> bool:
+    return value == "0"
+
+
+SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
+    (is_on, "every launch waits", ("CUDA_LAUNCH_BLOCKING",)),
+    (is_on, "Transformer Engine logs at every step", ("NVTE_DEBUG",)),
+    (is_on, "nothing is compiled", ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")),
+    (is_on, "every allocation waits for the GPU", ("PYTORCH_NO_CUDA_MEMORY_CACHING",)),
+    (is_on, "precisions are not what they seem", ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")),
+    (is_on, "Python is slowed", ("PYTHONDEVMODE", "PYTHONTRACEMALLOC")),
+    (is_zero, "Transformer Engine may not use fused attention", ("NVTE_FUSED_ATTN",)),
+    (is_zero, "Transformer Engine may not use flash attention", ("NVTE_FLASH_ATTN",)),
+    (is_zero, "Transformer Engine may not use its fastest attention", ("NVTE_ALLOW_NONDETERMINISTIC_ALGO",)),
+    (lambda value: value == "1", "CPU work of a rank on one thread", ("OMP_NUM_THREADS",)),
+    (lambda value: value.upper() == "DETAIL", "every collective is checked", ("TORCH_DISTRIBUTED_DEBUG",)),
+    (bool, "another allocator", ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")),
+    (bool, "launches may be serialised", ("CUDA_DEVICE_MAX_CONNECTIONS",)),
+    (bool, "cuBLAS may choose slower kernels", ("CUBLAS_WORKSPACE_CONFIG",)),
+    (bool, "kernels may be built for another GPU", ("TORCH_CUDA_ARCH_LIST",)),
+    (bool, "torch logs", ("TORCH_LOGS",)),
+    (bool, "Transformer Engine's choice of attention", ("NVTE_UNFUSED_ATTN",)),
+)
+"""Which value of which variables has what effect."""
 
 NCCL_SPEED = (
     *("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL"),
@@ -72,12 +73,7 @@ NCCL_SPEED = (
 def environment(facts: MachineFacts) -> Verdict:
     """Every variable that spoils a number, with its effect."""
     environ = facts.environ
-    found = {
-        **{name: effect for name, effect in SPOILS_WHEN_ON.items() if environ.get(name, "").lower() not in OFF},
-        **{name: effect for name, effect in SPOILS_WHEN_OFF.items() if environ.get(name) == "0"},
-        **{name: effect for name, (value, effect) in SPOILS_AT.items() if environ.get(name, "").upper() == value},
-        **{name: effect for name, effect in SPOILS_WHEN_SET.items() if environ.get(name)},
-    }
+    found = {name: effect for spoils, effect, names in SPOILS for name in names if spoils(environ.get(name, ""))}
     text = "; ".join(f"{shown(name, environ[name])} ({effect})" for name, effect in found.items())
     unset = f"Unset them: `unset {' '.join(found)}`"
     return Verdict("warning", text, unset) if found else Verdict("ok", "none that spoils a number")
