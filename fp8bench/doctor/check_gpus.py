@@ -6,6 +6,7 @@ A GPU is idle during the examination, so its present clocks mean nothing; its li
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from fp8bench.doctor.check import Check, Status, Verdict, a_gpu
 from fp8bench.doctor.facts import MachineFacts
@@ -91,6 +92,19 @@ def use(gpu: GpuFacts) -> str:
     return ", ".join(words)
 
 
+def mig(gpus: Gpus) -> Verdict:
+    """A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
+    text = "on; a run sees a slice and would be priced as the whole"
+    return judged(gpus, lambda gpu: gpu.mig and text, "Turn it off: `sudo nvidia-smi -mig 0`", "off")
+
+
+def compute_mode(gpus: Gpus) -> Verdict:
+    """A run starts one process per GPU, which an exclusive mode allows."""
+    fine = "one process a GPU" if one_process_a_gpu(gpus) else "default"
+    remedy = "Allow it: `sudo nvidia-smi -c DEFAULT`"
+    return judged(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE and "prohibited", remedy, fine, "problem")
+
+
 def one_process_a_gpu(gpus: Gpus) -> bool:
     """Return whether some GPU admits only one process at a time."""
     return any(gpu.compute_mode not in (None, DEFAULT_MODE) for gpu in gpus)
@@ -123,25 +137,45 @@ def power(gpus: Gpus) -> Verdict:
     return judged(gpus, low, "Set it back: `sudo nvidia-smi -pl` with the larger number", fine)
 
 
-def low_clock(gpu: GpuFacts) -> object:
-    default, clock = gpu.default_application_clock_mhz, gpu.application_clock_mhz or 0
-    normal = gpu.max_clock_mhz if default is None else default
-    return clock < (normal or 0) and f"{clock} of {normal} MHz"
+def clocks(gpus: Gpus) -> Verdict:
+    """Below the GPU's default, someone lowered them. A default below the maximum is no fault."""
+
+    def low(gpu: GpuFacts) -> object:
+        default, clock = gpu.default_application_clock_mhz, gpu.application_clock_mhz or 0
+        normal = gpu.max_clock_mhz if default is None else default
+        return clock < (normal or 0) and f"{clock} of {normal} MHz"
+
+    fine = once(f"{gpu.application_clock_mhz} MHz, of at most {gpu.max_clock_mhz or '?'}" for gpu in gpus)
+    return judged(gpus, low, "Reset them: `sudo nvidia-smi -rac`", fine)
 
 
-def slowed(gpu: GpuFacts) -> object:
-    reasons = gpu.throttle_reasons or 0
-    return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
+def throttling(gpus: Gpus) -> Verdict:
+    """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
+
+    def slowed(gpu: GpuFacts) -> str:
+        reasons = gpu.throttle_reasons or 0
+        return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
+
+    return judged(gpus, slowed, "Fix the cooling or the power supply, or measure on another machine", "none")
 
 
-def hot(gpu: GpuFacts) -> object:
-    now, limit = gpu.temperature_c or 0, gpu.slowdown_temperature_c
-    return limit is not None and now >= limit - NEAR_SLOWDOWN_C and f"{now} C, slows down at {limit} C"
+def temperature(gpus: Gpus) -> Verdict:
+    """At rest, compared with the GPU's own threshold."""
+    limits = {gpu.index: gpu.slowdown_temperature_c for gpu in gpus if gpu.slowdown_temperature_c is not None}
+
+    def hot(gpu: GpuFacts) -> object:
+        near = (gpu.temperature_c or 0) >= limits.get(gpu.index, inf) - NEAR_SLOWDOWN_C
+        return near and f"{gpu.temperature_c} C, slows down at {limits[gpu.index]} C"
+
+    slows = f", slows down at {min(limits.values())} C" if limits else ""
+    fine = f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}"
+    return judged(gpus, hot, "Let it cool down, and check the cooling", fine)
 
 
-def cool(gpus: Gpus) -> str:
-    limits = [gpu.slowdown_temperature_c for gpu in gpus if gpu.slowdown_temperature_c is not None]
-    return f"{max(gpu.temperature_c or 0 for gpu in gpus)} C" + (f", slows down at {min(limits)} C" if limits else "")
+def persistence(gpus: Gpus) -> Verdict:
+    """Without it, the driver releases the GPU after each process and restarts it."""
+    text = "off, and the driver starts the GPU again for every process"
+    return judged(gpus, lambda gpu: not gpu.persistence and text, "Turn it on: `sudo nvidia-smi -pm 1`", "on")
 
 
 def ecc(gpus: Gpus) -> Verdict:
@@ -186,72 +220,17 @@ def check(name: str, title: str, judge: Callable[[Gpus], Verdict], *fields: str)
     return Check(name, "gpu", title, of_facts, a_gpu)
 
 
-def each(
-    name: str, title: str, field: str, says: Says, remedy: str, fine: Callable[[Gpus], str], status: Status = "warning"
-) -> Check:
-    """Make a check that judges each GPU by itself. fine: the words if nothing is said of any."""
-    return check(name, title, lambda gpus: judged(gpus, says, remedy, fine(gpus), status), field)
-
-
 CHECKS = (
     Check("driver", "gpu", "NVIDIA driver", driver),
     Check("torch-sees-gpus", "gpu", "GPUs torch sees", torch_sees),
     check("busy", "other users", busy, "processes", "memory_used_bytes"),
-    # A slice has only part of the units, memory and bandwidth of the catalogue's GPU.
-    each(
-        "mig",
-        "MIG",
-        "mig",
-        lambda gpu: gpu.mig and "on; a run sees a slice and would be priced as the whole",
-        "Turn it off: `sudo nvidia-smi -mig 0`",
-        lambda gpus: "off",
-    ),
-    # A run starts one process per GPU, which an exclusive mode allows.
-    each(
-        "compute-mode",
-        "compute mode",
-        "compute_mode",
-        lambda gpu: gpu.compute_mode == PROHIBITED_MODE and "prohibited",
-        "Allow it: `sudo nvidia-smi -c DEFAULT`",
-        lambda gpus: "one process a GPU" if one_process_a_gpu(gpus) else "default",
-        "problem",
-    ),
+    check("mig", "MIG", mig, "mig"),
+    check("compute-mode", "compute mode", compute_mode, "compute_mode"),
     check("nvlink", "NVLink", nvlink, "index"),
     check("power-limit", "power limit", power, "power_limit_w"),
-    # Below the GPU's default, someone lowered them. A default below the maximum is no fault.
-    each(
-        "clocks",
-        "application clocks",
-        "application_clock_mhz",
-        low_clock,
-        "Reset them: `sudo nvidia-smi -rac`",
-        lambda gpus: once(f"{gpu.application_clock_mhz} MHz, of at most {gpu.max_clock_mhz or '?'}" for gpu in gpus),
-    ),
-    # Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none.
-    each(
-        "throttling",
-        "throttling now",
-        "throttle_reasons",
-        slowed,
-        "Fix the cooling or the power supply, or measure on another machine",
-        lambda gpus: "none",
-    ),
-    each(
-        "temperature",
-        "temperature",
-        "temperature_c",
-        hot,
-        "Let it cool down, and check the cooling",
-        cool,
-    ),
-    # Without it, the driver releases the GPU after each process and restarts it.
-    each(
-        "persistence",
-        "persistence mode",
-        "persistence",
-        lambda gpu: not gpu.persistence and "off, and the driver starts the GPU again for every process",
-        "Turn it on: `sudo nvidia-smi -pm 1`",
-        lambda gpus: "on",
-    ),
+    check("clocks", "application clocks", clocks, "application_clock_mhz"),
+    check("throttling", "throttling now", throttling, "throttle_reasons"),
+    check("temperature", "temperature", temperature, "temperature_c"),
+    check("persistence", "persistence mode", persistence, "persistence"),
     check("ecc", "memory errors", ecc, "ecc"),
 )

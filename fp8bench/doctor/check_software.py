@@ -9,8 +9,15 @@ import re
 from collections.abc import Callable
 
 from fp8bench.doctor.check import Check, Verdict, a_gpu, failed, probes
-from fp8bench.doctor.facts import FP8_UNITS, SKIPPED, Failure, MachineFacts, PrecisionResult, TransformerEngineResult
-from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.facts import (
+    FP8_UNITS,
+    SKIPPED,
+    Copy,
+    Failure,
+    MachineFacts,
+    PrecisionResult,
+    TransformerEngineResult,
+)
 from fp8bench.machine.driver import Version
 from fp8bench.schema.machine import release
 

@@ -1,13 +1,17 @@
 """Everything that was learned about the machine, for the judges.
 
 What this process reads itself (driver, host, variables, versions) are facts; what a probe prints as JSON is its result.
+The copies of NVIDIA's libraries that a process has mapped reveal two cuDNN in it: torch includes its own, Transformer
+Engine prefers the system's. Parts of one are then looked up in the other, and attention silently gets slow kernels.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
-from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.privacy import short_path
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
 from fp8bench.schema.files import Frozen
@@ -15,6 +19,61 @@ from fp8bench.schema.files import Frozen
 SKIPPED = "skipped by --quick"
 FP8_UNITS = (8, 9)
 """The lowest compute capability of a GPU with fp8 units."""
+
+
+_LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
+_FULL_VERSION = 3
+"""The number of parts of a file's version that identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not."""
+
+
+class Copy(Frozen):
+    """One installation of a family of libraries. folder: shortened, so that it names no user. version: None if neither
+    the files' names nor the package that contains them state it.
+    """
+
+    family: str
+    folder: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version or 'of unknown version'} ({self.folder})"
+
+
+def own_copies() -> tuple[Copy, ...]:
+    """Return the copies that this process has mapped now. A later call may find more."""
+    return copies(Path("/proc/self/maps").read_text())
+
+
+def copies(maps: str) -> tuple[Copy, ...]:
+    """Return every copy in the text of a `maps` file, by family and folder. Its sixth column, the path, may contain
+    spaces, and ends in ` (deleted)` for a file that was replaced.
+    """
+    columns = [line.split(maxsplit=5) for line in maps.splitlines()]
+    paths = {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
+    files: dict[tuple[str, str], set[str | None]] = {}
+    for path in sorted(paths):
+        folder, _, name = path.rpartition("/")
+        if library := _LIBRARY.match(name):
+            family = library[1] or library[2] or library[3]
+            files.setdefault((family, folder), set()).add(library[4])
+    return tuple(
+        Copy(family=family, folder=short_path(folder), version=_of_names(versions) or _of_package(family, Path(folder)))
+        for (family, folder), versions in files.items()
+    )
+
+
+def _of_names(versions: Iterable[str | None]) -> str | None:
+    full = sorted({v for v in versions if v and len(v.split(".")) >= _FULL_VERSION})
+    return " and ".join(full) or None
+
+
+def _of_package(family: str, folder: Path) -> str | None:
+    site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
+    if site is None:
+        return None
+    package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
+    found = {match[1] for match in (package.match(path.name) for path in site.glob("*.dist-info")) if match}
+    return found.pop() if len(found) == 1 else None
 
 
 class Failure(Frozen):

@@ -30,8 +30,8 @@ from fp8bench.doctor.facts import (
     Recipe,
     TorchResult,
     TransformerEngineResult,
+    own_copies,
 )
-from fp8bench.doctor.mapped import own_copies
 from fp8bench.lifeline import leave_with
 from fp8bench.schema.files import Frozen
 

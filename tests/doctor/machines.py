@@ -7,6 +7,7 @@ from fp8bench.doctor.check import Finding
 from fp8bench.doctor.facts import (
     AttentionResult,
     CompileResult,
+    Copy,
     ImportResult,
     LibrariesResult,
     MachineFacts,
@@ -16,7 +17,6 @@ from fp8bench.doctor.facts import (
     TorchResult,
     TransformerEngineResult,
 )
-from fp8bench.doctor.mapped import Copy
 from fp8bench.machine.driver import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
 
@@ -65,14 +65,8 @@ HOST = HostFacts(
     memory_free_bytes=120 * GIB,
 )
 RECIPES = (
-    Recipe(name="delayed", available=True, reason=""),
-    Recipe(name="current", available=True, reason=""),
-    Recipe(name="block", available=True, reason=""),
-    Recipe(
-        name="mxfp8",
-        available=False,
-        reason="Device compute capability 10.0 or higher required for MXFP8 execution.",
-    ),
+    *(Recipe(name=name, available=True, reason="") for name in ("delayed", "current", "block")),
+    Recipe(name="mxfp8", available=False, reason="Device compute capability 10.0 or higher required for MXFP8."),
 )
 COPIES = (CUBLAS, TORCHS_CUDNN, NCCL)
 PROBED = Probed(

@@ -29,8 +29,7 @@ from doctor.machines import (
 from fp8bench.doctor.check_gpus import IN_FULL, one_process_a_gpu
 from fp8bench.doctor.check_software import SUPPORTED
 from fp8bench.doctor.examine import judge
-from fp8bench.doctor.facts import AttentionResult, CompileResult, Failure, ImportResult, LibrariesResult, Probed
-from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.facts import AttentionResult, CompileResult, Copy, Failure, ImportResult, LibrariesResult, Probed
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import SpeedFacts
 from fp8bench.schema.machine import release

@@ -17,10 +17,10 @@ from doctor.machines import (
     without_gpu,
 )
 
+from fp8bench.doctor.check import Check, Examination, Verdict, findings
 from fp8bench.doctor.document import document
 from fp8bench.doctor.examine import judge, shown, variables, wanted
-from fp8bench.doctor.facts import RESULTS, AttentionResult, Failure, LibrariesResult, Probed
-from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.facts import RESULTS, AttentionResult, Copy, Failure, LibrariesResult, Probed
 from fp8bench.tables.render import PIPE, render
 
 NO_PROBE = replace(h200_host(), quick=True, probed=Probed())
@@ -124,3 +124,39 @@ def test_nothing_that_is_shown_names_the_machine():
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text
         assert "NCCL_ALGO is set" in text
+
+
+def found(status, text="x", remedy="Do"):
+    check = Check("load", "host", "load", lambda facts: Verdict(status, text, remedy))
+    return findings([check], h200_host())[0]
+
+
+def test_a_finding_is_one_line_and_a_warning_and_a_problem_have_a_remedy():
+    for status in ("warning", "problem"):
+        with pytest.raises(ValueError, match="without a remedy"):
+            found(status, remedy=None)
+    assert found("ok", "two\nlines  of text ").found == "two lines of text"
+    with pytest.raises(ValueError, match="more than one line"):
+        type(found("ok"))(**{**found("ok").model_dump(), "found": "two\nlines"})
+
+
+NO_GPU = found("unknown", "no GPU here")
+
+
+@pytest.mark.parametrize(
+    ("all_found", "code", "summary"),
+    [
+        ([found("ok")], 0, "1 ok"),
+        ([found("ok"), found("warning")], 0, "1 warning, 1 ok"),
+        ([found("problem")], 3, "1 problem"),
+        ([NO_GPU, NO_GPU, found("unknown", "else")], 0, "3 unknown (no GPU here: 2)"),
+        (
+            [*[found("problem")] * 2, found("warning"), found("ok"), NO_GPU, NO_GPU],
+            *(3, "2 problems, 1 warning, 1 ok, 2 unknown (no GPU here)"),
+        ),
+    ],
+)
+def test_only_a_problem_fails_and_the_summary_says_why_things_are_unknown(all_found, code, summary):
+    examination = Examination(machine=shown(without_gpu()).machine, findings=all_found)
+
+    assert (examination.exit_code, examination.summary) == (code, summary)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.doctor.mapped import copies
+from fp8bench.doctor.facts import copies
 
 USR = "/usr/lib/x86_64-linux-gnu"
 NO_FILES = "7f00-7f01 rw-p 00000000 00:00 0\n7f00 rw-p 0 00:00 0 [heap]\n"
