@@ -160,7 +160,6 @@ def throttling(gpus: Gpus) -> Verdict:
 
 
 def temperature(gpus: Gpus) -> Verdict:
-    """At rest, compared with the GPU's own threshold."""
     limits = {gpu.index: gpu.slowdown_temperature_c for gpu in gpus if gpu.slowdown_temperature_c is not None}
 
     def hot(gpu: GpuFacts) -> object:

@@ -71,7 +71,6 @@ NCCL_SPEED = (
 
 
 def environment(facts: MachineFacts) -> Verdict:
-    """Every variable that spoils a number, with its effect."""
     environ = facts.environ
     found = {name: effect for spoils, effect, names in SPOILS for name in names if spoils(environ.get(name, ""))}
     text = "; ".join(f"{shown(name, environ[name])} ({effect})" for name, effect in found.items())
@@ -91,7 +90,6 @@ def nccl(facts: MachineFacts) -> Verdict:
 
 
 def nccl_settings(facts: MachineFacts) -> Verdict:
-    """They only matter between GPUs."""
     found = [name for name in NCCL_SPEED if facts.environ.get(name)]
     text = ", ".join(shown(name, facts.environ[name]) for name in found)
     if found and len(facts.driver.gpus) > 1:
@@ -121,7 +119,6 @@ def speed(facts: MachineFacts) -> Verdict:
 
 
 def load(facts: MachineFacts) -> Verdict:
-    """Before the doctor's own work."""
     host = facts.host
     if host.load is None:
         return Verdict("unknown", "the system does not report its load")
@@ -177,7 +174,6 @@ def shared_memory(facts: MachineFacts) -> Verdict:
 
 
 def open_files(facts: MachineFacts) -> Verdict:
-    """The soft limit, which is the effective one."""
     limit = facts.host.open_files
     text = "no limit" if limit is None else f"up to {limit} a process"
     few = limit is not None and limit < OPEN_FILES

@@ -73,7 +73,7 @@ def shown(facts: MachineFacts) -> Examination:
     """Return what may leave the machine. Remedies are fixed text and need no scrubbing."""
     names = names_of_this_machine(facts.environ)
     found = [finding.model_copy(update={"found": scrub(finding.found, names)}) for finding in judge(facts)]
-    products = Counter(gpu.name for gpu in facts.driver.gpus)
-    gpus = tuple(GpuCount(name=name, count=count) for name, count in products.items())
+    products = Counter(gpu.name for gpu in facts.driver.gpus).items()
+    gpus = tuple(GpuCount(name=name, count=count) for name, count in products)
     machine = MachineSummary(gpus=gpus, cpu=facts.host.cpu, cores=max(1, int(facts.host.cores)))
     return Examination(machine=machine, findings=tuple(found))

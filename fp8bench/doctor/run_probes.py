@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO
 
 from pydantic import ValidationError
 
@@ -83,7 +82,12 @@ class _Running:
 
     def result(self) -> Frozen | Failure:
         """Return what the process printed, once it has ended."""
-        stdout, stderr = _all_of(self._stdout), _all_of(self._stderr)
+        texts = []
+        for file in (self._stdout, self._stderr):
+            with file:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        stdout, stderr = texts
         code = self.process.returncode
         if code < 0:
             # Real-time signals have no names.
@@ -96,12 +100,6 @@ class _Running:
             return self.probe.result.model_validate_json(stdout)
         except ValidationError:
             return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
-
-
-def _all_of(file: IO[bytes]) -> str:
-    with file:
-        file.seek(0)
-        return file.read().decode(errors="replace")
 
 
 def error_line(stderr: str) -> str:

@@ -103,9 +103,7 @@ def precise(**fields):
         ({"utilization_percent": 98, "processes": 1}, "busy", "problem", "1 other process(es), 0.0 GiB in use, 98 %"),
         (
             {"processes": 2, "memory_used_bytes": 9 * GIB},
-            "busy",
-            "warning",
-            "GPU 0: 2 other process(es), 9.0 GiB in use, 0 % busy",
+            *("busy", "warning", "GPU 0: 2 other process(es), 9.0 GiB in use, 0 % busy"),
         ),
         ({"memory_used_bytes": 9 * GIB}, "busy", "warning", "9.0 GiB in use, held by no visible process"),
         ({"memory_used_bytes": GIB // 2}, "busy", "ok", "no other process, at most 0.5 GiB"),
@@ -200,7 +198,10 @@ OLD_DRIVER = replace(
     torch_says(cuda_error="The NVIDIA driver on your system is too old"),
     driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)),
 )
+HIDDEN_GPUS = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
 NCCL_SET = {"NCCL_P2P_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_ALGO": "Ring"}
+TWO_SET = h200_host(*TWO, environ=NCCL_SET)
+UNFUSED_BY_USER = attending("unfused", environ={"NVTE_FUSED_ATTN": "0"})
 TWO_NCCL = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
 SAME_CUDNN = (TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"}))
 NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None))
@@ -211,6 +212,8 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
     [
         # The driver, torch's view of it, and what connects GPUs.
         (h200_host(gpu(), gpu(index=1, name="NVIDIA L4")), "driver", "warning", "1 x NVIDIA H200, 1 x NVIDIA L4", ""),
+        (HIDDEN_GPUS, "driver", "unknown", "CUDA_VISIBLE_DEVICES hides every GPU", ""),
+        (HIDDEN_GPUS, "busy", "unknown", "CUDA_VISIBLE_DEVICES hides every GPU", ""),
         (h200_host(), "torch-sees-gpus", "ok", "1; torch was built for CUDA 13.0", ""),
         (torch_says(cuda=None), "torch-sees-gpus", "problem", "without CUDA", ""),
         (torch_says(cuda_error="not initialized"), "torch-sees-gpus", "problem", "not initialized", "nvidia-smi"),
@@ -224,13 +227,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (torch_says(nccl=None), "nccl", "warning", "none", "NCCL"),
         (torch_says(*TWO, nccl=None), "nccl", "problem", "none", "NCCL"),
         (probing(h200_host(), torch=DEAD), "nccl", "unknown", "torch does not import", ""),
-        (
-            h200_host(*TWO, environ=NCCL_SET),
-            "nccl-settings",
-            "warning",
-            "NCCL_P2P_DISABLE=1, NCCL_ALGO is set",
-            "unset",
-        ),
+        (TWO_SET, "nccl-settings", "warning", "NCCL_P2P_DISABLE=1, NCCL_ALGO is set", "unset"),
         (h200_host(environ=NCCL_SET), "nccl-settings", "ok", "without effect on one GPU", ""),
         (h200_host(*TWO), "nccl-settings", "ok", "none", ""),
         (without_gpu(), "nccl-settings", "unknown", "no GPU", ""),
@@ -281,13 +278,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (attending("flash"), "te-attention", "ok", "flash", ""),
         (attending(None), "te-attention", "unknown", "does not report which", ""),
         (attending("unfused"), "te-attention", "problem", "far slower", "NVTE_DEBUG=1"),
-        (
-            attending("unfused", environ={"NVTE_FUSED_ATTN": "0"}),
-            "te-attention",
-            "problem",
-            "",
-            "Unset NVTE_FUSED_ATTN",
-        ),
+        (UNFUSED_BY_USER, "te-attention", "problem", "", "Unset NVTE_FUSED_ATTN"),
         (cudnn_mix(), "te-attention", "problem", "CUDNN_STATUS_NOT_INITIALIZED", "CUDNN_HOME"),
         (probing(h200_host(), attention=DEAD), "te-attention", "problem", "SIGSEGV", "NVTE_DEBUG=1"),
         (probing(h200_host(), attention=LATE), "te-attention", "unknown", "no answer", ""),
@@ -320,13 +311,6 @@ def test_only_the_gpus_concerned_are_named():
     three = (gpu(), gpu(index=1, power_limit_w=350.0), gpu(index=2, power_limit_w=350.0))
 
     assert finding(h200_host(*three), "power-limit", "warning").found == "GPUs 1, 2: 350 of 700 W"
-
-
-def test_hidden_gpus_are_not_missed():
-    facts = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
-
-    finding(facts, "driver", "unknown", "CUDA_VISIBLE_DEVICES hides every GPU")
-    finding(facts, "busy", "unknown", "CUDA_VISIBLE_DEVICES hides every GPU")
 
 
 def test_only_exclusive_gpus_are_kept_for_one_process():
