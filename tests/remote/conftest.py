@@ -95,5 +95,5 @@ def sshd(tmp_path_factory):
     threading.Thread(target=loop.run_forever, daemon=True).start()
     port = asyncio.run_coroutine_threadsafe(listen(), loop).result(10).get_port()
     (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {host.export_public_key().decode()}")
-    yield port, home
-    loop.call_soon_threadsafe(loop.stop)
+    # Its thread ends with the tests'.
+    return port, home
