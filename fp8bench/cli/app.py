@@ -7,6 +7,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def _end(error: Exception, debug: bool) -> None:
-    """Exit with the line of an error. Returns if it has none, or if its traceback is wanted."""
+    """Exit with the line of an error, or with its traceback if that is wanted. Returns if it has no line."""
     interrupt = signals.interrupt_behind(error)
     if interrupt is not None and not isinstance(error, Interrupted):
         # Whoever sent the signal may also have closed the terminal.
@@ -58,8 +59,11 @@ def _end(error: Exception, debug: bool) -> None:
     if of_parser is not None:
         _end_refused(str(of_parser()))
     known = error if isinstance(error, Fp8benchError) else _in_words(error)
-    if known is None or (debug and not isinstance(error, Interrupted)):
+    if known is None:
         return
+    if debug and not isinstance(error, Interrupted):
+        traceback.print_exception(error)
+        sys.exit(known.exit_code)
     if of_output(error.__cause__) or (isinstance(error, OSError) and error.filename is None):
         _silence_stdout()
     _fail(str(known), known.exit_code)

@@ -321,6 +321,6 @@ def test_a_fault_of_a_variable_is_told_by_its_name(variable, value, words, fp8be
 def test_debug_shows_the_traceback(fp8bench_in):
     outcome = fp8bench_in("--debug", "compare", "p4dd")
 
-    assert outcome.code != 0
+    assert outcome.code == fp8bench_in("compare", "p4dd").code == 2
     assert "Traceback" in outcome.stderr
     assert "UsageError" in outcome.stderr

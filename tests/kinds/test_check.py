@@ -155,7 +155,7 @@ def test_what_is_open_says_what_would_have_been_found_and_what_is_decided():
     row, answer = found.rows[0], sentence(found)
     assert answer.startswith("Undecided: p5:baseline-bf16/eager")
     assert f"slow-down of {row.smallest_found * 100:.3g} %" in answer
-    assert f"{row.rounds_to_find} on either side" in answer
+    assert f"{row.rounds_to_find} on either side find 6 %" in answer
     assert "1 of 2 variants" in answer
     assert "Passed" not in answer
 

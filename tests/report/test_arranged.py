@@ -159,3 +159,10 @@ def test_what_can_be_shown_is_not():
     (table,) = (part for block in shown.blocks for part in block if isinstance(part, Table))
     assert table.columns[0].heading == "notes"
     assert len(table.columns) == 2
+
+
+def test_a_filter_asks_for_the_front_of_all_rows():
+    rows = ran("a", 2.0, 100.0), ran("b", 1.0, 50.0), ran("c", 3.0, 90.0)
+
+    assert names(asked(filter=parse_conditions(["pareto=yes"]))(*rows)) == ["a", "c"]
+    assert names(asked(filter=parse_conditions(["pareto=no"]))(*rows)) == ["b"]
