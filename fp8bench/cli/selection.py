@@ -6,6 +6,7 @@ Both commands resolve them here, so that a page shows the same rows as the table
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import cache
 from typing import Annotated
 
 from pydantic import PositiveInt
@@ -69,18 +70,15 @@ class Scope(Options):
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog = load_catalog(results_dir)
-        measured: set[str] = set()
+        # Looks into every record, so once, and only for a name that is not in the catalogue.
+        measured = cache(lambda: results.known_instances(results_dir))
 
         def key_of(name: str) -> str:
-            if name in catalog.instances:
-                return name
-            # Only for a name that is not in the catalogue: this looks into every record.
-            measured.update(results.known_instances(results_dir))
-            if name in measured:
+            if name in catalog.instances or name in measured():
                 return name
             catalogs.require_read(catalog, [name])
             try:
-                return catalogs.find(catalog, name, measured).key
+                return catalogs.find(catalog, name, measured()).key
             except UsageError as error:
                 raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 

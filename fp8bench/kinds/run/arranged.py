@@ -58,7 +58,8 @@ def _require_column(name: str, known: Sequence[str]) -> None:
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     """Return the rows to show. Raises UsageError if no row is left, or if a condition does not apply to its column."""
     # A filter may ask for the front of all rows; what is shown is the front of the rows that are left.
-    view, rows = options.view, with_front(comparison.rows)
+    view = options.view
+    rows = with_front(comparison.rows) if view.filter else list(comparison.rows)
     for condition in view.filter:
         rows = [row for row in rows if holds(condition, row)]
     if not options.every and not any(condition.column == "mode" for condition in view.filter):
