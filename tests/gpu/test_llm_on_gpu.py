@@ -159,7 +159,7 @@ def test_tokens_that_do_not_fill_fp8s_gemms_are_unsupported_in_fp8_alone(run):
     flags = ("--workload", "llm-micro", "--sequence-length", "33", "--batch-size", "3")
     code, records, errors = run(*FEW, *flags, "--mode", "baseline-bf16", "--mode", "torchao-float8")
     assert [record["status"] for record in records] == ["ok", "unsupported"], errors
-    assert code == 0
+    assert code == 3  # a mode that was named cannot run
     assert "batch 3 x sequence 33 are 99" in records[1]["reason"]
     assert "--sequence-length 32 or 48" in records[1]["remedy"]
 
