@@ -1,21 +1,17 @@
-"""More nodes than were measured, projected from one node's step and the links. No record, and in no table of
-measurements.
+"""More nodes than were measured, projected from one node's step and the links; in no table of measurements.
 
-The work of a GPU stays the same; gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of
-their bytes (Patarasuk & Yuan, 2009), at the bandwidth of the slowest; FSDP sends as much. The share that one node's
-profile saw hidden stays hidden, as far as there is work; without a profile it is a range, from all hidden to none. No
-straggler, congestion or jitter: so it ends at 8 nodes, up to where a published cluster was within 4 points
-(docs/parallel.md).
+Gradients are all-reduced over a ring of all GPUs: each link carries 2 (n - 1) / n of their bytes (Patarasuk & Yuan,
+2009), at the bandwidth of the slowest; FSDP sends as much. What one node's profile saw hidden stays hidden, as far as
+there is work; without a profile it is a range, from all hidden to none. No straggler, congestion or jitter: so it ends
+at 8 nodes, up to where a published cluster was within 4 points (docs/parallel.md).
 """
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, gradient_bytes, ring_share
-from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
@@ -61,44 +57,34 @@ class Projections(NamedTuple):
 
 class OneNode(NamedTuple):
     """A step of one node. gradient_bytes: of all weights. nccl_s, exposed_s: all communication of the profiled step and
-    the part that no other kernel hid; 0 if no profile saw any.
+    the part that no other kernel hid; 0 if no profile saw any. within, between: GB/s of a GPU's link within a node, and
+    of a node's network in one direction.
     """
 
     step_s: float
     gpus: int
     gradient_bytes: float
+    within: float
+    between: float
     nccl_s: float = 0.0
     exposed_s: float = 0.0
 
+    def ring_s(self, nodes: int) -> float:
+        """Return the seconds of all communication of a step; 0 for one GPU."""
+        used = [*([self.within] if self.gpus > 1 else []), *([self.between] if nodes > 1 else [])]
+        return ring_share(nodes * self.gpus) * self.gradient_bytes / (min(used) * GIGA) if used else 0.0
 
-class Links(NamedTuple):
-    """GB/s: of a GPU's link within a node (0 if nodes have one GPU), and of a node's network in one direction."""
-
-    within: float
-    between: float
-
-
-def ring_s(node: OneNode, links: Links, nodes: int) -> float:
-    """Return the seconds of all communication of a step; 0 for one GPU."""
-    used = [*([links.within] if node.gpus > 1 else []), *([links.between] if nodes > 1 else [])]
-    return ring_share(nodes * node.gpus) * node.gradient_bytes / (min(used) * GIGA) if used else 0.0
-
-
-def project(node: OneNode, links: Links, nodes: int) -> tuple[float, float, float]:
-    """Return the seconds of a step at least and at most, and of all communication."""
-    here_s, there_s = ring_s(node, links, 1), ring_s(node, links, nodes)
-    if node.nccl_s and here_s > 0:
-        # The communication as measured, and longer by the factor that the model gives.
-        all_s = node.nccl_s * there_s / here_s
-        work_s = max(0.0, node.step_s - node.exposed_s)
-        step_s = work_s + max(all_s * min(1.0, node.exposed_s / node.nccl_s), all_s - work_s)
-        return step_s, step_s, all_s
-    most_s = node.step_s + there_s - min(here_s, node.step_s)
-    return min(most_s, max(node.step_s, there_s)), most_s, there_s
-
-
-def measured_links(results_dir: Path, instances: Iterable[str]) -> Sequence[CollectivesRecord]:
-    return read_kind(results_dir, instances, CollectivesRecord)
+    def project(self, nodes: int) -> tuple[float, float, float]:
+        """Return the seconds of a step at least and at most, and of all communication."""
+        here_s, there_s = self.ring_s(1), self.ring_s(nodes)
+        if self.nccl_s and here_s > 0:
+            # The communication as measured, and longer by the factor that the model gives.
+            all_s = self.nccl_s * there_s / here_s
+            work_s = max(0.0, self.step_s - self.exposed_s)
+            step_s = work_s + max(all_s * min(1.0, self.exposed_s / self.nccl_s), all_s - work_s)
+            return step_s, step_s, all_s
+        most_s = self.step_s + there_s - min(here_s, self.step_s)
+        return min(most_s, max(self.step_s, there_s)), most_s, there_s
 
 
 def projections(
@@ -115,17 +101,13 @@ def projections(
     omitted = {} if best else {"not projected: no record is of one node": None}
     for point in best.values():
         try:
-            node = _one_node(point)
-            links, said = links_of(point, network_gbps, collectives, catalog)
+            node, said = one_node(point, network_gbps, collectives, catalog)
         except UsageError as error:
             omitted[f"not projected: {error.what}. {error.remedy}"] = None
             continue
         assumed.update(dict.fromkeys(said))
-        assumed[f"{node.gradient_bytes / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)"] = None
-        if not node.nccl_s:
-            assumed["no profile saw communication: a range, from all of it hidden to none"] = None
         for count in nodes:
-            least_s, most_s, all_s = project(node, links, count)
+            least_s, most_s, all_s = node.project(count)
             share, usd = (node.step_s / most_s, node.step_s / least_s), point.usd_per_billion_units
             rows.append(
                 made_of(
@@ -145,7 +127,12 @@ def projections(
     return Projections(tuple(rows), tuple(assumed), tuple(omitted))
 
 
-def _one_node(point: Point) -> OneNode:
+def one_node(
+    point: Point, network_gbps: float | None, collectives: Sequence[CollectivesRecord], catalog: Catalog
+) -> tuple[OneNode, list[str]]:
+    """Return a point's step, and what is assumed in sentences. Links: the most that any all-reduce of a record of
+    collectives reached, else the catalogue's figure. Raises UsageError for what is unknown.
+    """
     if point.measurement is None or point.source != "measured":
         raise UsageError(f"{point.mode} on {point.instance} is {point.source}, without steps", "Measure one node")
     rounds = point.measurement.rounds
@@ -156,15 +143,17 @@ def _one_node(point: Point) -> OneNode:
     if summary is None or not summary.flops_per_step or not a_unit:
         raise UsageError(f"{record.run_id} does not say how many weights the model has", "Measure it again")
     gradients = gradient_bytes(summary.flops_per_step, a_unit * summary.units_per_step)
-    return OneNode(summary.step_time_s, point.world_size, gradients, *seen)
+    within, between, said = links_of(point, network_gbps, collectives, catalog)
+    said.append(f"{gradients / GIGA:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)")
+    if not any(seen):
+        said.append("no profile saw communication: a range, from all of it hidden to none")
+    return OneNode(summary.step_time_s, point.world_size, gradients, within, between, *seen), said
 
 
 def links_of(
     point: Point, network_gbps: float | None, collectives: Sequence[CollectivesRecord], catalog: Catalog
-) -> tuple[Links, list[str]]:
-    """Return the links of a node like this point's, and their sources in sentences: the most that any all-reduce of a
-    record of collectives reached, else the catalogue's figure. Raises UsageError if unknown.
-    """
+) -> tuple[float, float, list[str]]:
+    """Return the links of a node like this point's (0 within a node of one GPU), and their sources in sentences."""
     measured: dict[bool, float] = {}
     for one in collectives:
         timed = [(each.size_bytes, each.time_s) for each in one.timings if each.operation == "all-reduce"]
@@ -187,4 +176,4 @@ def links_of(
     if point.world_size > 1:
         of_gpu = "as measured" if False in measured else "NVLink's datasheet: none were measured"
         said.append(f"links within a node: {within:.3g} GB/s, {of_gpu}")
-    return Links(within, between), said
+    return within, between, said

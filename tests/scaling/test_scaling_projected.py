@@ -7,25 +7,15 @@ from scaling.made_scaling import CATALOG, gathered, nodes_of, points_of, series
 
 from fp8bench.pricing.catalog import load
 from fp8bench.records.results import read_kind
-from fp8bench.scaling.projected import (
-    MOST_NODES,
-    Links,
-    OneNode,
-    _one_node,
-    links_of,
-    project,
-    projections,
-    ring_s,
-)
+from fp8bench.scaling.projected import MOST_NODES, OneNode, links_of, one_node, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.throughput import ThroughputRecord
 
 FLOPS = 6 * 632_000_000 * 196 * 64 * 8
 """Of eight GPUs' step of 64 images of 196 patches each, by a model of 632 M weights: without the class token."""
-NODE = OneNode(step_s=1.0, gpus=8, gradient_bytes=40e9)
-FAST = Links(400.0, 1000.0)
-SLOW_NETWORK = Links(400.0, 100.0)
-HOPELESS = Links(400.0, 10.0)
+FAST = OneNode(step_s=1.0, gpus=8, gradient_bytes=40e9, within=400.0, between=1000.0)
+SLOW_NETWORK = FAST._replace(between=100.0)
+HOPELESS = FAST._replace(between=10.0)
 
 
 def of_one_node(**changes):
@@ -42,31 +32,31 @@ def projected(*records, nodes=(2,), catalog=CATALOG, gbps=None, collectives=(), 
 
 def gradient_bytes_of(records):
     (point,) = points_of(gathered(*records))
-    return _one_node(point).gradient_bytes
+    return one_node(point, None, (), CATALOG)[0].gradient_bytes
 
 
 def test_a_ring_sends_twice_the_bytes_less_one_ranks_share_over_the_slowest_link():
-    assert ring_s(NODE, FAST, 1) == pytest.approx(2 * 7 / 8 * 40 / 400)
-    assert ring_s(NODE, FAST, 4) == pytest.approx(2 * 31 / 32 * 40 / 400)
-    assert ring_s(NODE, SLOW_NETWORK, 2) == pytest.approx(2 * 15 / 16 * 40 / 100)
-    alone = NODE._replace(gpus=1)
-    assert (ring_s(alone, Links(0.0, 100.0), 1), ring_s(alone, Links(0.0, 100.0), 2)) == (0.0, pytest.approx(0.4))
+    assert FAST.ring_s(1) == pytest.approx(2 * 7 / 8 * 40 / 400)
+    assert FAST.ring_s(4) == pytest.approx(2 * 31 / 32 * 40 / 400)
+    assert SLOW_NETWORK.ring_s(2) == pytest.approx(2 * 15 / 16 * 40 / 100)
+    alone = SLOW_NETWORK._replace(gpus=1, within=0.0)
+    assert (alone.ring_s(1), alone.ring_s(2)) == (0.0, pytest.approx(0.4))
 
 
 def test_what_one_node_hid_stays_hidden_as_far_as_there_is_work():
-    node = NODE._replace(nccl_s=0.2, exposed_s=0.05)
-    all_s = 0.2 * ring_s(node, SLOW_NETWORK, 2) / ring_s(node, SLOW_NETWORK, 1)
+    node = SLOW_NETWORK._replace(nccl_s=0.2, exposed_s=0.05)
+    all_s = 0.2 * node.ring_s(2) / node.ring_s(1)
     # Nearly a second of work hides three quarters of it.
-    assert project(node, SLOW_NETWORK, 2) == pytest.approx((0.95 + 0.25 * all_s, 0.95 + 0.25 * all_s, all_s))
-    _, most_s, all_s = project(NODE._replace(nccl_s=0.5), HOPELESS, 2)
+    assert node.project(2) == pytest.approx((0.95 + 0.25 * all_s, 0.95 + 0.25 * all_s, all_s))
+    _, most_s, all_s = HOPELESS._replace(nccl_s=0.5).project(2)
     assert most_s == pytest.approx(all_s)
-    assert most_s > NODE.step_s
+    assert most_s > FAST.step_s
 
 
 def test_without_a_profile_it_is_a_range_from_all_hidden_to_nothing():
-    least_s, most_s, _ = project(NODE, SLOW_NETWORK, 2)
-    assert (least_s, most_s) == (NODE.step_s, pytest.approx(1.0 + 0.75 - 0.175))
-    least_s, most_s, all_s = project(NODE, HOPELESS, 2)
+    least_s, most_s, _ = SLOW_NETWORK.project(2)
+    assert (least_s, most_s) == (FAST.step_s, pytest.approx(1.0 + 0.75 - 0.175))
+    least_s, most_s, all_s = HOPELESS.project(2)
     assert least_s == pytest.approx(all_s)
     assert least_s <= most_s
 
@@ -138,7 +128,7 @@ def test_links_and_networks_that_nobody_knows_are_asked_for():
     with pytest.raises(UsageError, match="network of p5 is not known") as refused:
         links_of(point, None, [], known)
     assert "--network-gbps" in refused.value.remedy
-    assert links_of(point, 80.0, [], known)[0].between == 10.0
+    assert links_of(point, 80.0, [], known)[1] == 10.0
 
 
 PARAMETERS = {"llm-1b": 1.2e9, "llm-7b": 6.7e9}
@@ -151,9 +141,9 @@ def off(tokens, nodes):
     for record in read_kind((), ["p5"], ThroughputRecord):
         rates = {point.nodes: point.units_per_s_per_gpu for point in record.points}
         (point,) = (one for one in points_of(gathered(figures=[record], catalog=load())) if one.nodes == 1)
-        links, _ = links_of(point, None, [], load())
-        node = OneNode(tokens / rates[1], 8, 4 * PARAMETERS[record.workload])
-        least_s, most_s, _ = project(node, links, nodes)
+        within, between, _ = links_of(point, None, [], load())
+        node = OneNode(tokens / rates[1], 8, 4 * PARAMETERS[record.workload], within, between)
+        least_s, most_s, _ = node.project(nodes)
         share, low, high = rates[nodes] / rates[1], node.step_s / most_s, node.step_s / least_s
         worst = max(worst, low - share, share - high)
     return worst * 100
