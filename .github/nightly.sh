@@ -58,8 +58,7 @@ check() {
         return
     fi
     GITHUB_STEP_SUMMARY=$SUMMARY "$FP8BENCH" check --results-dir "$RESULTS" --against "$REFERENCE" --summary --strict \
-        --export "junit=$OUT/junit.xml" --export "bencher=$OUT/bencher.json" --export "csv=$OUT/check.csv" \
-        --export "github-smaller=$OUT/step-time.json" --export "github-bigger=$OUT/throughput.json" \
+        --export "junit=$OUT/junit.xml" --export "csv=$OUT/check.csv" \
         ${CHECK[@]+"${CHECK[@]}"} || code=$?
     [ "$code" -eq 0 ] || say "If this is what was meant, \`.github/nightly.sh adopt\` makes this night the reference."
     return "$code"

@@ -72,9 +72,9 @@ def test_a_published_figure_is_neither_checked_nor_a_reference(check, folder):
 
 def test_every_export_is_written_in_the_place_of_an_older_one(check, folder):
     (folder / "out.xml").write_text("old")
-    check("--against", OLD, "--export", "junit=out.xml", "--export", "bencher=new/bmf.json", code=1)
+    check("--against", OLD, "--export", "junit=out.xml", "--export", "json=new/check.json", code=1)
     assert (folder / "out.xml").read_text().startswith("<?xml")
-    assert "latency" in (folder / "new" / "bmf.json").read_text()
+    assert json.loads((folder / "new" / "check.json").read_text())["exit_code"] == 1
 
 
 @pytest.mark.slow

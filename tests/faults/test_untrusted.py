@@ -173,7 +173,7 @@ def test_a_plot_has_no_element_of_a_record(folder, tmp_path):
     assert not [name for element in root.iter() for name in element.attrib if name.startswith("on") or "href" in name]
 
 
-@pytest.mark.parametrize("form", ["github-smaller", "github-bigger", "bencher", "junit", "csv", "markdown", "json"])
+@pytest.mark.parametrize("form", ["junit", "csv", "markdown", "json"])
 def test_no_file_for_another_program_obeys_a_record(form, folder, tmp_path):
     path = tmp_path / "out"
     done = invoked("check", "--against", folder, "--export", f"{form}={path}", "--results-dir", folder)

@@ -2,7 +2,6 @@
 
 import json
 
-import jsonschema
 import junitparser
 import pytest
 from builders import (
@@ -176,7 +175,8 @@ def test_one_round_finds_nothing_and_plans_nothing():
 
 def test_two_attentions_have_names_of_their_own_in_every_export():
     found = checked([*new(**FUSED), *new(**SDPA, minutes=610)], old(**FUSED))
-    names = list(json.loads(EXPORTS["bencher"](found)))
+    (suite,) = junitparser.JUnitXml.fromstring(EXPORTS["junit"](found).encode())
+    names = [case.name for case in suite]
     assert [name.rpartition(" ")[2] for name in names] == ["[te:fused]", "[sdpa:flash]"]
 
 
@@ -248,70 +248,6 @@ def test_machines_read_the_check_whole():
     lines = EXPORTS["csv"](found).splitlines()
     assert lines[0].split(",") == list(CheckedRow.model_fields)
     assert len(lines) == 9
-
-
-GITHUB = {
-    # README of benchmark-action/github-action-benchmark, "customSmallerIsBetter": what an entry has.
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["name", "unit", "value"],
-        "additionalProperties": False,
-        "properties": {
-            "name": {"type": "string", "minLength": 1},
-            "unit": {"type": "string", "minLength": 1},
-            "value": {"type": "number"},
-            # src/extractRangeInfo.ts: what it finds in a range.
-            "range": {"type": "string", "pattern": "^(\\+-|\u00b1)\\s*\\d[\\d.]+$"},
-            "extra": {"type": "string"},
-        },
-    },
-}
-
-BENCHER = {
-    # https://bencher.dev/bmf.json; further, a benchmark's name has at most 1024 characters, a measure's at most 64.
-    "$schema": "http://json-schema.org/draft-07/schema",
-    "type": "object",
-    "propertyNames": {"maxLength": 1024},
-    "patternProperties": {
-        ".+": {
-            "type": "object",
-            "propertyNames": {"maxLength": 64},
-            "patternProperties": {
-                ".+": {
-                    "type": "object",
-                    "properties": {
-                        "value": {"type": "number"},
-                        "lower_value": {"type": "number"},
-                        "upper_value": {"type": "number"},
-                    },
-                    "required": ["value"],
-                }
-            },
-        }
-    },
-}
-
-
-@pytest.mark.parametrize(("form", "unit"), [("github-smaller", "ms"), ("github-bigger", "images/s")])
-def test_github_action_benchmark_reads_each_measured_variant_with_its_range(form, unit):
-    entries = json.loads(EXPORTS[form](of_every_outcome()))
-    jsonschema.validate(entries, GITHUB)
-    assert len({entry["name"] for entry in entries}) == len(entries) == 5
-    assert {entry["unit"] for entry in entries} == {unit}
-    slow = next(entry for entry in entries if "baseline-bf16" in entry["name"])
-    assert slow["value"] == pytest.approx({"ms": 110, "images/s": 512 / 0.11}[unit], rel=0.01)
-    assert 0 < float(slow["range"].removeprefix("\u00b1 ")) < 0.02 * slow["value"]
-    assert slow["extra"].startswith("regression: step time +10.0 %")
-
-
-def test_bencher_reads_latency_in_nanoseconds_and_throughput_with_their_ends():
-    found = json.loads(EXPORTS["bencher"](of_every_outcome()))
-    jsonschema.validate(found, BENCHER)
-    slow = next(metrics for name, metrics in found.items() if "baseline-bf16" in name)
-    assert slow["latency"]["value"] == pytest.approx(110e6, rel=0.01)
-    for metric in slow.values():
-        assert metric["lower_value"] < metric["value"] < metric["upper_value"]
 
 
 def test_junit_has_a_case_a_variant_that_fails_as_the_check_does():

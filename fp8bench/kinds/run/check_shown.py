@@ -1,17 +1,9 @@
-"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in the file formats
-of continuous integration tools.
-
-github-action-benchmark (its README, "customSmallerIsBetter"): a list of `name`, `unit`, `value`, and the texts `range`
-(`\u00b1 NUMBER`, with a number of at least two characters) and `extra`.
-
-Bencher Metric Format (bencher.dev/bmf.json): benchmark, then measure, then `value` with its lower and upper ends. The
-measures of every project are `latency`, in nanoseconds, and `throughput`, in operations a second.
+"""A check for its reader: the answer in a sentence, and a row for each variant, failures first; and in file formats.
 
 JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
 that did not run an error, and one that is not judged is skipped.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -191,41 +183,6 @@ def _by_name(check: Check) -> dict[str, CheckedRow]:
     return {f"{name} [{row.attention}]" if len(rows) > 1 else name: row for name, rows in found.items() for row in rows}
 
 
-def _github(check: Check, metric: str) -> str:
-    entries = []
-    for name, row in _by_name(check).items():
-        if row.step_time_s is not None:
-            unit, found = (
-                ("ms", _metric(row, metric, 1e3)) if metric == "step" else (f"{row.unit}/s", _metric(row, metric))
-            )
-            entry = {"name": name, "unit": unit, "value": found["value"]}
-            if "lower_value" in found:
-                # The format takes one number: the longer side, so that the interval lies within it.
-                longer = max(found["upper_value"] - found["value"], found["value"] - found["lower_value"])
-                entry["range"] = f"\u00b1 {longer:.6f}"
-            entries.append({**entry, "extra": _message(row)})
-    return _json(entries)
-
-
-def _metric(row: CheckedRow, name: str, by: float = 1) -> dict[str, float]:
-    value, interval = {
-        "step": (row.step_time_s, row.step_time_ci_s),
-        "throughput": (row.throughput_per_s, row.throughput_ci_per_s),
-    }[name]
-    ends = {"lower_value": interval[0] * by, "upper_value": interval[1] * by} if interval else {}
-    return {"value": (value or 0.0) * by, **ends}
-
-
-def _bencher(check: Check) -> str:
-    measured = {name: row for name, row in _by_name(check).items() if row.step_time_s is not None}
-    return _json(
-        {
-            name: {"latency": _metric(row, "step", 1e9), "throughput": _metric(row, "throughput")}
-            for name, row in measured.items()
-        }
-    )
-
-
 def _junit(check: Check) -> str:
 
     def tag(row: CheckedRow) -> str:
@@ -261,14 +218,7 @@ def _xml(text: str) -> str:
     return re.sub("[\ufffe\uffff]", "\ufffd", inert(text))
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-
-
 EXPORTS: Mapping[str, Callable[[Check], str]] = {
-    "github-smaller": lambda check: _github(check, "step"),
-    "github-bigger": lambda check: _github(check, "throughput"),
-    "bencher": _bencher,
     "junit": _junit,
     "csv": lambda check: render(document(check), "csv"),
     "markdown": lambda check: render(document(check), "markdown"),
