@@ -9,12 +9,11 @@ from pydantic import BeforeValidator, Field, PositiveFloat
 from fp8bench.cli.options import Form, ResultsDir, argument, option
 from fp8bench.cli.output import draw, load_catalog, show, tell_broken, warn
 from fp8bench.cli.selection import Scope
-from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of
 from fp8bench.scaling.document import PICTURE, document
 from fp8bench.scaling.points import scaled
-from fp8bench.scaling.projected import MOST_NODES, Projections, projections
+from fp8bench.scaling.projected import MOST_NODES, Projections, measured_links, projections
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit, Option
 from fp8bench.schema.throughput import ThroughputRecord
@@ -74,8 +73,7 @@ def scaling(
     found = scaled(records, figures, scope.workload, options, catalog, results_dir)
     ahead = Projections()
     if nodes:
-        links = results.read_kind(results_dir, options.instances, CollectivesRecord)
-        ahead = projections(found.points, nodes, network_gbps, links, catalog)
+        ahead = projections(found.points, nodes, network_gbps, measured_links(results_dir, options.instances), catalog)
     made = document(found, ahead)
     show(made, form)
     draw(made, PICTURE, plot)

@@ -6,12 +6,14 @@ there is work; without a profile it is a range, from all hidden to none. No stra
 at 8 nodes, up to where a published cluster was within 4 points (docs/parallel.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, gradient_bytes, ring_share
+from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Point
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, made_of
@@ -85,6 +87,10 @@ class OneNode(NamedTuple):
             return step_s, step_s, all_s
         most_s = self.step_s + there_s - min(here_s, self.step_s)
         return min(most_s, max(self.step_s, there_s)), most_s, there_s
+
+
+def measured_links(results_dir: Path, instances: Iterable[str]) -> Sequence[CollectivesRecord]:
+    return read_kind(results_dir, instances, CollectivesRecord)
 
 
 def projections(

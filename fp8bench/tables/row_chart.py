@@ -1,6 +1,6 @@
 """Charts of rows, in a page and in files of their own.
 
-Below the name and the numbers of a row lies its bar, the parts of one, or every sample; or its point lies above them.
+Below the name and the numbers of a row lies its bar, or the parts of one; or its point lies above them.
 A chart is as wide as a phone's screen in CSS pixels (`WIDTH`), so that its text can be read there, and in a page on a
 desktop. Numbers come as text: only positions are computed here. No meaning depends on colour alone.
 """
@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fp8bench.schema.errors import inert
-from fp8bench.tables.chart import FAINT, GRID, INK, contrast, figure, inlined, on, plain, sheet
+from fp8bench.tables.chart import FAINT, INK, contrast, figure, inlined, on, plain, sheet
 
 if TYPE_CHECKING:
     from fp8bench.tables.chart import Axes
@@ -226,69 +225,6 @@ class Stacks(Chart[Stack]):
                     ink = on(colours[name])
                     axes.text(left + wide / 2, y + 3.7, text, ha="center", fontsize=SMALL, color=ink)
                 left += wide
-
-
-@dataclass(frozen=True)
-class Strip(Row):
-    """A row of samples. rounds: the samples of each round, in order."""
-
-    rounds: tuple[tuple[float, ...], ...]
-
-
-EVEN = 0.01
-TICKS = (0.0, 0.01, -0.01, 0.05, -0.05, 0.2, 1.0, -0.2, -0.5, 5.0, 20.0)
-"""Shares that are marked, the most important first, if there is room."""
-
-
-def _stretched(off: float) -> float:
-    """Return an offset on a scale that is linear within EVEN, where the noise is, and logarithmic beyond it."""
-    return math.asinh(off / EVEN)
-
-
-@dataclass(frozen=True)
-class Strips(Chart[Strip]):
-    """Every sample as an upright stroke, the rounds of a row one below the other, at its distance from the row's
-    median, stretched (`_stretched`) so that a hundredth is visible next to a half. A longer stroke is a round's mean.
-    """
-
-    @property
-    def height(self) -> float:
-        return super().height + 16
-
-    def paint(self, axes: "Axes") -> None:
-        middles = [median(sample for steps in strip.rounds for sample in steps) for strip in self.rows]
-        off = [
-            [[sample / middle - 1 for sample in steps] for steps in strip.rounds]
-            for strip, middle in zip(self.rows, middles, strict=True)
-        ]
-        every = [one for rounds in off for steps in rounds for one in steps]
-        low, high = _stretched(min(*every, -0.02)), _stretched(max(*every, 0.02))
-
-        def at(share: float) -> float:
-            return 4 + (_stretched(share) - low) / (high - low) * (WIDTH - 8)
-
-        taken: list[float] = []
-        for share in TICKS:
-            x = at(share)
-            if 22 <= x <= WIDTH - 22 and all(abs(x - other) >= 46 for other in taken):
-                taken.append(x)
-                said = f"{share * 100:+z.0f} %" if share else "median"
-                axes.text(x, 10, said, ha="center", fontsize=SMALL, color=FAINT)
-                for place in range(len(self.rows)):
-                    bottom = 16 + (place + 1) * ROW - 3
-                    _line(axes, (x, x), (bottom - BAR - 5, bottom), GRID, 1)
-        for place, (strip, rounds) in enumerate(zip(self.rows, off, strict=True)):
-            y = _head(axes, strip.item, 16 + place * ROW)
-            step = (BAR + 4) / len(rounds)
-            for number, steps in enumerate(rounds):
-                middle = y + 1 + (number + 0.5) * step - (BAR + 4) / 2
-                _strokes(axes, [at(one) for one in steps], middle, 0.42 * step, COLOURS["first"], 1.0)
-                _strokes(axes, [at(fmean(steps))], middle, 0.5 * step, "#b3400f", 2.4)
-
-
-def _strokes(axes: "Axes", places: Sequence[float], y: float, half: float, colour: str, width: float) -> None:
-    x = [value for place in places for value in (place, place, math.nan)]
-    _line(axes, x, [y - half, y + half, math.nan] * len(places), colour, width)
 
 
 @dataclass(frozen=True)

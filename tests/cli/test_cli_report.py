@@ -53,7 +53,7 @@ def test_a_job_has_its_time_and_cost(fp8bench_in, tmp_path):
     ("words", "name", "begins"),
     [
         (["--plot", "price-performance"], "price-performance.png", b"\x89PNG"),
-        (["--plot", "steps", "--format", "svg"], "steps.svg", b"<?xml"),
+        (["--plot", "speed", "--format", "svg"], "speed.svg", b"<?xml"),
         (["--plot", "time-cost", "-o", "out.pdf"], "out.pdf", b"%PDF"),
         (["--plot", "memory", "-o", "memory", "--format", "svg"], "memory.svg", b"<?xml"),
         (["--format", "html", "-o", "here"], "here.html", b"<!doctype html>"),

@@ -113,8 +113,6 @@ def test_charts_have_the_numbers_of_the_rows():
     assert [point.y for point in cost.rows] == pytest.approx([row.usd_per_million_units for row in rows])
     assert [point.front for point in cost.rows] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]
-    assert [len(strip.rounds) for strip in drawn["steps"].rows] == [4, 4]
-    assert sum(len(steps) for steps in drawn["steps"].rows[0].rounds) == 4 * 21
 
 
 def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
@@ -126,8 +124,6 @@ def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
     assert len(comparison.rows) == 30
     assert drawn["price-performance"].title == "Images for a dollar, 10 of 30 rows"
     assert len(drawn["price-performance"].rows) == 10
-    assert len(drawn["steps"].rows) == 10
-    assert drawn["steps"].title.endswith("10 of 30 rows")
     assert all(
         any(bar.item.remark == "reference" for bar in drawn[name].rows) for name in ("price-performance", "speed")
     )
@@ -144,10 +140,10 @@ def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
 
 @pytest.mark.parametrize(("bound", "shown"), [(0.45, "0.021 (0.45)"), (None, "0.021")])
 def test_an_error_of_the_proof_has_its_bound_if_that_is_on_record(bound, shown):
-    executed = proof(gradient_error=0.021, update_error=0.021, state_error=0.021, bound=bound)
+    executed = proof(gradient_error=0.021, update_error=0.021, bound=bound)
     made_page, _ = made(measured(evidence=evidence(executed=executed)))
     table = next(one for one in tables(made_page, "evidence") if any(c.heading == "steps proved" for c in one.columns))
-    for heading in ("gradients", "weights' update", "scales"):
+    for heading in ("gradients", "weights' update"):
         assert cells(table, heading) == (shown,)
 
 

@@ -1,6 +1,5 @@
 """Charts: text stays within the width, places are in proportion, and nothing from elsewhere is markup."""
 
-import math
 import re
 from xml.etree import ElementTree
 
@@ -8,7 +7,7 @@ import pytest
 
 from fp8bench.tables import chart as charts
 from fp8bench.tables import row_chart
-from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +37,6 @@ SCATTER = Scatter(
     x_title="hours",
     y_title="USD",
 )
-STRIPS = Strips("steps", "Steps", "", (Strip(Item(1, "a", "100 ms"), ((0.1, 0.101, 0.099), (0.1, 0.1, 0.2))),))
 STACKS = Stacks(
     "breakdown",
     "Where",
@@ -50,7 +48,7 @@ STACKS = Stacks(
     (("products", "#0072b2"), ("casts", "#d55e00"), ("idle", "#f2f2f2")),
     lambda value: f"{value:.2f}",
 )
-ALL = (BARS, SCATTER, STRIPS, STACKS)
+ALL = (BARS, SCATTER, STACKS)
 NAMED = pytest.mark.parametrize("chart", ALL, ids=lambda chart: chart.name)
 
 
@@ -99,12 +97,6 @@ def test_the_front_is_joined_and_each_point_has_its_number():
     assert {(text.get_text(), text.get_position()) for text in plot.texts} == {
         (str(point.item.number), (point.x, point.y)) for point in SCATTER.rows
     }
-
-
-def test_every_step_is_drawn_and_a_late_one_far_out():
-    strokes = [line for line in painted(STRIPS).axes[0].lines if len(line.get_xdata()) == 9]
-    first, second = ([x for x in line.get_xdata() if not math.isnan(x)] for line in strokes)
-    assert max(second) > max(first) + WIDTH / 3
 
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():

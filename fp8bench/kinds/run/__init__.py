@@ -23,7 +23,7 @@ from fp8bench.tables.document import Document
 
 
 class Gathered(NamedTuple):
-    """A comparison, and the rounds of its rows with their samples, by their ids."""
+    """A comparison, and the rounds of its rows by their ids."""
 
     comparison: Comparison
     rounds: dict[str, Record]
@@ -37,8 +37,7 @@ def gather(
     """
     found = _arranged(kept, options, catalog, results_dir, unread)
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
-    paths = {record.run_id: path for record, path in kept if record.run_id in wanted}
-    return Gathered(found, {run_id: results.read_record(path) for run_id, path in paths.items()})
+    return Gathered(found, {record.run_id: record for record, _ in kept if record.run_id in wanted})
 
 
 def _arranged(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from operator import attrgetter
+from typing import Any
 
 from fp8bench import __version__
 from fp8bench.kinds.run.explain import explain_steps
@@ -24,7 +25,6 @@ from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.schema.machine import Environment
-from fp8bench.schema.rank import Evidence, ExecutedEvidence, ParallelEvidence, Parity
 from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
@@ -33,16 +33,15 @@ from fp8bench.tables.written import number
 
 HOW_TO_READ_PROOFS = (
     "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most that the "
-    "mode allows. Parity: one batch through the plain model and through the converted one. Rounding alone: the input "
-    "gradient's error if linear layers are rounded to fp8 and nothing else. Proof: steps as they were timed against "
-    "the same steps plainly eager."
+    "mode allows. Parity: one batch through the plain model and through the converted one. Proof: steps as they were "
+    "timed against the same steps plainly eager. The record has every other number of the proof."
 )
 
 
 def page(
     comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
 ) -> Page:
-    """Build the page. records: of the rows with their samples, by their ids. bought: how, e.g. `on demand`. job: units
+    """Build the page. records: of the rows, by their ids. bought: how, e.g. `on demand`. job: units
     to train on; None: time against cost is of a million.
     """
     shown, rows = shown_rows(comparison, records), comparison.rows
@@ -66,7 +65,7 @@ def page(
             "The rows of fp8bench compare --wide.",
         ),
         Section("stopped", "Not ranked, and why", _table([one for one in shown if one.row.status != "ok"], STOPPED)),
-        Section("steps", "How steady, and where the step goes", (*some("steps", "breakdown"), *_limits(shown))),
+        Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),
         Section("evidence", "What really ran", tuple(_evidence(shown))),
         Section("prices", "Prices", _prices(rows)),
@@ -162,71 +161,42 @@ def _evidence(shown: Sequence[Shown]) -> Iterator[Part]:
     yield from _table([one for one in shown if one.source is not None], REPORTED)
 
 
-def _ran(heading: str, get: Callable[[Evidence], object], kind: CellKind = "word") -> Column[Shown]:
-    return Column(heading, lambda one: get(one.evidence) or None if one.evidence else None, kind=kind)
-
-
-def _parallel(heading: str, get: Callable[[ParallelEvidence], object], kind: CellKind = "word") -> Column[Shown]:
-    return _ran(heading, lambda evidence: get(evidence.parallel) if evidence.parallel else None, kind)
-
-
 def _count(*values: int | None) -> str | None:
     return None if None in values else " of ".join(map(str, values))
-
-
-SEEN = {True: "seen", False: "none seen", None: "not profiled"}
-
-RAN: tuple[Column[Shown], ...] = (
-    word("execution", lambda one: one.row.execution),
-    _ran("layers converted", lambda e: _count(e.converted_layers, e.total_layers)),
-    _ran("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else None),
-    _ran("attention", lambda e: e.attention),
-    _ran("gradients shared", lambda e: e.join),
-    _parallel("weights gathered in", lambda p: p.gathered_dtype),
-    _parallel("micro-batches", lambda p: p.grad_accumulation if p.grad_accumulation > 1 else None),
-    _parallel("activations computed again", lambda p: p.activation_checkpointing.removesuffix("none")),
-    _ran("recompilations", lambda e: _count(e.compile.recompilations)),
-    _ran("graph breaks", lambda e: _count(e.compile.graph_breaks)),
-    _ran("emulated", lambda e: "yes" if e.emulated else None),
-    _ran("recipe", lambda e: e.recipe, "note"),
-    _ran("compiled, because", lambda e: e.compile.reason, "note"),
-    _ran("CUDA graph, because", lambda e: e.graph.reason if e.graph else None, "note"),
-    _parallel("joined, because", lambda p: p.reason, "note"),
-    _parallel("notes", lambda p: "; ".join(p.notes), "note"),
-)
-
-
-def _gate(heading: str, get: Callable[[Parity], str]) -> Column[Shown]:
-    return Column(heading, lambda one: get(one.parity) if one.parity else None, str)
-
-
-def _proof(heading: str, get: Callable[[ExecutedEvidence], str]) -> Column[Shown]:
-    return Column(heading, lambda one: get(one.executed) if one.executed else None, str)
 
 
 def _error(value: float | None, most: float | None = None) -> str:
     return number(value, ".2g") + ("" if most is None else f" ({most:.2g})")
 
 
-PROOFS: tuple[Column[Shown], ...] = (
-    _gate("parity", lambda p: "passed" if p.passed else "failed"),
-    _gate("logits", lambda p: _error(p.logits_error, p.tolerance.logits)),
-    _gate("loss", lambda p: _error(p.loss_error, p.tolerance.loss)),
-    _gate("input gradient", lambda p: _error(p.input_gradient_error, p.tolerance.input_gradient)),
-    _gate("rounding alone", lambda p: _error(p.rounding_input_gradient_error)),
-    _gate("separation", lambda p: number(p.separation, ".2f")),
-    _gate("leakage", lambda p: _error(p.leakage)),
-    _gate("from later tokens", lambda p: _error(p.later_leakage)),
-    _proof("steps proved", lambda e: str(e.steps)),
-    _proof("loss of steps", lambda e: _error(e.loss_error)),
-    _proof("gradients", lambda e: _error(e.gradient_error, e.bound)),
-    _proof("weights' update", lambda e: _error(e.update_error, e.bound)),
-    _proof("scales", lambda e: NOTHING if e.state_error is None else _error(e.state_error, e.bound)),
-    _proof("spread of ranks", lambda e: _error(e.spread)),
-    _proof("gradients unshared", lambda e: _error(e.unshared)),
-    _proof("compared with", lambda e: NOTHING if e.unshared is None and e.reference == "whole model" else e.reference),
-)
+def _of(heading: str, part: str, get: Callable[[Any], object], kind: CellKind = "word") -> Column[Shown]:
+    """Return a column of a part of what ran: `evidence`, `parity` or `executed`."""
+    return Column(heading, lambda one: get(found) or None if (found := getattr(one, part)) else None, str, kind)
 
+
+SEEN = {True: "seen", False: "none seen", None: "not profiled"}
+
+RAN: tuple[Column[Shown], ...] = (
+    word("execution", lambda one: one.row.execution),
+    _of("layers converted", "evidence", lambda e: _count(e.converted_layers, e.total_layers)),
+    _of("fp8 GEMMs", "evidence", lambda e: SEEN[e.fp8_kernels] if e.fp8 else None),
+    _of("attention", "evidence", lambda e: e.attention),
+    _of("gradients shared", "evidence", lambda e: e.join),
+    _of("emulated", "evidence", lambda e: "yes" if e.emulated else None),
+    _of("recipe", "evidence", lambda e: e.recipe, "note"),
+    _of("compiled, because", "evidence", lambda e: e.compile.reason, "note"),
+    _of("CUDA graph, because", "evidence", lambda e: e.graph.reason if e.graph else None, "note"),
+)
+PROOFS: tuple[Column[Shown], ...] = (
+    _of("parity", "parity", lambda p: "passed" if p.passed else "failed", "quantity"),
+    _of("logits", "parity", lambda p: _error(p.logits_error, p.tolerance.logits), "quantity"),
+    _of("loss", "parity", lambda p: _error(p.loss_error, p.tolerance.loss), "quantity"),
+    _of("input gradient", "parity", lambda p: _error(p.input_gradient_error, p.tolerance.input_gradient), "quantity"),
+    _of("steps proved", "executed", lambda e: e.steps, "quantity"),
+    _of("gradients", "executed", lambda e: _error(e.gradient_error, e.bound), "quantity"),
+    _of("weights' update", "executed", lambda e: _error(e.update_error, e.bound), "quantity"),
+    _of("spread of ranks", "executed", lambda e: _error(e.spread), "quantity"),
+)
 PRICES: tuple[Column[Row], ...] = (
     word("instance", lambda row: row.instance),
     Column("machines", lambda row: row.nodes, "d"),

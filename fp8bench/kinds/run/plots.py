@@ -1,8 +1,7 @@
-"""Rows as charts. Their numbers are those of the table, and come from the rows; raw samples come from the records."""
+"""Rows as charts. Their numbers are those of the table, and come from the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
@@ -11,8 +10,7 @@ from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Provenance, Record
-from fp8bench.stats.steps import longest_rank
-from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks
 from fp8bench.tables.written import change, number, rate
 
 MOST_DRAWN = 10
@@ -23,7 +21,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A row, its place in the table from 1, and its rounds with their samples; a figure from elsewhere has none."""
+    """A row, its place in the table from 1, and its rounds; a figure from elsewhere has none."""
 
     number: int
     row: Row
@@ -50,7 +48,7 @@ class Shown:
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
-    """Return the rows with their records, oldest first. records: with their samples, by their ids."""
+    """Return the rows with their records, oldest first. records: by their ids."""
     return [
         Shown(place, row, tuple(records[run_id] for run_id in row.run_ids))
         for place, row in enumerate(comparison.rows, start=1)
@@ -77,7 +75,6 @@ PLOTS: dict[str, str] = {
     "price-performance": "what a dollar buys",
     "time-cost": "time against cost",
     "speed": "units a second",
-    "steps": "every timed step",
     "breakdown": "where the step goes",
     "memory": "peak memory",
     "energy": "energy a unit",
@@ -114,7 +111,6 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart[Any]
             lambda row: row.throughput_per_s,
             interval=lambda row: row.throughput_ci_per_s,
         ),
-        _steps(ran),
         _breakdown(ran, unit),
         _bars(
             "memory",
@@ -244,27 +240,6 @@ def count_said(units: float) -> str:
         if units >= scale:
             return f"{units / scale:,.6g}{word}"
     return f"{units:,.6g}"
-
-
-def _steps(ran: Sequence[Shown]) -> Chart[Any] | None:
-    drawn, rest = _drawn([one for one in ran if any(record.samples for record in one.rounds)])
-    if not drawn:
-        return None
-
-    def strip(one: Shown) -> Strip:
-        sampled = [[rank.step_s for rank in record.samples] for record in one.rounds if record.samples]
-        rounds = tuple(tuple(longest_rank(ranks)) for ranks in sampled)
-        steps = [step for steps in rounds for step in steps]
-        return Strip(_item(one, f"{median(steps) * 1e3:.1f} ms", f"longest {max(steps) * 1e3:.1f}"), rounds)
-
-    return Strips(
-        "steps",
-        f"Every timed step, by round{rest}",
-        "A stroke is a step; a line of strokes is a round in processes of its own, with its mean in red. Across: how "
-        "far from the row's median, on a scale that is even to 1 % and logarithmic beyond. Rounds that lie apart, or a "
-        "tail, mean that one run alone would have misled.",
-        tuple(map(strip, drawn)),
-    )
 
 
 def facts_shown(one: Shown) -> StepFacts | None:
