@@ -24,9 +24,21 @@ from pathlib import Path
 from tabulate import tabulate
 
 from fp8bench.cli.output import load_catalog, tell_broken
-from fp8bench.predict.error import Case, Known, LeftOut, Scale, Tested, change
-from fp8bench.predict.source import Source, source
-from fp8bench.predict.step import ATTENTION_FLOPS_A_BYTE, Amounts, Limits, Machine, predict, seconds
+from fp8bench.predict.prediction import Source, source
+from fp8bench.predict.step import (
+    ATTENTION_FLOPS_A_BYTE,
+    Amounts,
+    Case,
+    Known,
+    LeftOut,
+    Limits,
+    Machine,
+    Scale,
+    Tested,
+    change,
+    predict,
+    seconds,
+)
 from fp8bench.records import results
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError

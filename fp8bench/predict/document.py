@@ -1,7 +1,7 @@
 """Predictions as a document."""
 
-from fp8bench.predict.error import ModelError
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
+from fp8bench.predict.step import ModelError
 from fp8bench.profiling.facts import PARTS
 from fp8bench.tables import document as doc
 from fp8bench.tables.written import number, rate, with_interval

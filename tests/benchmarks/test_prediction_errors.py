@@ -4,8 +4,8 @@ import pytest
 from predict.known import GPUS, case_of, gpu, one_source, records
 from prediction_errors import PAGE, committed, completed, differ_in_memory, fitted, found_in, largest, without
 
-from fp8bench.predict.error import known as shipped
 from fp8bench.predict.step import Machine, seconds
+from fp8bench.predict.step import known as shipped
 from fp8bench.schema.files import ROOT
 
 FAST, NARROW, OLD = (Machine(each, 1) for each in GPUS)

@@ -5,9 +5,8 @@ from typing import Any
 
 from builders import environment, instance, price, profile, rank_samples, rounds, steps_about, summary
 
-from fp8bench.predict.error import Case, GpuChange, Known, Scale, Tested
-from fp8bench.predict.source import Source, Sources, source
-from fp8bench.predict.step import Limits
+from fp8bench.predict.prediction import Source, Sources, source
+from fp8bench.predict.step import Case, GpuChange, Known, Limits, Machine, Scale, Tested, Work
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
 from fp8bench.records.select import select
 from fp8bench.schema.instance import Catalog, Gpu
@@ -112,3 +111,20 @@ def what_is_known(*errors: Tested, **changes: Any) -> Known:
 def some(*of: Record) -> Sources:
     """The source of one measurement, as `predictions` takes it."""
     return Sources((one_source(*of),), ())
+
+
+def machine(name: str = "fast", gpus: int = 1, **changes: Any) -> Machine:
+    """A GPU of 250 operations a byte."""
+    return Machine(gpu(name, **changes), gpus)
+
+
+def work(**changes: Any) -> Work:
+    """A step of 100 ms of which 5 are idle; 600 tokens make 350 operations a byte of attention."""
+    values: dict[str, Any] = {
+        "step_s": 0.1,
+        "by_category": {"gemm_bf16": 0.05, "elementwise": 0.03, "attention": 0.01, "other": 0.005},
+        "tokens": 600,
+        "sequences": 64,
+        "flops": 6 * 1e9 * 600 * 64,
+    }
+    return Work(**{**values, **changes})

@@ -1,14 +1,40 @@
-"""Predictions: their numbers, their ranges, and what they warn of."""
+"""Predictions: what they start from, their numbers and ranges, what they warn of, and how they are shown."""
+
+import json
+import re
 
 import pytest
-from builders import evidence, instance, price
+from builders import (
+    evidence,
+    fingerprint,
+    instance,
+    invalid,
+    measured_on_cpu,
+    parity,
+    price,
+    profile,
+    published,
+    rounds,
+    summary,
+)
 from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, some, what_is_known
 
-from fp8bench.predict.prediction import predictions, target, unsupported
-from fp8bench.predict.source import Sources
-from fp8bench.predict.step import Machine
+from fp8bench.predict.document import document
+from fp8bench.predict.prediction import (
+    Sources,
+    parse_source,
+    predictions,
+    sources,
+    target,
+    tokens_of,
+    unsupported,
+    wanted,
+)
+from fp8bench.predict.step import Machine, gradient_bytes
+from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import RankMemory
+from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
 
 CATALOG = catalog(
     instance("small", gpu="Fast", gpu_count=1, gpu_memory_gib=20, provider="a cloud"),
@@ -172,3 +198,168 @@ def test_what_nearly_fills_the_memory_is_warned_of_and_so_is_what_is_unknown():
     ):
         (row,) = predicted(some(*records(memory=memory)), errors=[case_of()]).rows
         assert row.warnings == (said,)
+
+
+def sources_of(*of):
+    return sources(select(of, every=False), catalog())
+
+
+def test_the_work_is_that_of_one_gpu():
+    found = one_source(*records("fast-8x"))
+    assert found.machine.gpus == 8
+    assert found.work.step_s == pytest.approx(0.1)
+    assert found.work.flops == 6 * 10**9 * 197 * 64
+    assert gradient_bytes(found.work.flops, 197 * 64) == pytest.approx(4e9)
+    assert found.summary.units_per_step == 512
+    assert found.label == "baseline-bf16"
+
+
+def test_the_profile_is_of_the_round_nearest_the_measurement():
+    steps = (0.10, 0.12, 0.20)
+    profiles = [profile(by_category={"gemm_bf16": step}, busy_s=step) for step in steps]
+    of = [
+        record.model_copy(update={"profile": one, "environment": records()[0].environment})
+        for record, one in zip(rounds(*steps, instance="fast-1x", settings={"world_size": 1}), profiles, strict=True)
+    ]
+    assert one_source(*of).record.run_id == of[1].run_id
+
+
+LLM = {"hidden_size": 2048, "sequence_length": 2048}
+TOKENS = 2048 * 64
+
+
+def of_a_language_model(**changes):
+    """A step of 64 sequences, whose weights are a billion."""
+    values = {
+        "summary": summary(0.1, TOKENS, unit="tokens", flops_per_step=6 * 10**9 * TOKENS),
+        "fingerprint": fingerprint("llm-1b", sizes=LLM, optimizer="adamw"),
+        "settings": {"workload": "llm-1b", "optimizer": "adamw", "sequence_length": 2048},
+        "parity": parity(later_leakage=0.0),
+        "by_category": {"gemm_bf16": 0.06, "attention": 0.03},
+    }
+    return one_source(*records(**{**values, **changes}))
+
+
+def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees_a_later_one():
+    work = of_a_language_model().work
+
+    assert (work.tokens, work.sequences, work.causal) == (2048, 64, True)
+    assert gradient_bytes(work.flops, TOKENS) == pytest.approx(4e9)
+    assert not one_source(*records()).work.causal
+
+
+def test_a_language_model_is_predicted_in_tokens_and_is_untested():
+    there = target(catalog().instances["narrow-1x"], catalog(), None, QUERY)
+    (row,) = predictions(Sources((of_a_language_model(),), ()), there, what_is_known(), catalog(), QUERY).rows
+
+    assert (row.unit, row.status) == ("tokens", "predicted")
+    assert row.throughput_per_s == pytest.approx(TOKENS / row.step_time_s)
+    assert (row.model_error, row.step_time_range_s) == (None, None)
+    assert any("untested for llm-1b" in text for text in row.warnings)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tokens"),
+    [
+        ({"img_size": 224, "patch_size": 16}, 197),
+        ({"img_size": 256, "patch_size": 16, "class_token": False}, 256),
+        ({"hidden_size": 2048, "sequence_length": 4096}, 4096),
+        ({"hidden": 4096}, None),
+        ({"img_size": 224, "patch_size": 0}, None),
+    ],
+)
+def test_tokens_of_a_sequence_are_a_models_own_or_its_patches(sizes, tokens):
+    assert tokens_of(sizes) == tokens
+
+
+def test_what_says_too_little_is_omitted_where_others_say_enough():
+    bare = records(mode="te-bf16", profile=None)
+    found = sources_of(*records(), *bare, invalid("fast-1x"))
+    assert [one.label for one in found.found] == ["baseline-bf16"]
+    assert "fast-1x:te-bf16 was recorded without a profile" in found.omitted[0]
+    assert "is invalid" in found.omitted[1]
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        (records(profile=None), "recorded without a profile"),
+        ([published("p5")], "published figure, which has no profile"),
+        ([invalid("fast-1x")], "is invalid"),
+        ([measured_on_cpu("cpu")], "on a CPU"),
+        (records(settings={"nodes": 2}), "2 nodes, whose network"),
+        (records("unheard-1x"), "'NVIDIA Unheard', which the catalogue does not know"),
+    ],
+)
+def test_a_source_from_which_nothing_can_be_predicted_says_why(of, said):
+    with pytest.raises(UsageError, match=said):
+        sources_of(*of)
+
+
+def test_words_choose_mode_variant_batch_and_workload():
+    graphed = evidence(compiled=True)
+    of = [*records(), *records(mode="te-fp8", recipe="delayed", evidence=graphed, session_id="other", minutes=9)]
+
+    def labels(text, workload=None, batch_size=None):
+        return [one.latest.what.mode for one in wanted(of, parse_source(text, workload, batch_size))]
+
+    assert labels("fast-1x") == ["baseline-bf16", "te-fp8"]
+    assert labels("fast-1x:te-fp8") == labels("fast-1x:te-fp8:delayed/compiled") == ["te-fp8"]
+    assert labels("fast-1x/eager", "vit-huge", 64) == ["baseline-bf16"]
+    for text, batch_size in (("fast-1x:te-fp8/eager", None), ("fast-1x", 7), ("fast-1x:te-fp8:current", None)):
+        with pytest.raises(UsageError, match=r"There are: baseline-bf16/eager at batch 64, te-fp8:delayed/compiled"):
+            labels(text, batch_size=batch_size)
+
+
+def shown(key="narrow-1x", gpus=None, sources=None, errors=None):
+    found = Sources(sources or (one_source(), fp8()), ("omitted: fast-1x:te-bf16 is invalid",))
+    there = target(catalog().instances[key], catalog(), gpus, QUERY)
+    return document(predictions(found, there, what_is_known(*(errors or [case_of()])), catalog(), QUERY))
+
+
+@pytest.mark.parametrize("form", [*FORMATS, PIPE, TERMINAL])
+def test_every_format_calls_it_a_prediction(form):
+    text = render(shown(), form)
+    assert "redicted" in text
+    assert "te-fp8" in text
+
+
+def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed():
+    text = render(shown(), PIPE)
+    assert text.startswith("Predicted for 1 Narrow of narrow-1x from what was measured on 1 Fast of fast-1x.")
+    assert "None of this ran on narrow-1x." in text
+    assert re.search(r"baseline-bf16/eager +64 x 1 +135 \(12\d-1\d\d\) +474 +171,000 \(", text)
+    assert "A dollar buys as many on narrow-1x at 7.41 (" in text
+    assert re.search(r"norms, activations, sums +35.0 +70.0 +2.00 +memory and SMs", text)
+    assert "Assumed\n" in text
+    assert "widened by 10 % to either side" in text
+    assert "a range is not a 95 % interval" in text
+    assert "omitted: fast-1x:te-bf16 is invalid" in text
+
+
+def test_json_is_a_list_of_predictions_with_every_number():
+    rows = json.loads(render(shown(), "json"))
+    assert {row["source"] for row in rows} == {"predicted"}
+    assert rows[0]["units_per_usd_range"][0] < rows[0]["units_per_usd"] < rows[0]["units_per_usd_range"][1]
+    assert rows[0]["measured"]["instance"] == "fast-1x"
+    assert rows[0]["model_error"]["cases"] == 1
+    assert [part["name"] for part in rows[0]["parts"]][-1] == "idle"
+    assert "gain_vs_reference" not in rows[0]
+
+
+def test_what_cannot_run_says_so_and_has_its_reason_below():
+    elsewhere = (case_of("another architecture", left_out="GPU type"),)
+    text = render(shown("old-1x", errors=elsewhere), PIPE)
+    assert re.search(r"te-fp8:delayed/eager +64 x 1 +unsupported +- +- +\[a\]", text)
+    assert "[a] Old has no fp8 units" in text
+    alone = render(shown("old-1x", sources=(fp8(),)), PIPE)
+    assert "Assumed" not in alone
+    assert "predicted to buy" not in alone
+
+
+def test_of_several_machines_each_row_names_its_own():
+    text = render(shown("narrow-8x", sources=(one_source(), one_source(*records("fast-2x")))), PIPE)
+    assert "from what was measured on 2 Fast of fast-2x and 1 Fast of fast-1x." in text
+    assert re.search(r"^baseline-bf16/eager +1 x fast-1x +64 x 8 ", text, re.MULTILINE)
+    assert re.search(r"^baseline-bf16/eager +2 x fast-2x +64 x 8 ", text, re.MULTILINE)
+    assert not re.search(r"^predicted mode +from", render(shown(), PIPE), re.MULTILINE)
