@@ -60,47 +60,37 @@ AS_IT_IS = View()
 
 
 def parse_columns(text: str | None) -> tuple[str, ...]:
-    """Parse e.g. `mode,step,gain`; None gives no names. Raises UsageError if a name is empty."""
-    if text is None:
-        return ()
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise UsageError(f"--columns {quoted(text)} has an empty name", "Give, for example, --columns mode,step,gain")
-    return tuple(dict.fromkeys(names))
+    """Parse e.g. `mode,step,gain`; None gives no names."""
+    return () if text is None else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def parse_job(text: str) -> float:
     """Parse `90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError unless it is a number above 0."""
     found = _JOB.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(
-            f"--job {quoted(text)} is not a number of units above 0", "Give, for example, --job 90M (k, M, B or T)"
-        )
-    units = float(found[1].replace(",", "").replace("_", "")) * _SCALES[found[2].lower()]
-    if not math.isfinite(units) or units > JOB_UNITS.most:
+    units = float(found[1].replace(",", "").replace("_", "")) * _SCALES[found[2].lower()] if found else 0.0
+    if units > JOB_UNITS.most:
         raise UsageError(f"--job {quoted(text)} is too large: {JOB_UNITS.refusal}", "Give a smaller number")
     if units <= 0:
-        raise UsageError(f"--job {quoted(text)} has no unit to train on", "Give, for example, --job 90M")
+        remedy = "Give, for example, --job 90M (k, M, B or T)"
+        raise UsageError(f"--job {quoted(text)} is not a number of units above 0", remedy)
     return units
 
 
 def parse_price(text: str) -> tuple[str, float]:
     """Parse e.g. `p5=60`: an instance and USD an hour. Raises UsageError."""
-    name, equals, usd = text.partition("=")
-    if not (name.strip() and equals and usd.strip()):
-        raise UsageError(f"--price {quoted(text)} is not INSTANCE=USD", "Give, for example, --price p5=60")
+    name, _, usd = map(str.strip, text.partition("="))
     try:
         # float takes 1_000 and the digits of every script, which are likelier slips than prices.
         price = float(usd) if usd.isascii() and "_" not in usd else math.nan
     except ValueError:
         price = math.nan
-    if not (math.isfinite(price) and price >= LEAST_USD_PER_HOUR):
-        what = f"--price {quoted(text)}: {quoted(usd.strip())} is not a price above 0, in USD an hour"
-        raise UsageError(what, f"Give, for example, --price {name.strip()}=60")
+    if not (name and price >= LEAST_USD_PER_HOUR):
+        what = f"--price {quoted(text)} is not INSTANCE=USD: a name, and a price above 0 in USD an hour"
+        raise UsageError(what, "Give, for example, --price p5=60")
     if price > USD_PER_HOUR.most:
         what = f"--price {quoted(text)} is too large: {USD_PER_HOUR.refusal}"
-        raise UsageError(what, f"Give USD for the whole machine and one hour, as --price {name.strip()}=60")
-    return name.strip(), price
+        raise UsageError(what, f"Give USD for the whole machine and one hour, as --price {name}=60")
+    return name, price
 
 
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:

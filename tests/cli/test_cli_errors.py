@@ -38,7 +38,7 @@ compare p4d p5 --job much | --job 'much'
 compare p4d p5 --job 1e300 | --job '1e300'
 compare p4d p5 --price p6-b200=60 | that instance is not compared | give one of: p4d, p5
 compare p4d p5 --price p5-=60 | unknown instance 'p5-'
-compare p4d p5 --price p5=-1 | '-1' is not a price above 0
+compare p4d p5 --price p5=-1 | is not INSTANCE=USD: a name, and a price above 0
 compare p4d p5 --price p5=99999999 | no machine costs more in an hour
 compare p4d p5 --price p5 | is not INSTANCE=USD
 compare p4d p5 --price p5=60 --price p5=61 | gives p5 two prices, 60 and 61
@@ -124,7 +124,7 @@ scaling p5 --workload llm-2b | unknown workload 'llm-2b'
 scaling p55 --workload llm-1b | unknown instance 'p55'
 scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-1b --format xml | --format 'xml'
-scaling p5 --workload llm-1b --price p5=free | not a price
+scaling p5 --workload llm-1b --price p5=free | is not INSTANCE=USD
 prices show p55 | unknown instance 'p55' | 'p5'
 prices show --provider awz | unknown provider 'awz' | 'aws'
 prices show --gpu z80 | no instance has a GPU called 'z80'
@@ -143,8 +143,8 @@ report -o nowhere/report.html | there is no folder nowhere
 report -o results | results is a folder
 report -o report.docx | report.docx ends in no known format
 report -o report.png | a page cannot be png
-report --plot steps -o steps.html | a plot is no page
-report --plot steps --format png -o steps.svg | --format png does not fit the name steps.svg
+report --plot speed -o speed.html | a plot is no page
+report --plot speed --format png -o speed.svg | --format png does not fit the name speed.svg
 report --plot nothing | --plot 'nothing'
 report --format gif | --format 'gif'
 report --job 0 | --job '0'

@@ -137,6 +137,7 @@ def test_groups_are_named_by_their_value():
 @pytest.mark.parametrize(
     ("view", "words"),
     [
+        (View(columns=("mode", "")), "unknown column ''"),
         (View(columns=("mode", "gian")), "unknown column 'gian'. Did you mean 'gain'"),
         (View(sort="-stp"), "unknown column 'stp'. Did you mean 'step'"),
         (View(sort="notes"), "unknown column 'notes'"),

@@ -423,20 +423,10 @@ MARKS = {
     "a cpu has no graphs": Case(
         [measured_on_cpu(evidence=evidence(graph=REFUSED), settings={"cuda_graphs": "auto"})], unsaid=("replayed",)
     ),
-    **{
-        f"asked for {said or ran_as}": Case(
-            [unsupported("p5", settings={"compile": compiled, "cuda_graphs": graphs})],
-            {"execution": ran_as, "compile": ran_as and True},
-            said=(said,) if said else (),
-            unsaid=() if said else ("with --",),
-        )
-        for compiled, graphs, said, ran_as in (
-            ("auto", "auto", "", None),
-            ("auto", "on", "with --cuda-graphs on", None),
-            ("blocks", "auto", "with --compile blocks", None),
-            ("on", "on", "", "compiled+graphed"),
-        )
-    },
+    "what was asked for leaves one execution": Case(
+        [unsupported("p5", settings={"compile": "on", "cuda_graphs": "on"})],
+        {"execution": "compiled+graphed", "compile": True},
+    ),
     **{
         f"joined by {join}{settings}": Case(
             [joined("ddp", "baseline-bf16", 0), joined(join, "te-bf16", 1, **settings)],

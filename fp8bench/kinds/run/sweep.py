@@ -7,7 +7,6 @@ throughput; without a price it is shown as such.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration as time_in_words
@@ -216,26 +215,6 @@ def answer(found: SweepResult) -> Iterator[str]:
         yield "There is no runner-up: the others were dropped, or failed."
     else:
         yield f"Runner-up: {_named(second)}, with {_worth(second)}; {_apart(found)}."
-        yield from _at_one_size(winner, second, found.rows)
-    for row in found.rows:
-        # A remaining row without an interval, unlike the winner, that would win by its figure.
-        alone = row.place is not None and row.rounds < INTERVAL_ROUNDS <= winner.rounds
-        if alone and (row.throughput_per_s or 0.0) > (winner.throughput_per_s or 0.0):
-            worth = f"{_named(row)}, with {_worth(row)} {_measured(row)}"
-            yield f"Better, but of one process alone: {worth}. Resume to measure it."
-            return
-
-
-def _at_one_size(winner: SweepRow, other: SweepRow, rows: Sequence[SweepRow]) -> Iterator[str]:
-    """Compare the two at the largest size tried with both, to show which difference is not due to the batch."""
-    but_size = attrgetter("mode", "compile", "cuda_graphs", "te_attention")
-    sizes = [{row.batch_size: row for row in rows if but_size(row) == but_size(one)} for one in (winner, other)]
-    shared = [size for size in sizes[0].keys() & sizes[1].keys() if all(of[size].status == "ok" for of in sizes)]
-    if winner.batch_size == other.batch_size or but_size(winner) == but_size(other) or not shared:
-        return
-    first, second = (of[max(shared)] for of in sizes)
-    said = " and ".join(f"{row.mode} with {_worth(row)} {_measured(row)}" for row in (first, second))
-    yield f"Both at batch {max(shared)}: {said}."
 
 
 def _measured(row: SweepRow) -> str:
