@@ -1,16 +1,24 @@
-"""Charts: text stays within the width, places are in proportion, and nothing from elsewhere is markup."""
+"""Charts: text stays within the width, places are in proportion, nothing from elsewhere is markup; files are whole."""
 
+import errno
+import os
 import re
+import sys
 from xml.etree import ElementTree
 
 import pytest
+from builders import measured, profile, summary
 
+from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
+from fp8bench.kinds.run.explain import IDLE, PARTS, explain_steps, step_bars
+from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.tables import chart, row_chart
 from fp8bench.tables import chart as charts
-from fp8bench.tables import row_chart
+from fp8bench.tables.chart import require_drawable
 from fp8bench.tables.row_chart import COLOURS, WIDTH, Bar, Bars, Item, Point, Scatter, Stack, Stacks
 
 pytestmark = pytest.mark.slow
-
 HOSTILE = "<script>alert('x')</script>\u202e\x1b[31m & \"quoted\" $x_1$ </svg>"
 LONG = "a-provider-with-a-long-name-8x torchao-float8:rowwise_with_gw_hp"
 
@@ -161,3 +169,104 @@ def test_a_file_has_the_title_and_the_same_bytes_each_time(chart, suffix, tmp_pa
         said = [node.text for node in ElementTree.fromstring(first).findall(".//{*}text")]
         assert said[0] == chart.title
         assert set(said) >= {node.text for node in ElementTree.fromstring(chart.svg()).iter("text")}
+
+
+def draw(path):
+    with chart.figure(1.0, path) as figure:
+        figure.subplots().plot([1, 2], [3, 4])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["all.svg", "all.png"])
+def test_the_same_numbers_give_the_same_bytes_without_their_day_or_what_drew_them(name, tmp_path):
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        draw(tmp_path / folder / name)
+    drawn = (tmp_path / "one" / name).read_bytes()
+    assert drawn == (tmp_path / "other" / name).read_bytes()
+    assert not re.search(rb"<dc:date>|Matplotlib v|Software", drawn)
+    if name.endswith("png"):
+        assert int.from_bytes(drawn[16:20]) == 1800
+
+
+def test_where_it_cannot_be_drawn(tmp_path):
+    with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
+        draw(tmp_path / "all.gif")
+    with pytest.raises(RunFailed, match="cannot write"):
+        draw(tmp_path / "none" / "all.svg")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
+def test_a_plot_that_cannot_be_written_to_its_end_leaves_the_one_that_was_there(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"all{suffix}"
+    path.write_text("the older plot")
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFailed, match=r"cannot write .*: No space left on device"):
+        draw(path)
+    assert path.read_text() == "the older plot"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_plot_at_a_link_replaces_the_file_that_it_leads_to(tmp_path):
+    (tmp_path / "there.svg").write_text("the older plot")
+    (tmp_path / "link.svg").symlink_to(tmp_path / "there.svg")
+    draw(tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert "<svg" in (tmp_path / "there.svg").read_text()
+
+
+FP8 = {"gemm_fp8": 0.0352, "gemm_bf16": 0.0008, "attention": 0.0116, "cast": 0.0158, "elementwise": 0.0401}
+
+
+def steps():
+    fp8 = measured(
+        "p5",
+        "te-fp8",
+        "delayed",
+        summary=summary(0.1411),
+        profile=profile(by_category=FP8, busy_s=sum(FP8.values())),
+    )
+    return explain_steps(facts_of(fp8), facts_of(measured(profile=profile(), summary=summary(0.0937)))).modes
+
+
+def texts(path):
+    """What an SVG says, in order."""
+    return [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_an_svg_tells_each_large_part_and_the_whole(tmp_path):
+    step_bars(steps()).write(tmp_path / "steps.svg")
+    said = texts(tmp_path / "steps.svg")
+    assert {"35.2", "11.6", "15.8", "40.1", "37.6"} <= set(said)
+    assert {"60.0", "20.0", "10.0"} <= set(said)
+    assert {"141.1 ms", "93.7 ms", "te-fp8:delayed", "baseline-bf16"} <= set(said)
+    assert "0.8" not in said
+
+
+def test_every_part_has_a_colour_of_its_own():
+    assert list(OF_PARTS) == [*PARTS.values(), IDLE]
+    assert len(set(OF_PARTS.values())) == len(OF_PARTS)
+
+
+def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_path):
+    step_bars(steps()).write(tmp_path / "STEPS.PNG")
+    header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    assert int.from_bytes(header[16:20]) == 1800
+
+
+def test_a_step_that_was_not_timed_ends_with_its_kernels(tmp_path):
+    untimed = StepFacts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
+    step_bars(explain_steps(untimed, None).modes).write(tmp_path / "steps.svg")
+    assert {"90.0 ms", "of kernels"} <= set(texts(tmp_path / "steps.svg"))
+    assert IDLE not in texts(tmp_path / "steps.svg")
+
+
+def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match="pip install matplotlib"):
+        require_drawable(tmp_path / "steps.png")

@@ -1,6 +1,6 @@
-"""A comparison with every column in every format, against the files in golden/; test_brief_table.py has the short one.
+"""A comparison with every column in every format; test_brief_table.py has the short one.
 
-REGENERATE_GOLDEN=1 writes those files anew; only then, and for a change of looks that is meant.
+REGENERATE_GOLDEN=1 writes the files in golden/ anew; only then, and for a change of looks that is meant.
 """
 
 import csv
@@ -18,7 +18,8 @@ from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import View
 from fp8bench.stats.certainty import unseen_share
-from fp8bench.tables.render import render
+from fp8bench.tables.render import csv_cell, markdown, render
+from fp8bench.tables.written import change, change_low_to_high, low_to_high, with_interval
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"
@@ -183,3 +184,117 @@ def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkey
     assert all(column.heading in printed for column in columns(comparison.rows))
     assert "[a] " in printed
     assert "fp8 needs compute capability 8.9" in printed
+
+
+EVIL = "\x1b[2J|=cmd()\u202e<img src=x>![p](http://x)\nsecond"
+
+
+def of_evil_fields() -> Comparison:
+    fields = {"instance": EVIL, "mode": EVIL, "recipe": EVIL, "attention": EVIL, "unit": f"images{EVIL}"}
+    noted = {"marks": (EVIL, EVIL * 2), "verdict": "inconclusive", "verdict_why": EVIL}
+    rows: tuple[Row, ...] = (row(**fields, **noted), row(status="failed", reason=EVIL))
+    return Comparison(rows=rows, warnings=(EVIL,))
+
+
+def controls(text: str) -> set[str]:
+    return set(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text))
+
+
+@pytest.mark.parametrize("form", ["plain", "markdown", "csv"])
+def test_no_text_of_a_record_controls_what_prints_it(form):
+    text = text_in(form, of_evil_fields())
+    assert "\x1b[2J" in EVIL
+    assert not controls(text)
+    assert "\\x1b[2J" in text.replace("\\\\", "\\")
+
+
+def test_a_terminal_gets_none_either(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    print(text_in("terminal", of_evil_fields()))
+    assert not controls(capsys.readouterr().out)
+
+
+def test_every_line_of_a_markdown_table_has_as_many_cells_as_its_heading():
+    table, *notes = text_in("markdown", of_evil_fields()).split("\n\n")
+    cells = [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()]
+    assert len(cells) == 4
+    assert len(set(cells)) == 1
+    assert not any("<img" in part or "](http" in part for part in (table, *notes))
+    assert all("\n" not in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a|b", "a\\|b"),
+        ("a\\|b", "a\\\\\\|b"),
+        ("<b>", "&lt;b>"),
+        ("[x](y)", "[x]\\(y)"),
+        ("invalid [a], 3 % (standard deviation)", "invalid [a], 3 % (standard deviation)"),
+    ],
+)
+def test_what_markdown_would_read_is_written_out(text, written):
+    assert markdown(text) == written
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "\uff1d1"])
+def test_a_text_that_a_spreadsheet_would_compute_begins_with_a_quote(text):
+    assert csv_cell(text).startswith("'")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (-0.5, -0.5),
+        (None, None),
+        (True, True),
+        ("te-fp8", "te-fp8"),
+        ((-0.05, -0.03), "-0.05; -0.03"),
+        (["=a", "b"], "'=a; b"),
+        ("two\nlines", "two\nlines"),
+    ],
+)
+def test_numbers_and_other_texts_are_left_as_they_are(value, written):
+    assert csv_cell(value) == written
+
+
+def test_a_csv_of_evil_fields_reads_back_as_one_line_a_row():
+    lines = list(csv.DictReader(io.StringIO(text_in("csv", of_evil_fields()))))
+    assert len(lines) == 2
+    assert {len(line) for line in lines} == {sum(not field.exclude for field in Row.model_fields.values())}
+
+
+@pytest.mark.parametrize(
+    ("low", "text"),
+    [(1.0, "1.0-2.0"), (0.04, "at most 2.0"), (0.0, "at most 2.0"), (1e-6, "not bounded")],
+)
+def test_ends_that_tell_nothing_are_no_ends(low, text):
+    assert low_to_high(low, 2.0, "{:.1f}".format) == text
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [((-0.07, -0.05), "-0.07 to -0.05"), ((-0.07, 0.02), "-0.07 to 0.02"), ((0.0, 0.02), "at most 0.02")],
+)
+def test_a_difference_below_0_keeps_both_ends(ends, text):
+    assert low_to_high(*ends, "{:.2f}".format) == text
+
+
+def test_a_step_and_a_product_show_none():
+    (line,) = plain_lines(row(step_time_s=0.2, step_time_ci_s=(0.0, 0.6906)))[2:3]
+    assert "200.0 (at most 690.6)" in line
+    assert with_interval(1e-4, (0.0, 3e-4), ",.1f", 1e6) == "100.0 (at most 300.0)"
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [((0.2, 0.3), "+20.0 to +30.0"), ((-0.9999, 0.01), "not bounded"), ((-1.0, 0.3), "at most +30.0")],
+)
+def test_nobody_is_told_of_a_gain_that_few_processes_cannot_bound(ends, text):
+    assert change_low_to_high(*ends) == text
+
+
+def test_a_change_that_reads_as_none_has_no_minus():
+    assert change(-0.0002, (-0.0004, 0.012)) == "+0.0 % (+0.0 to +1.2)"
+    assert change(-0.0006, None) == "-0.1 %"

@@ -12,7 +12,7 @@ from pydantic import PlainSerializer, PlainValidator
 
 from fp8bench.kinds.priced import PRICED_ELSEWHERE, WHAT_IF, Priced
 from fp8bench.kinds.run.unit_cost import APART, UnitTime
-from fp8bench.records.select import Measurement
+from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.machine import checkout_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
@@ -88,6 +88,12 @@ def _what_it_is(record: Record) -> Iterator[str]:
         yield record.source
     if record.provenance is not None and record.provenance.derivation is not None:
         yield f"derived from {record.provenance.derivation}"
+    # What was requested of a run that stopped before it was known how its steps would be executed.
+    if config is not None and record.status != "ok" and execution(record) is None:
+        if config.compile != "auto":
+            yield f"with --compile {config.compile}"
+        if config.cuda_graphs == "on":
+            yield f"with --cuda-graphs {config.cuda_graphs}"
 
 
 def _price(priced: Priced) -> Iterator[Mark]:

@@ -1,0 +1,267 @@
+"""Scaling: which records are shown, each with its like, in which numbers, and how."""
+
+import json
+import re
+from datetime import date
+
+import pytest
+from builders import emulated, environment, fingerprint, machine_called, measured_on_cpu, published, rounds, unsupported
+from scaling.made_scaling import CATALOG, gathered, in_pieces, nodes_of, points_of, series
+
+from fp8bench.scaling.document import document
+from fp8bench.scaling.projected import Projections, projections
+from fp8bench.schema.errors import UsageError
+from fp8bench.tables.render import PIPE, render
+
+STUDY = (
+    series("baseline-bf16", {1: 9350, 2: 9400, 32: 7900}, {1: 6.595, 32: 6.523}),
+    series("te-fp8", {1: 11000, 2: 10750, 32: 9700}, {1: 6.602, 32: 6.649}),
+)
+
+
+def point_of(found, mode, nodes):
+    (point,) = (one for one in points_of(found) if (one.mode, one.nodes) == (mode, nodes))
+    return point
+
+
+def test_a_published_series_is_computed_by_our_formulas():
+    found = gathered(figures=STUDY)
+    most = point_of(found, "te-fp8", 32)
+    assert most.share_of_smallest == pytest.approx(9700 / 11000)
+    assert most.faster_vs_reference == pytest.approx(9700 / 7900 - 1)
+    # Today's price: 50 USD an hour and node. The source's day is named.
+    assert most.usd_per_hour == pytest.approx(1600.0)
+    assert most.usd_per_billion_units == pytest.approx(1600 / 3600 / (9700 * 256) * 1e9)
+    assert "at the prices of the source's day: --price-as-of 2024-11-20" in found.notes
+    then = gathered(figures=STUDY, as_of=date(2024, 11, 20))
+    assert point_of(then, "te-fp8", 32).usd_per_hour == pytest.approx(3200.0)
+    assert most.final_loss_vs_reference == pytest.approx(0.126)
+    assert (most.units_per_s_per_gpu_ci, most.share_of_smallest_ci, most.faster_vs_reference_ci) == (None, None, None)
+
+
+def test_rounds_give_intervals_to_rates_shares_gains_and_costs():
+    records = [
+        *nodes_of(1, 0.100, 0.101, 0.102),
+        *nodes_of(2, 0.110, 0.111, 0.112),
+        *nodes_of(1, 0.080, 0.081, 0.082, mode="te-fp8", recipe="delayed"),
+        *nodes_of(2, 0.090, 0.091, 0.092, mode="te-fp8", recipe="delayed"),
+    ]
+    found = gathered(*records)
+    point = point_of(found, "te-fp8", 2)
+    assert (point.nodes, point.world_size, point.rounds, point.batch_size) == (2, 16, 3, 64)
+    assert point.units_per_s_per_gpu == pytest.approx(64 / 0.091, rel=1e-3)
+    assert point.share_of_smallest == pytest.approx(81 / 91, rel=1e-3)
+    assert point.faster_vs_reference == pytest.approx(111 / 91 - 1, rel=1e-3)
+    for value, ends in (
+        (point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci),
+        (point.share_of_smallest, point.share_of_smallest_ci),
+        (point.faster_vs_reference, point.faster_vs_reference_ci),
+        (point.usd_per_billion_units, point.usd_per_billion_units_ci),
+    ):
+        assert ends[0] < value < ends[1]
+    # Measured rows are priced today: 50 USD an hour and node.
+    assert point.usd_per_billion_units == pytest.approx(100 / 3600 / (16 * 64 / 0.091) * 1e9, rel=1e-3)
+
+
+def test_published_and_measured_are_held_against_their_own():
+    measured = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.2, 0.2)]
+    found = gathered(*measured, figures=[series(workload="vit-huge", rates={1: 10, 2: 9})])
+    shares = {(one.source, one.nodes): one.share_of_smallest for one in points_of(found)}
+    assert shares["measured", 2] == pytest.approx(0.5)
+    assert shares["published", 2] == pytest.approx(0.9)
+
+
+def test_other_software_than_the_smallests_is_marked():
+    other = environment(versions={"torch": "2.15.0"})
+    found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11, environment=other))
+    marks = {one.nodes: one.marks for one in points_of(found)}
+    assert "unlike 8 GPUs in torch" in marks[2]
+    assert not any(mark.startswith("unlike") for mark in marks[1])
+
+
+def test_an_emulation_is_neither_faster_nor_priced():
+    def of(size, make, step, minutes):
+        return rounds(step, step, make=make, instance="p5", minutes=minutes, session_id=f"{size}",
+                      settings={"world_size": size})  # fmt: skip
+
+    found = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10))
+    assert {one.device for one in points_of(found)} == {"cpu"}
+    both = [
+        one.model_copy(update={"config": one.config.model_copy(update={"mode": "torchao-float8"})})
+        for size, minutes in ((1, 20), (2, 30))
+        for one in rounds(0.2, 0.2, make=lambda *_, **given: emulated(**given), instance="p5", minutes=minutes,
+                          session_id=f"e{size}", settings={"world_size": size})
+    ]  # fmt: skip
+    shown = gathered(*of(1, measured_on_cpu, 0.1, 0), *of(2, measured_on_cpu, 0.1, 10), *both)
+    made_up = [one for one in points_of(shown) if one.emulated]
+    assert len(made_up) == 2
+    assert all(one.faster_vs_reference is None and one.usd_per_billion_units is None for one in made_up)
+
+
+def test_an_instance_without_a_price_says_why():
+    bare = CATALOG.model_copy(update={"instances": {"p5": CATALOG.instances["p5"].model_copy(update={"prices": ()})}})
+    found = gathered(figures=STUDY, catalog=bare)
+    assert all(one.usd_per_billion_units is None for one in points_of(found))
+    assert any("no price" in mark for mark in points_of(found)[0].marks)
+
+
+def test_what_was_measured_on_another_machine_is_marked():
+    def on(machine, *shape, **mode):
+        return nodes_of(*shape, machine=machine_called(machine), **mode)
+
+    found = gathered(
+        *on("a", 1, 0.100, 0.101),
+        *on("a", 1, 0.080, 0.081, mode="te-bf16"),
+        *on("b", 1, 0.070, 0.071, mode="te-fp8", recipe="delayed"),
+        *on("a", 2, 0.110, 0.111),
+        *on("b", 2, 0.090, 0.091, mode="te-bf16"),
+    )
+    marks = {(one.mode, one.nodes): [mark for mark in one.marks if "machine" in mark] for one in points_of(found)}
+    differ = "machines of one type differ by up to 4 %"
+    assert marks == {
+        ("baseline-bf16", 1): [],
+        ("te-bf16", 1): [],
+        ("te-fp8", 1): [f"on another machine than baseline-bf16/eager: {differ}"],
+        ("baseline-bf16", 2): [],
+        ("te-bf16", 2): [
+            f"on another machine than 8 GPUs: {differ}",
+            f"on another machine than baseline-bf16/eager: {differ}",
+        ],
+    }
+
+
+def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_is_shown():
+    found = gathered(published("p5"), figures=[series(workload="llm-1b")])
+    assert (found.workload, {one.workload for one in points_of(found)}) == ("llm-1b", {"llm-1b"})
+    assert "also there: vit-huge (--workload)" in found.notes
+    both = [published("p5"), published("p4d")]
+    assert gathered(*both, figures=[series()], instances=("p5", "p4d")).workload == "vit-huge"
+
+
+def test_an_unknown_workload_has_its_nearest_even_among_names_that_only_records_have():
+    with pytest.raises(UsageError, match="unknown workload 'llm-1'") as refused:
+        gathered(figures=[series()], workload="llm-1")
+    assert "'llm-1b'" in refused.value.remedy
+
+
+def test_a_workload_of_the_registry_without_a_record_is_no_unknown_one():
+    with pytest.raises(UsageError, match="no record for p5 of vit-micro"):
+        gathered(figures=[series()], workload="vit-micro")
+
+
+@pytest.mark.parametrize(
+    ("figures", "options"),
+    [((), {}), ([series()], {"batch_size": 64}), ([series()], {"grad_accumulation": 4})],
+    ids=["nothing", "published throughput says no batch size", "nor micro-batches"],
+)
+def test_no_record_at_all_is_one_line(figures, options):
+    with pytest.raises(UsageError, match="no record for p5"):
+        gathered(figures=figures, **options)
+
+
+def test_one_size_only_is_shown_without_a_share():
+    (point,) = points_of(gathered(*nodes_of(1, 0.1, 0.1)))
+    assert (point.share_of_smallest, point.world_size) == (None, 8)
+
+
+def test_unlike_work_stands_side_by_side_and_is_compared_on_request_alone():
+    records = [*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.1, 0.1, fingerprint=fingerprint(optimizer="adam"))]
+    assert [one.share_of_smallest for one in points_of(gathered(*records))] == [None, None]
+    assert [one.share_of_smallest for one in points_of(gathered(*records, allow_mismatch=True))] == [None, 1.0]
+
+
+def test_unlike_micro_batches_are_series_of_their_own():
+    records = [*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)]
+    points = points_of(gathered(*records))
+    assert [(one.grad_accumulation, one.share_of_smallest is None) for one in points] == [
+        (1, True), (1, False), (4, True), (4, False)
+    ]  # fmt: skip
+    assert {one.grad_accumulation for one in points_of(gathered(*records, grad_accumulation=4))} == {4}
+
+
+def test_what_did_not_run_and_who_has_no_record_is_named():
+    stopped = unsupported(settings={"world_size": 16, "nodes": 2}, minutes=99)
+    found = gathered(*nodes_of(1, 0.1, 0.1), stopped, instances=("p5", "p4d"))
+    assert "omitted: p5:te-fp8 is unsupported" in found.notes
+    assert "no record of vit-huge for p4d" in found.notes
+
+
+BOTH = (series(), series("te-fp8", {1: 1100.0, 2: 1080.0}))
+FAR = [*nodes_of(1, 0.1, 0.1), *nodes_of(1, 0.08, 0.08, mode="te-fp8", recipe="delayed")]
+
+
+def shown(found, ahead=None, form=PIPE):
+    return render(document(found, ahead or Projections()), form)
+
+
+def ahead_of(found, *nodes):
+    with_flops = [one.model_copy(update={"measurement": _with_flops(one.measurement)}) for one in found.points]
+    return projections(with_flops, nodes, None, [], CATALOG)
+
+
+def _with_flops(measurement):
+    rounds = tuple(
+        one.model_copy(update={"summary": one.summary.model_copy(update={"flops_per_step": 390 * 10**12})})
+        for one in measurement.rounds
+    )
+    return measurement.__class__(rounds, measurement.stopped)
+
+
+def test_the_table_has_a_row_a_size_and_mode():
+    text = shown(gathered(figures=BOTH))
+    assert re.search(r"^1 x 8 +baseline-bf16 +1,000 +- +- ", text, re.MULTILINE)
+    assert re.search(r"^2 x 8 +te-fp8 +1,080 +98.2 % +\+20.0 % ", text, re.MULTILINE)
+
+
+def test_a_projection_stands_apart_with_its_warning():
+    found = gathered(*FAR)
+    text = shown(found, ahead_of(found, 2, 4))
+    table, _, projected = text.partition("Projected, and not measured")
+    assert "4 x 8" not in table
+    assert re.search(r"^4 x 8 +baseline-bf16", projected, re.MULTILINE)
+    assert "no profile saw communication: a range" in projected
+
+
+def test_machines_find_projections_apart_too():
+    found = gathered(*FAR)
+    data = json.loads(shown(found, ahead_of(found, 2), "json"))
+    assert {one["nodes"] for one in data["points"]} == {1}
+    assert {(one["nodes"], one["status"]) for one in data["projected"]} == {(2, "projected")}
+    lines = shown(found, ahead_of(found, 2), "csv").splitlines()
+    assert len(lines) == 1 + len(data["points"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_it_is_drawn(tmp_path, suffix):
+    found = gathered(*FAR)
+    path = tmp_path / f"scaling.{suffix}"
+    document(found, ahead_of(found, 2)).figure("scaling").draw(path)
+    assert path.stat().st_size > 1000
+    if suffix == "svg":
+        text = path.read_text()
+        assert "projected (broken lines)" in text
+        assert "stroke-dasharray" in text
+
+
+def test_micro_batches_that_differ_name_the_row():
+    text = shown(gathered(*in_pieces(1, 1, 2), *in_pieces(4, 1, 2)))
+    assert "micro-batches" in text.splitlines()[1]
+    assert "micro-batch" not in shown(gathered(*in_pieces(4, 1, 2)))
+
+
+def on_cpu(make=measured_on_cpu):
+    """Records of one and of two processes of a CPU."""
+    sizes = ({"workload": "vit-micro", "world_size": size} for size in (1, 2))
+    return [make(settings=settings, minutes=number) for number, settings in enumerate(sizes)]
+
+
+def test_a_cpu_has_processes():
+    text = shown(gathered(*on_cpu(), instances=("cpu",)))
+    assert text.startswith("Throughput of vit-micro on nodes x processes: images/s a process")
+    assert "GPU" not in text
+
+
+def test_a_row_without_an_interval_says_why():
+    assert "one process." in shown(gathered(*on_cpu(), instances=("cpu",)))
+    assert "one process." not in shown(gathered(*nodes_of(1, 0.100, 0.101), *nodes_of(2, 0.110, 0.111)))
