@@ -16,10 +16,10 @@ from typing import Any
 from pydantic import Field, SkipValidation
 
 from fp8bench.kinds.kind import CompareOptions, Labelled
-from fp8bench.kinds.priced import WHAT_IF, priced
+from fp8bench.kinds.priced import Used, priced
 from fp8bench.kinds.run.row import to_row
 from fp8bench.kinds.run.unit_cost import unit_time, used
-from fp8bench.pricing.choose import PriceQuery, choose, require_region, why_no_price
+from fp8bench.pricing.choose import require_region
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, nothing_found
 from fp8bench.records.select import Measurement, broadest_first, select
@@ -196,26 +196,26 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
 
 
 def _of_throughput(record: ThroughputRecord, catalog: Catalog, options: CompareOptions, day: date) -> list[Point]:
-    instance = catalog.instances.get(record.instance)
-    query = PriceQuery(day, day >= options.today, options.region, options.purchase)
-    price = choose(instance.prices, query) if instance and record.instance not in options.price else None
-    usd = options.price.get(record.instance, price.usd_per_hour if price else None)
-    return [
-        made_of(
-            Point,
-            record,
-            one,
-            gpu=(instance.gpu if instance else None) or "unknown GPU",
-            usd_per_hour=usd and usd * one.nodes,
-            price_as_of=price.as_of if price else None,
-            price_source=price.source if price else WHAT_IF if usd else None,
-            usd_per_billion_units=usd and usd * one.nodes / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
-            run_ids=(record.run_id,),
-            citation=record.provenance.citation if record.provenance else None,
-            marks=(record.source, *([] if usd else [why_no_price(record.instance, instance, query)])),
+    instance, points = catalog.instances.get(record.instance), []
+    for one in record.points:
+        paid = priced(record, Used(one.world_size, one.nodes, on_gpu=True), catalog, options, day)
+        usd, price = paid.usd_per_hour, paid.price
+        points.append(
+            made_of(
+                Point,
+                record,
+                one,
+                gpu=(instance.gpu if instance else None) or "unknown GPU",
+                usd_per_hour=usd,
+                price_as_of=price.as_of if price else None,
+                price_source=price.source if price else None,
+                usd_per_billion_units=usd and usd / 3600 / (one.units_per_s_per_gpu * one.world_size) * BILLION,
+                run_ids=(record.run_id,),
+                citation=record.provenance.citation if record.provenance else None,
+                marks=(record.source, *([] if usd else [paid.why_none])),
+            )
         )
-        for one in record.points
-    ]
+    return points
 
 
 def _compared(points: Sequence[Point]) -> list[Point]:

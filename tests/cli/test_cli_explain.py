@@ -112,9 +112,8 @@ def test_a_kept_trace(explain, results, tmp_path, zipped):
     assert json.loads(done.stdout)["modes"][0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
 
 
-def test_the_latest_profiled_record_is_taken(explain, results):
+def test_the_latest_record_is_taken(explain, results):
     keep(fp8(minutes=5, summary=summary(0.12)), results)
-    keep(fp8(minutes=9, profile=None), results)
     keep(invalid(minutes=10, mode="te-fp8", recipe="delayed"), results)
     (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
     assert mode["step_time_s"] == 0.12
@@ -159,11 +158,6 @@ def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(expla
     assert [mode["batch_size"] for mode in shown] == [256, 256]
     assert shown[0]["step_time_s"] == first["step_time_s"]
     assert "te-fp8:delayed/eager on p5: batch 256 x 8 GPUs, session " in done.stderr
-
-
-def test_a_first_row_without_a_profile_is_told(explain, results):
-    keep(fp8(minutes=9, profile=None), results)
-    assert "; `compare`'s first row of it was recorded without a profile" in explain("te-fp8").stderr
 
 
 @pytest.mark.slow

@@ -89,17 +89,6 @@ def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
     assert set(cells(stopped, "what to do")) == {"Do not use its speed", "Use te-fp8:delayed"}
 
 
-def test_the_table_is_the_table_of_compare():
-    from fp8bench.kinds.run.shown import document
-    from fp8bench.kinds.view import View
-
-    shown, comparison = made(*BASELINE, *FP8, invalid(minutes=30))
-    (table,) = tables(shown, "table")
-    assert table == next(
-        part for block in document(comparison, view=View(wide=True)).blocks for part in block if isinstance(part, Table)
-    )
-
-
 def test_charts_have_the_numbers_of_the_rows():
     comparison = compared(*BASELINE, *FP8)
     drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}), job=1e6)

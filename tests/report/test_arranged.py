@@ -86,13 +86,6 @@ def test_the_best_batch_is_one_of_all_machines_of_an_instance_unless_machines_ar
     assert names(asked(best_batch=True, group_by="machine")(*rows)) == ["small", "large", "too-large", "eager"]
 
 
-def test_a_job_takes_time_and_money_with_their_intervals():
-    priced = ran("a", 9000.0, per_s=10.0, step_time_s=1.0, step_time_ci_s=(0.9, 1.2), usd_per_hour=4.0)
-    (one,) = asked(job=36_000.0)(priced)
-    assert (one.job_units, one.job_hours, one.job_usd) == (36_000.0, pytest.approx(1.0), pytest.approx(4.0))
-    assert (one.job_hours_ci, one.job_usd_ci) == (pytest.approx((0.9, 1.2)), pytest.approx((3.6, 4.8)))
-
-
 def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_device():
     rows = [
         ran("cheap", 9.0, per_s=1.0),

@@ -5,8 +5,9 @@ and is not part of it. With two modes, the last column is the first's time minus
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
+from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
@@ -22,7 +23,6 @@ from fp8bench.profiling.causes import (
 )
 from fp8bench.profiling.facts import ADVICE, PARTS, StepFacts, milliseconds
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import Filter, latest_first, session, variant
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
 from fp8bench.schema.files import Frozen, made_of
@@ -261,47 +261,33 @@ def step_bars(modes: Sequence[StepBreakdown]) -> Stacks:
     return Stacks(PICTURE, title, caption, tuple(stacks), tuple(COLOURS.items()), lambda ms: f"{ms:.1f}")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The measurement that is explained if a mode is named: that of `compare`'s first row of the mode, if it has a
-    profile (is_first). record: the profiled round nearest the row's step time.
+class Choice(NamedTuple):
+    """The measurement that is explained if a mode is named: that of `compare`'s first row of the mode that has a
+    profile. record: the profiled round nearest the row's step time.
     """
 
     record: Record
     row: Row
-    is_first: bool
 
     @property
     def sentence(self) -> str:
         row = self.row
         number = self.record.session.round if self.record.session else 1
-        first = "" if self.is_first else "; `compare`'s first row of it was recorded without a profile"
         return (
             f"{row.variant_label} on {row.instance}: batch {row.batch_size} x {workers(row.world_size, row.device)}, "
-            f"session {row.session_id or self.record.run_id}, profile of round {number}{first}"
+            f"session {row.session_id or self.record.run_id}, profile of round {number}"
         )
 
 
 def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date) -> Choice | None:
     """Choose a round. records: of one mode on one instance, of any status, oldest first. fitting: those that may make
-    up the row. None if no fitting record was profiled.
+    up the row. None if no row of a fitting record was profiled.
     """
-    ran = Filter(status="ok").of(fitting)
-    fits = {record.run_id for record in ran}
-    rows = [row for row in _rows(records, catalog, today) if row.status == "ok" and row.run_id in fits]
-    for row in rows:
+    fits = {record.run_id for record in fitting}
+    for row in _rows(records, catalog, today):
         record = profiled((record for record in records if record.run_id in row.run_ids), row)
-        if record is not None:
-            return Choice(record, row, row is rows[0])
-    for older in latest_first(ran, lambda record: (session(record), variant(record))):
-        # A mode that was invalid in any round of a session is invalid there too.
-        stopped = [one for one in records if one.status != "ok" and session(one) == session(older[0])]
-        together = [*older, *stopped]
-        row = _rows(together, catalog, today)[0]
-        rounds = [record for record in together if record.run_id in row.run_ids]
-        record = profiled(rounds, row) if row.status == "ok" else None
-        if record is not None:
-            return Choice(record, row, False)
+        if row.status == "ok" and row.run_id in fits and record is not None:
+            return Choice(record, row)
     return None
 
 
