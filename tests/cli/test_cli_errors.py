@@ -20,6 +20,10 @@ compare p5 --workload vit-hug | unknown workload | 'vit-huge'
 compare p5 --optimizer adm | --optimizer | 'adam'
 compare p5 --reference p55:baseline-bf16 | Did you mean 'p5'
 compare p5 --reference p5 | --reference 'p5' is not INSTANCE:MODE
+compare p5 --reference p5: | --reference 'p5:' is not INSTANCE:MODE
+compare p5 --reference :baseline-bf16 | --reference ':baseline-bf16' is not INSTANCE:MODE
+compare p5 --workload vit-micro | no record of vit-micro for instance 'p5' | --instance p5 --workload vit-micro
+compare p5 --grad-accumulation 2 | in 2 micro-batches | fp8bench run
 compare p5 --reference p4d:baseline-bf16 | There are: p5:
 compare p5 --reference p5:baseline-bf16/graphed | There are: p5:baseline-bf16/eager
 compare p5 --reference p5:baseline-bf16/graph | unknown variant 'graph' | 'graphed'
@@ -35,16 +39,31 @@ compare p5 --grad-accumulation 0 | --grad-accumulation | '0'
 compare p4d p5 --job 0 | --job '0'
 compare p4d p5 --job -1 | --job '-1'
 compare p4d p5 --job much | --job 'much'
+compare p4d p5 --job inf | --job 'inf'
+compare p4d p5 --job 90MB | --job '90MB'
 compare p4d p5 --job 1e300 | --job '1e300'
 compare p4d p5 --price p6-b200=60 | that instance is not compared | give one of: p4d, p5
 compare p4d p5 --price p5-=60 | unknown instance 'p5-'
 compare p4d p5 --price p5=-1 | is not INSTANCE=USD: a name, and a price above 0
 compare p4d p5 --price p5=99999999 | no machine costs more in an hour
 compare p4d p5 --price p5 | is not INSTANCE=USD
+compare p4d p5 --price =60 | is not INSTANCE=USD
+compare p4d p5 --price p5=nan | is not INSTANCE=USD
+compare p4d p5 --price p5=1e-30 | is not INSTANCE=USD
+compare p4d p5 --price p5=6_0 | is not INSTANCE=USD
 compare p4d p5 --price p5=60 --price p5=61 | gives p5 two prices, 60 and 61
 compare p4d p5 --columns instance,prise | unknown column 'prise' | 'price'
 compare p4d p5 --columns hours | column 'hours' is of a job
+compare p4d p5 --columns mode,,step | unknown column ''
+compare p4d p5 --wide --columns mode | --wide and --columns
+compare p4d p5 --best-batch --group-by batch | two views of batch sizes
+compare p4d p5 --sort notes | unknown column 'notes'
 compare p4d p5 --filter mode | --filter 'mode' is not COLUMN
+compare p4d p5 --filter =te-fp8 | --filter '=te-fp8' is not COLUMN
+compare p4d p5 --filter mode= | --filter 'mode=' is not COLUMN
+compare p4d p5 --filter 3>2 | --filter '3>2' is not COLUMN
+compare p4d p5 --filter mod=x | Did you mean 'mode'
+compare p4d p5 --filter mode>te | mode is a word
 compare p4d p5 --filter mode=torchao-float8 | no row is left by --filter 'mode=torchao-float8'
 compare p4d p5 --filter step<fast | step is a number, and 'fast' is none
 compare p4d p5 --sort sped-up | unknown column 'sped-up' | 'speed-up'
@@ -121,6 +140,7 @@ scaling p5 --workload llm-1b --project 16 | --project | 8 nodes
 scaling p5 --workload llm-1b --network-gbps 100 | --network-gbps is about a projection | --project
 scaling p5 --workload llm-1b --project 2 --network-gbps -1 | --network-gbps | '-1'
 scaling p5 --workload llm-2b | unknown workload 'llm-2b'
+scaling p5 --workload vit-micro | no record for p5 of vit-micro
 scaling p55 --workload llm-1b | unknown instance 'p55'
 scaling p5 --workload llm-1b --plot a.gif | cannot draw a.gif
 scaling p5 --workload llm-1b --format xml | --format 'xml'

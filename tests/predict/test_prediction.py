@@ -118,11 +118,6 @@ def test_what_a_target_cannot_run_comes_last_and_has_no_numbers():
     assert (rows[1].step_time_s, rows[1].units_per_usd, rows[1].parts) == (None, None, ())
 
 
-def test_what_was_measured_is_not_predicted():
-    with pytest.raises(UsageError, match=r"fast-1x itself was measured on 1 GPU.*fp8bench compare fast-1x"):
-        predicted(some(), "fast-1x")
-
-
 def test_doubtful_figures_of_the_catalogue_are_named():
     doubted = gpu("Doubted", doubtful=("dense_bf16_tflops", "tdp_w"))
     known = catalog(instance("doubted-1x", gpu="Doubted", gpu_count=1, gpu_memory_gib=80))
@@ -156,11 +151,6 @@ def test_a_record_that_ran_on_another_gpu_than_its_instance_has_no_price_of_it()
 def test_an_instance_without_a_price_says_why():
     assert of("small").paid is None
     assert "no price: none is known of 'small'" in of("small").about_price
-
-
-def test_more_gpus_than_an_instance_has_are_refused():
-    with pytest.raises(UsageError, match=r"narrow-8x has 8 GPUs, not 9, and several hosts are not predicted"):
-        of("narrow-8x", 9)
 
 
 def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():

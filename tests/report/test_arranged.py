@@ -11,7 +11,6 @@ from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View, parse_conditions
 from fp8bench.records.named import parse_reference
-from fp8bench.schema.errors import UsageError
 from fp8bench.tables.document import Table
 
 
@@ -58,19 +57,10 @@ def test_a_filter_is_in_the_units_of_the_headings(text, held):
     assert holds(condition, one) is held
 
 
-@pytest.mark.parametrize(("text", "words"), [("mode>te", "is a word"), ("gain=much", "is a number")])
-def test_what_cannot_be_asked_of_a_column_is_refused(text, words):
-    (condition,) = parse_conditions([text])
-    with pytest.raises(UsageError, match=words):
-        holds(condition, ran("a"))
-
-
-def test_filters_hold_together_and_must_leave_a_row():
+def test_filters_hold_together():
     rows = ran("a", 5.0), ran("b", 5.0, batch_size=256), ran("c", 5.0, batch_size=256, mode="te-bf16")
     both = parse_conditions(["batch=256", "mode=te-fp8"])
     assert names(asked(filter=both)(*rows)) == ["b"]
-    with pytest.raises(UsageError, match="no row is left by --filter 'batch=1'"):
-        asked(filter=parse_conditions(["batch=1"]))(*rows)
 
 
 def test_the_best_batch_is_one_of_all_machines_of_an_instance_unless_machines_are_apart():
@@ -127,26 +117,7 @@ def test_groups_are_named_by_their_value():
     assert unknown.name == "verdict: unknown"
 
 
-@pytest.mark.parametrize(
-    ("view", "words"),
-    [
-        (View(columns=("mode", "")), "unknown column ''"),
-        (View(columns=("mode", "gian")), "unknown column 'gian'. Did you mean 'gain'"),
-        (View(sort="-stp"), "unknown column 'stp'. Did you mean 'step'"),
-        (View(sort="notes"), "unknown column 'notes'"),
-        (View(group_by="instanc"), "Did you mean 'instance'"),
-        (View(filter=parse_conditions(["mod=x"])), "Did you mean 'mode'"),
-        (View(columns=("hours",)), "column 'hours' is of a job"),
-        (View(wide=True, columns=("mode",)), "--wide and --columns"),
-        (View(best_batch=True, group_by="batch"), "two views of batch sizes"),
-    ],
-)
-def test_what_cannot_be_shown_is_refused(view, words):
-    with pytest.raises(UsageError, match=words):
-        require_columns(view, None)
-
-
-def test_what_can_be_shown_is_not():
+def test_named_columns_are_shown_as_named():
     view = View(columns=("notes", "hours"), sort="usd")
     require_columns(view, 1.0)
     shown = document(Comparison(rows=asked(1.0, sort="usd")(ran("a", 10.0))), view=view)

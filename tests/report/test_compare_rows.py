@@ -31,9 +31,7 @@ from fp8bench.kinds.priced import PRICED_ELSEWHERE
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.view import View
 from fp8bench.pricing.catalog import load
-from fp8bench.records.named import Reference, parse_reference
 from fp8bench.records.select import rounds_of
-from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import RankMemory
 from fp8bench.schema.record import Record, Steadiness
 from fp8bench.stats.estimate import estimate
@@ -507,38 +505,6 @@ THERE_ARE = {
 def test_the_reference_is_the_best_ok_row_that_is_named(asked, wanted):
     comparison = compared(*THERE_ARE.values(), reference=asked)
     assert [row.run_id for row in comparison.rows if row.is_reference] == [THERE_ARE[wanted].run_id]
-
-
-def test_a_reference_is_read_into_instance_mode_and_variant():
-    assert parse_reference(None, ["p4d", "p5"]) == Reference("p4d", "baseline-bf16", None, asked_for=False)
-    assert parse_reference("p5:te-fp8:current/eager", ["p4d"]) == Reference("p5", "te-fp8:current", "eager")
-    assert parse_reference("p5:te-fp8/compiled+graphed", ["p4d"]) == Reference("p5", "te-fp8", "compiled+graphed")
-    for text, said in (("p5:te-fp8/graphd", "unknown variant 'graphd'"), ("p5", "is not INSTANCE:MODE")):
-        with pytest.raises(UsageError, match=said):
-            parse_reference(text, ["p5"])
-    for text in ("p5:", ":baseline-bf16", ""):
-        with pytest.raises(UsageError, match="is not INSTANCE:MODE"):
-            parse_reference(text, ["p5"])
-
-
-@pytest.mark.parametrize(
-    ("records", "options", "what", "remedy"),
-    [
-        ([measured("p5", compiled=True), fp8(), invalid()], {"reference": "p5:torchao-float8"}, "p5:torchao-float8",
-         "p5:baseline-bf16/compiled, p5:te-fp8:delayed/eager"),
-        ([measured("p5"), published("p5", "te-bf16")], {"reference": "p5:baseline-bf16/compiled", "every": True},
-         "p5:baseline-bf16/compiled", "p5:baseline-bf16/eager, p5:te-bf16"),
-        ([measured("p5")], {"workload": "vit-micro"}, "no record of vit-micro for instance 'p5'",
-         "fp8bench run --instance p5 --workload vit-micro"),
-        ([measured("p5")], {"grad_accumulation": 2}, "in 2 micro-batches", "fp8bench run"),
-        ([measured("p5")], {"prices": SPOT, "region": "mars"}, "region 'mars'", "eu-west-1, us-east-1"),
-    ],
-)  # fmt: skip
-def test_what_is_not_there_is_refused_with_what_there_is(records, options, what, remedy):
-    with pytest.raises(UsageError) as refused:
-        compared(*records, **options)
-    assert what in refused.value.what
-    assert remedy in refused.value.remedy
 
 
 @pytest.mark.parametrize("failed", [(), (invalid("p5", "baseline-bf16", None),)], ids=["absent", "failed"])

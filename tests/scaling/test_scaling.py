@@ -138,17 +138,6 @@ def test_the_workload_that_most_instances_have_and_of_those_that_of_most_sizes_i
     assert gathered(*both, figures=[series()], instances=("p5", "p4d")).workload == "vit-huge"
 
 
-def test_an_unknown_workload_has_its_nearest_even_among_names_that_only_records_have():
-    with pytest.raises(UsageError, match="unknown workload 'llm-1'") as refused:
-        gathered(figures=[series()], workload="llm-1")
-    assert "'llm-1b'" in refused.value.remedy
-
-
-def test_a_workload_of_the_registry_without_a_record_is_no_unknown_one():
-    with pytest.raises(UsageError, match="no record for p5 of vit-micro"):
-        gathered(figures=[series()], workload="vit-micro")
-
-
 @pytest.mark.parametrize(
     ("figures", "options"),
     [((), {}), ([series()], {"batch_size": 64}), ([series()], {"grad_accumulation": 4})],
