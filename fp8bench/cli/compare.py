@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from fp8bench import registry
-from fp8bench.cli.options import Strict, argument, option, switch
+from fp8bench.cli.options import Strict, argument, option
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
-from fp8bench.config.options import Folder, Options
+from fp8bench.config.options import Folder
 from fp8bench.kinds.kind import Kind
-from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
+from fp8bench.kinds.view import View, parse_job
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 
 
-class Shown(Options):
+class Shown(View):
     """Options for the rows and columns of a table, and for its purpose. All are optional."""
 
     job: Annotated[str | None, option("UNITS", "Show hours and USD to train on so many images or tokens, as 90M.")] = (
@@ -24,23 +24,6 @@ class Shown(Options):
         tuple[str, ...],
         option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
     ] = ()
-    wide: Annotated[bool, switch("--wide", "Every column; a narrow terminal divides them over tables.")] = False
-    columns: Annotated[
-        str | None, option("A,B,...", "These columns, by name (mode, step, value, gain, memory, ...).")
-    ] = None
-    sort: Annotated[
-        str | None,
-        option("[-]COLUMN", "Best of a column first; with a dash last [what a USD buys].", "columns"),
-    ] = None
-    filter: Annotated[
-        tuple[str, ...], option("COLUMN=VALUE", "Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8.")
-    ] = ()
-    group_by: Annotated[
-        str | None,
-        option("COLUMN", "A table for each value; batch, machine: compared within each.", "columns"),
-    ] = None
-    best_batch: Annotated[bool, switch("--best-batch", "Each mode at its best batch size alone.")] = False
-    notes: Annotated[bool, switch("--notes", "Every note below the table, and not only the first three.")] = False
 
 
 def compare(
@@ -70,17 +53,10 @@ def compare(
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
     if form == "answer" and kind != "run":
         raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
-    view = View(
-        columns=parse_columns(shown.columns),
-        wide=shown.wide,
-        sort=shown.sort,
-        filter=parse_conditions(shown.filter),
-        group_by=shown.group_by,
-        best_batch=shown.best_batch,
-        notes=shown.notes,
-    )
     job = None if shown.job is None else parse_job(shown.job)
-    options, catalog = selection.resolved(instances, results_dir, shown.price, job, view, reference=selection.reference)
+    options, catalog = selection.resolved(
+        instances, results_dir, shown.price, job, shown, reference=selection.reference
+    )
     unread = Unread()
     show(compared.compare(options, catalog, results_dir, log, unread), form)
     unread.end(strict)

@@ -1,17 +1,18 @@
 """The rows and columns of a comparison that a user requests, and their order, with the words for them on the command
-line.
-
-Which records are compared is decided elsewhere (`records.select`), and so is the reference row.
+line. Which records are compared is decided elsewhere (`records.select`), and so is the reference row.
 """
 
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
+from pydantic import BeforeValidator
+
+from fp8bench.config.options import Options
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import USD_PER_HOUR, Limit
+from fp8bench.schema.option import USD_PER_HOUR, Limit, Option
 
 JOB_UNITS = Limit(10**18, "no model is trained on more")
 
@@ -34,34 +35,51 @@ class Condition(NamedTuple):
     words: str
 
 
-class View(NamedTuple):
-    """What is shown. columns: empty for the kind's own choice. sort: the name of a column, after a `-` in descending
-    order; None: by what a dollar buys. filter: conditions that each row must all meet. group_by: a column whose values
-    get a table each. best_batch: only each mode's batch size that buys most. notes: all, and not only the first.
-    """
+def _names(words: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in ",".join(words).split(","))) if words else []
 
-    columns: tuple[str, ...] = ()
-    wide: bool = False
-    sort: str | None = None
-    filter: tuple[Condition, ...] = ()
-    group_by: str | None = None
-    best_batch: bool = False
-    notes: bool = False
+
+class View(Options):
+    """What is shown. columns: empty for the kind's own choice."""
+
+    wide: Annotated[bool, Option("Every column; a narrow terminal divides them over tables", flags=("--wide",))] = False
+    columns: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_names),
+        Option(
+            "These columns, by name (mode, step, value, gain, memory, ...)", metavar="A,B,...", flags=("--columns",)
+        ),
+    ] = ()
+    sort: Annotated[
+        str | None,
+        Option("Best of a column first; with a dash last [what a USD buys]", metavar="[-]COLUMN", complete="columns"),
+    ] = None
+    filter: Annotated[
+        tuple[str, ...],
+        Option("Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8", metavar="COLUMN=VALUE"),
+    ] = ()
+    group_by: Annotated[
+        str | None,
+        Option("A table for each value; batch, machine: compared within each", metavar="COLUMN", complete="columns"),
+    ] = None
+    best_batch: Annotated[bool, Option("Each mode at its best batch size alone", flags=("--best-batch",))] = False
+    notes: Annotated[bool, Option("Every note below the table, and not only the first three", flags=("--notes",))] = (
+        False
+    )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What each row must meet. Raises UsageError for an invalid one."""
+        return parse_conditions(self.filter)
 
     @property
     def named(self) -> tuple[str, ...]:
         """Every column that any part of the view names."""
-        sort = () if self.sort is None else (self.sort.removeprefix("-"),)
-        group = () if self.group_by is None else (self.group_by,)
-        return (*self.columns, *sort, *(one.column for one in self.filter), *group)
+        others = (self.sort and self.sort.removeprefix("-"), self.group_by, *(one.column for one in self.conditions))
+        return (*self.columns, *(name for name in others if name is not None))
 
 
 AS_IT_IS = View()
-
-
-def parse_columns(text: str | None) -> tuple[str, ...]:
-    """Parse e.g. `mode,step,gain`; None gives no names."""
-    return () if text is None else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def parse_job(text: str) -> float:

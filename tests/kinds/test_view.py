@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.kinds.view import Condition, parse_columns, parse_conditions, parse_job, parse_price
+from fp8bench.kinds.view import Condition, View, parse_conditions, parse_job, parse_price
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_a_condition_may_have_spaces_and_a_value_with_signs():
 
 
 def test_columns_are_named_once_each():
-    assert parse_columns(None) == ()
-    assert parse_columns("mode, step,mode") == ("mode", "step")
+    assert View().columns == ()
+    assert View(columns=("mode, step,mode",)).columns == ("mode", "step")
