@@ -59,8 +59,11 @@ class Scope(Options):
         job: float | None = None,
         view: View | None = None,
         reference: str | None = None,
+        named: bool = True,
     ) -> tuple[CompareOptions, Catalog]:
-        """Return the options, with `compare`'s other arguments. reference: the option's text. Raises UsageError."""
+        """Return the options, with `compare`'s other arguments. reference: the option's text. named: whether the user
+        named the instances, so that their own files must be readable. Raises UsageError.
+        """
         wanted = Filter(
             workload=self.workload,
             batch_size=self.batch_size,
@@ -83,12 +86,13 @@ class Scope(Options):
                 raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
         keys = list(dict.fromkeys(map(key_of, instances)))
-        require_read(catalog, keys)
-        named = parse_reference(reference, keys)
+        wanted_reference = parse_reference(reference, keys)
+        wanted_reference = replace(wanted_reference, instance=key_of(wanted_reference.instance))
+        require_read(catalog, [*(keys if named else ()), *([wanted_reference.instance] if reference else ())])
         options = CompareOptions(
             instances=tuple(keys),
             today=date.today(),
-            reference=replace(named, instance=key_of(named.instance)),
+            reference=wanted_reference,
             as_of=self.price_as_of,
             region=self.region,
             purchase=self.purchase or "on_demand",

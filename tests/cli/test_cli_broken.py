@@ -3,6 +3,7 @@ without it: it is named on stderr, and the rest is shown.
 """
 
 import json
+import re
 
 import pytest
 from builders import in_one_file, measured, measured_on_cpu, profile, rounds
@@ -234,18 +235,28 @@ def renamed(tmp_path):
     (results_dir / "p5").rename(results_dir / "renamed")
 
 
-@pytest.mark.parametrize("words", [("compare", "p4d"), ("list", "instances")])
-def test_other_instances_are_shown_and_the_file_is_named(words, renamed, fp8bench_in):
+@pytest.mark.parametrize("words", [("compare", "p4d"), ("list", "instances"), ("report",)])
+def test_other_instances_are_shown_and_the_file_is_named(words, renamed, fp8bench_in, tmp_path):
     done = fp8bench_in(*words)
 
     assert done.code == 0
+    if words == ("report",):
+        assert {"p4d", "p5"} <= set(re.findall(r"\w+", (tmp_path / "report.html").read_text()))
+        assert NAMED in done.stderr
+        return
     assert "p4d" in done.stdout
     assert done.stderr.splitlines() == [f"fp8bench: warning: not read: results/renamed/instance.yaml {NAMED}"]
 
 
-@pytest.mark.parametrize("asked", [("p5",), ("p4d", "p5"), ("p5.48xlarge",), ("renamed",)])
-def test_its_own_is_refused_by_file_and_line(asked, renamed, fp8bench_in):
-    done = fp8bench_in("compare", *asked)
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("compare", *asked) for asked in (("p5",), ("p4d", "p5"), ("p5.48xlarge",), ("renamed",))),
+        *(("report", *asked) for asked in (("p5",), ("--reference", "p5:baseline-bf16"))),
+    ],
+)
+def test_its_own_is_refused_by_file_and_line(words, renamed, fp8bench_in):
+    done = fp8bench_in(*words)
 
     assert done.code == 2
     assert one_line(done).startswith(f"fp8bench: results/renamed/instance.yaml {NAMED}. Give both")
