@@ -1,13 +1,86 @@
-"""Stands in for transformer_engine.pytorch on a CPU: same names of arguments, parameters and defaults, plain torch
-inside.
+"""Stands in for Transformer Engine on a CPU: same names of arguments, parameters and defaults, plain torch inside. Its
+autocast nests, and modules note whether they ran in fp8 and under which recipe; nothing is rounded. Recipes have the
+fields and defaults of release 2.20.
 
 It shows that our conversion passes what it must pass and copies what it must copy. It proves nothing about Transformer
 Engine itself; tests/gpu does that on a real one.
 """
 
+import sys
+import types
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
+
 import torch
 import torch.distributed as dist
 from torch import nn
+
+pytorch = common = recipe = sys.modules[__name__]
+MODULES = {f"transformer_engine{name}": pytorch for name in ("", ".pytorch", ".common", ".common.recipe")}
+
+fp8 = types.SimpleNamespace(enabled=False, recipe=None, depth=0, rolls=0, again=[])
+
+
+class Format(Enum):
+    E4M3 = 1
+    E5M2 = 2
+    HYBRID = 3
+
+
+@dataclass
+class DelayedScaling:
+    margin: int = 0
+    fp8_format: Format = Format.HYBRID
+    amax_history_len: int = 1024
+    amax_compute_algo: str = "max"
+    fp8_dpa: bool = False
+
+
+@dataclass
+class Float8CurrentScaling:
+    fp8_format: Format = Format.HYBRID
+    fp8_dpa: bool = False
+
+
+@dataclass
+class Float8BlockScaling:
+    fp8_format: Format = Format.E4M3
+
+
+@dataclass
+class MXFP8BlockScaling:
+    fp8_format: Format = Format.E4M3
+    fp8_dpa: bool = False
+
+
+@contextmanager
+def autocast(enabled=True, recipe=None, amax_reduction_group=None):
+    """The end of an outermost one rolls all amax histories, if it was enabled."""
+    before = fp8.enabled, fp8.recipe
+    fp8.enabled, fp8.recipe = enabled, recipe
+    fp8.depth += 1
+    try:
+        yield
+    finally:
+        fp8.depth -= 1
+        fp8.rolls += enabled and fp8.depth == 0
+        fp8.enabled, fp8.recipe = before
+
+
+def checkpoint(function, *args, use_reentrant, context_fn=lambda: (nullcontext(), nullcontext()), **kwargs):
+    """The second pass, which backward would run, waits in `fp8.again`."""
+    assert not use_reentrant
+    first, second = context_fn()
+    enabled, recipe = fp8.enabled, fp8.recipe
+
+    def again():
+        with second, autocast(enabled=enabled, recipe=recipe):
+            function(*args, **kwargs)
+
+    fp8.again.append(again)
+    with first:
+        return function(*args, **kwargs)
 
 
 def _parameter(*shape: int) -> nn.Parameter:
@@ -40,11 +113,19 @@ class _Fused(torch.autograd.Function):
 
 
 class _GEMMs(nn.Module):
-    """What all modules share: weights that are cast once a step, gradients beside them, and their dtype."""
+    """What all modules share: weights that are cast once a step, gradients beside them, their dtype, and what they ran
+    under.
+    """
 
-    fused = False
+    fused = fp8_initialized = False
+
+    def __init_subclass__(cls):
+        cls.__module__ = "transformer_engine.stand_in"
 
     def linear(self, name, x, weight, bias, is_first):
+        self.fp8_initialized = fp8.enabled
+        if fp8.enabled:
+            self.fp8_meta = {"recipe": fp8.recipe}
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         held = weight

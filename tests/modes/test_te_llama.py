@@ -5,12 +5,11 @@ Weights are drawn large here, so that attention is sharp: whatever is wrong abou
 
 import pytest
 import torch
-from modes import te_stand_in
 from torch import nn
 
 from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.te_llama import TELlamaLayer
-from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.modes.transformer_engine import TEBF16, is_te
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.llama import LLMMicro
@@ -35,14 +34,13 @@ def sharp_model():
     return workload, model
 
 
-def logits_error(mode, change=lambda _model: None):
+def logits_error(mode):
     """Of the converted model in float32, without the bf16 that hides small differences."""
     workload, model = sharp_model()
     batch = next(workload.batches(2, 0, CPU))
     with torch.no_grad():
         plain = workload.logits(model, batch)
         model = mode.convert(model)
-        change(model)
         found = workload.logits(model, batch)
     return float((found - plain).norm() / plain.norm())
 
@@ -51,21 +49,6 @@ class TestConversion:
     @pytest.mark.parametrize("attention", ["te", "sdpa"])
     def test_both_ways_compute_llamas_layer_with_its_weights(self, attention):
         assert logits_error(TEBF16(te_attention=attention)) < 1e-5
-
-    @pytest.mark.parametrize("part", ["angles", "gate and up", "queries"])
-    def test_what_could_be_mixed_up_would_show(self, part):
-        def change(model):
-            for layer in model.model.layers:
-                attention, mlp = layer.layer.self_attention, layer.layer.layernorm_mlp
-                if part == "angles":
-                    layer.angles = layer.angles * 0.5
-                elif part == "gate and up":
-                    mlp.fc1_weight.copy_(mlp.fc1_weight.roll(len(mlp.fc1_weight) // 2, 0))
-                else:
-                    queries = attention.layernorm_qkv.weight[: attention.rows[0]]
-                    queries.copy_(queries.roll(attention.width, 0))
-
-        assert logits_error(TEBF16(), change) > 0.1
 
     def test_the_layer_is_told_everything_that_its_defaults_get_wrong_and_refuses_a_mask(self):
         layer = TEBF16().convert(sharp_model()[1]).model.layers[0]
@@ -91,8 +74,7 @@ class TestConversion:
     @pytest.mark.parametrize(("attention", "kind", "number"), [("te", "LayerNormLinear", 2), ("sdpa", "Linear", 14)])
     def test_the_head_and_the_embedding_stay_plain(self, attention, kind, number):
         model = TEBF16(te_attention=attention).convert(sharp_model()[1])
-        converted = [type(one).__name__ for one in model.modules() if type(one).__module__ == te_stand_in.__name__]
-        assert converted.count(kind) == number
+        assert sum(is_te(one, kind) for one in model.modules()) == number
         assert isinstance(model.lm_head, nn.Linear)
         assert isinstance(model.model.embed_tokens, nn.Embedding)
 

@@ -4,7 +4,7 @@ it, and what is on record. tests/gpu has the real one.
 
 import pytest
 import torch
-from modes.te_fp8_stand_in import state as fp8_state
+from modes.te_stand_in import fp8
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
@@ -36,14 +36,14 @@ class TestRecipes:
             ("mxfp8", "MXFP8BlockScaling", {"fp8_dpa": False}),
         ],
     )
-    @pytest.mark.usefixtures("fp8_stand_in")
+    @pytest.mark.usefixtures("stand_in")
     def test_fields_become_those_of_transformer_engines_object(self, name, made, fields):
         found = make_recipe(split_recipe(name))
         values = {field: getattr(found, field) for field in fields}
         assert type(found).__name__ == made
         assert {field: getattr(value, "name", value) for field, value in values.items()} == fields
 
-    @pytest.mark.usefixtures("fp8_stand_in")
+    @pytest.mark.usefixtures("stand_in")
     def test_a_field_that_a_release_lacks_is_told(self):
         with pytest.raises(ModeUnavailable, match=r"does not take te-fp8:block,dpa=on: .*fp8_dpa"):
             make_recipe(split_recipe("block,dpa=on"))
@@ -64,7 +64,7 @@ class TestRecipes:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("process_group", "fp8_stand_in")
+@pytest.mark.usefixtures("process_group", "stand_in")
 class TestLayers:
     def converted(self, mode, workload=None):
         workload = workload or ViTMicro(data="device")
@@ -156,20 +156,20 @@ class TestLayerChoice:
 
 
 class TestCheckpoints:
-    @pytest.mark.usefixtures("fp8_stand_in")
+    @pytest.mark.usefixtures("stand_in")
     def test_a_second_forward_pass_is_in_fp8_and_rolls_no_amax_history(self):
         mode, ran_in_fp8 = TEFP8("delayed"), []
         with mode.forward_context():
             for _block in range(3):
-                mode.checkpoint(lambda: ran_in_fp8.append(fp8_state.enabled))
-        assert fp8_state.rolls == 1
-        for again in fp8_state.again:
+                mode.checkpoint(lambda: ran_in_fp8.append(fp8.enabled))
+        assert fp8.rolls == 1
+        for again in fp8.again:
             again()
         assert ran_in_fp8 == [True] * 6
-        assert fp8_state.rolls == 1
+        assert fp8.rolls == 1
 
 
-@pytest.mark.usefixtures("fp8_stand_in")
+@pytest.mark.usefixtures("stand_in")
 def test_before_weights_are_sharded_layers_forget_that_they_were_not():
     mode = TEFP8("delayed")
     model = mode.convert(LLMMicro(data="device", workers=0, seed=0).build(CPU))

@@ -49,8 +49,7 @@ def gate(mode, workload, strategy=None, rank=None):
 
 
 def own_layers():
-    with mock.patch.dict(sys.modules, {"transformer_engine": te_stand_in, "transformer_engine.pytorch": te_stand_in}):
-        te_stand_in.pytorch = te_stand_in
+    with mock.patch.dict(sys.modules, te_stand_in.MODULES):
         mode = counted(TEBF16)()
         strategy = OwnTensorParallel(mesh_of(2, CPU), "test", mode)
         return gate(mode, GPTLayerMicro(weight_dtype="float32"), strategy, rank=0)

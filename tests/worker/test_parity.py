@@ -108,17 +108,13 @@ class TestProve:
             assert found.leakage == 0
         if plant is FAULTS["not a number"][0]:
             assert found.logits_error is None
-
-    def test_attention_across_the_batch_hides_from_the_error_bounds_of_a_shallow_model_but_leaks(self):
-        found = of(plant=BLOCKS(faulty.across_the_batch), workload=Averaged)
-        assert found.logits_error < BF16_TOLERANCE.logits
-        assert found.leakage > BF16_TOLERANCE.max_leakage
-
-    def test_a_little_of_the_next_token_hides_from_every_other_bound(self):
-        found = of(plant=LAYERS(faulty.sees_the_next), workload=LLMMicro)
-        assert found.logits_error < BF16_TOLERANCE.logits
-        assert found.loss_error < BF16_TOLERANCE.loss
-        assert found.input_gradient_error < BF16_TOLERANCE.input_gradient
+        if workload is Averaged and reason.endswith(SEEN):
+            assert found.logits_error < BF16_TOLERANCE.logits, "leakage alone shows it in a shallow model"
+            assert found.leakage > BF16_TOLERANCE.max_leakage
+        if plant is FAULTS["the next token"][0]:
+            assert found.logits_error < BF16_TOLERANCE.logits, "every other bound is kept"
+            assert found.loss_error < BF16_TOLERANCE.loss
+            assert found.input_gradient_error < BF16_TOLERANCE.input_gradient
 
     def test_tokens_that_meet_no_embedding_are_refused_with_the_remedy(self):
         with pytest.raises(MeasurementInvalid, match=r"no torch\.nn\.Embedding") as refusal:

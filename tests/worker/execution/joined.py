@@ -99,8 +99,7 @@ def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=
         own = OwnTensorParallel(mesh_of(2, CPU), "test", mode)
         return replace(CAPTURED if groups else PLAIN, strategy=FSDP("test", own) if groups else own)
 
-    with mock.patch.dict(sys.modules, {"transformer_engine": te_stand_in, "transformer_engine.pytorch": te_stand_in}):
-        te_stand_in.pytorch = te_stand_in
+    with mock.patch.dict(sys.modules, te_stand_in.MODULES):
         mode = TEBF16(te_switches=switches)
         try:
             gate = prove(mode, workload, dist.get_rank() // 2, CPU, choice_of(mode).strategy).parity

@@ -34,13 +34,6 @@ def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypa
     assert compilations() == Compilations(0, 0, 0, 0, ())
 
 
-def test_one_graph_is_one_frame_running_it_again_compiles_nothing_and_another_shape_compiles_anew(compiled, since):
-    function = compiled(lambda x: torch.sin(x) + 1)
-    for size, times in ((4, 1), (4, 1), (5, 2)):
-        function(torch.ones(size))
-        assert since() == (times, times, times, 0)
-
-
 def test_a_graph_break_is_counted_with_its_reason(compiled, since):
     def breaks(x):
         x = torch.tan(x)

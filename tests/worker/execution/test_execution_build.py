@@ -17,7 +17,7 @@ from fp8bench.worker.execution import optimizers
 from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.build import choose_compile, choose_graph, ready_to_train, uncompiled, wrap
 from fp8bench.worker.execution.optimizers import described, make_optimizer
-from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
+from fp8bench.worker.execution.parallel.ddp import steps_before_capture
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Snapshot, step
 from fp8bench.worker.timing import Training, train
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
@@ -74,11 +74,6 @@ class TestWrap:
         layer.compile(backend=broken)
         with uncompiled():
             assert layer(torch.ones(2, 4)).shape == (2, 4)
-
-
-def test_a_single_rank_is_not_wrapped():
-    model = nn.Linear(4, 4)
-    assert DDP().join(model, Polite(), CPU) is model
 
 
 @pytest.mark.parametrize(
