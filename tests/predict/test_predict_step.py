@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from known import case_of, machine, what_is_known, work
 
 from fp8bench.predict import step
-from fp8bench.predict.step import Amounts, Limits, Machine, change, known, model_error
+from fp8bench.predict.step import Amounts, Limits, Machine, known, model_error
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
 
@@ -69,13 +69,6 @@ def test_there_and_back_is_where_it_was(dram, sms, bandwidth, clock):
     seconds = {part.name: part.predicted_s for part in once.parts if part.name != "idle"}
     back = predict(work(step_s=once.step_s, by_category=seconds), other, FAST, limits)
     assert parts(back)["attention"].predicted_s == pytest.approx(0.01)
-
-
-def test_what_goes_by_the_sms_needs_their_figures_and_what_does_not_needs_none():
-    unknown = machine("unknown", sm_count=None)
-    assert predict(work(), FAST, unknown).step_s == pytest.approx(0.1)
-    with pytest.raises(UsageError, match="sm_count of unknown is not known"):
-        predict(work(), FAST, unknown, Limits(kinds={"elementwise": HALF}))
 
 
 BESIDE = Limits(beside_s=0.5)
@@ -167,19 +160,13 @@ def test_from_one_gpu_to_several_the_gradients_travel_unhidden_or_all_hidden():
         ("dense_fp8_tflops", "gemm_fp8"),
         ("memory_bandwidth_gb_s", "cast"),
         ("memory_bandwidth_gb_s", "attention"),
+        ("sm_count", "elementwise"),
     ],
 )
 def test_a_figure_that_the_catalogue_lacks_is_named(field, category):
     unknown = machine("unknown", **{field: None})
     with pytest.raises(UsageError, match=f"{field} of unknown is not known"):
-        predict(work(by_category={category: 0.09}), FAST, unknown)
-
-
-def test_a_gpu_without_known_links_trains_alone_or_not_at_all():
-    pcie = machine("pcie", nvlink_gb_s=None)
-    assert predict(work(), FAST, pcie).step_s == pytest.approx(0.1)
-    with pytest.raises(UsageError, match=r"nvlink_gb_s of pcie is not known.*--gpus 1"):
-        predict(work(), FAST, machine("pcie", gpus=2, nvlink_gb_s=None))
+        predict(work(by_category={category: 0.09}), FAST, unknown, Limits(kinds={"elementwise": HALF}))
 
 
 def test_gradients_of_unknown_size_are_refused():
@@ -204,12 +191,6 @@ ARCHITECTURE = ("another architecture", "as many GPUs")
 
 def error(found, source, target, workload="vit-huge"):
     return model_error(found, workload, source, target)
-
-
-def test_what_changes_between_two_machines():
-    assert change(ONE, TWO) == ("same architecture", "as many GPUs")
-    assert change(ONE, OLD) == ARCHITECTURE
-    assert change(ONE, machine("Fast", gpus=8)) == SCALE
 
 
 def test_no_change_has_no_error_and_what_nothing_tests_has_none_that_is_known():
