@@ -70,12 +70,8 @@ def plain(table: Table) -> str:
     height = max(map(len, headings))
     above = [*zip(*([""] * (height - len(lines)) + lines for lines in headings), strict=True)]
     rows = drawn.rows()
-    widths = [max(_width([cells.heading]), _width(column)) for cells, column in _with_texts(drawn.columns, rows)]
+    widths = [_width([cells.heading, *(row[place] for row in rows)]) for place, cells in enumerate(drawn.columns)]
     return "\n".join([tabulated([*above, ["-" * wide for wide in widths], *rows], drawn.columns), *omission(omitted)])
-
-
-def _with_texts(columns: Sequence[Cells], rows: Sequence[Sequence[str]]) -> Iterable[tuple[Cells, Sequence[str]]]:
-    return ((cells, [row[place] for row in rows]) for place, cells in enumerate(columns))
 
 
 def tabulated(
@@ -147,10 +143,6 @@ def fitted(table: Table, width: int) -> Fitted:
         for cells, wide in zip(columns, widths, strict=True)
     )
     return Fitted(table._replace(columns=tuple(lines)), tuple(reversed(omitted)))
-
-
-def _folds(table: Table, width: int) -> bool:
-    return not table.numbered and _least([cells for cells in table.columns if not cells.spare], 0, False) <= width
 
 
 def omission(headings: Sequence[str]) -> list[str]:
@@ -231,7 +223,8 @@ def print_table(table: Table, console: "Console") -> None:
 
     drawn = drawn_of(table)
     folded = fitted(drawn, console.width)
-    if table.whole or _folds(drawn, console.width):
+    needed = _least([cells for cells in drawn.columns if not cells.spare], 0, False)
+    if table.whole or (not drawn.numbered and needed <= console.width):
         _draw(folded.table, console)
         for line in omission(folded.omitted):
             console.print(Text(line, style=LOOKS[Note]))

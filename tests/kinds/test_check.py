@@ -232,12 +232,9 @@ def test_variants_of_one_label_are_told_apart_in_the_answer():
         *old(settings={"workload": "vit-huge-256", "optimizer": "adamw"}, minutes=20),
     ]
     answer = sentence(checked(new(mode="te-bf16"), before))
-    for words in (
-        "vit-huge at batch 64",
-        "vit-huge at batch 32",
-        *(f"vit-huge-256 with {by} at" for by in ("sgd", "adamw")),
-    ):
-        assert f"p5:baseline-bf16/eager of {words}" in answer
+    of_64 = ("vit-huge-256, batch 64 x 8, sgd", "vit-huge-256, batch 64 x 8, adamw")
+    for words in ("vit-huge, batch 64 x 8, sgd", "vit-huge, batch 32 x 8, sgd", *of_64):
+        assert f"p5:baseline-bf16/eager ({words})" in answer
 
 
 def test_machines_read_the_check_whole():

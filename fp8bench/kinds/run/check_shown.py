@@ -153,12 +153,12 @@ def _names(rows: Sequence[CheckedRow], check: Check) -> str:
 
 def _name(row: CheckedRow, check: Check) -> str:
     several = [other for other in check.rows if other.label == row.label]
-    if len(several) == 1:
-        return row.label
-    of_workload = [other for other in several if other.workload == row.workload]
-    of = f" of {row.workload}" if of_workload != several else ""
-    by = f" with {row.optimizer}" if len({other.optimizer for other in of_workload}) > 1 else ""
-    return f"{row.label}{of}{by} at batch {row.batch_size} x {row.world_size}"
+    return row.label if len(several) == 1 else _long_name(row)
+
+
+def _long_name(row: CheckedRow) -> str:
+    optimizer = f", {row.optimizer}" if row.optimizer else ""
+    return f"{row.label} ({row.workload}, batch {row.batch_size} x {row.world_size}{optimizer})"
 
 
 def _allowed(check: Check) -> str:
@@ -177,9 +177,7 @@ def _rounds(row: CheckedRow) -> str:
 def _by_name(check: Check) -> dict[str, CheckedRow]:
     found: dict[str, list[CheckedRow]] = {}
     for row in check.rows:
-        optimizer = f", {row.optimizer}" if row.optimizer else ""
-        sizes = f"{row.workload}, batch {row.batch_size} x {row.world_size}{optimizer}"
-        found.setdefault(inert(f"{row.label} ({sizes})"), []).append(row)
+        found.setdefault(inert(_long_name(row)), []).append(row)
     return {f"{name} [{row.attention}]" if len(rows) > 1 else name: row for name, rows in found.items() for row in rows}
 
 

@@ -4,7 +4,7 @@ A finding of every round is shown once, with the latest round's figures; other f
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Annotated, Self
 
@@ -67,11 +67,8 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
         *(_price(priced) if record.status == "ok" else ()),
         *_paid(record, priced, paid_gpus),
         *_rounds(measurement, found),
-        *_found_in_rounds(rounds, lambda one: [doubt(str(bound))] if (bound := bottleneck_of(one)) else []),
-        *_found_in_rounds(rounds, _flags),
         *(f"round {number}: {flag}" for number, flag in enumerate(round_flags(clocks), start=1) if flag is not None),
-        *_found_in_rounds(rounds, _not_replayed),
-        *_found_in_rounds(rounds, _warnings),
+        *_found_in_rounds(rounds),
     )
     return tuple(text if isinstance(text, Mark) else Mark(text) for text in texts)
 
@@ -143,33 +140,28 @@ def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterator[str]:
         yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
 
 
-def _flags(record: Record) -> Iterator[Mark]:
-    summary = record.summary
+def _of_round(record: Record) -> Iterator[Mark]:
+    if bound := bottleneck_of(record):
+        yield doubt(str(bound))
+    summary, reason = record.summary, record.not_replayed
     if summary is not None:
         unsteady = summary.steadiness.unsteady if summary.steadiness else None
         for text in (*summary.flags, *([unsteady] if unsteady else [])):
             # Other work ran on the GPU (`machine.busy`), so the times are doubtful.
             yield doubt(text) if text.startswith("busy GPU") else Mark(text)
-
-
-def _not_replayed(record: Record) -> Iterable[Mark]:
-    # Why they were not although they might have been.
-    reason = record.not_replayed
-    return [doubt(f"not replayed: {reason}")] if reason is not None and record.status == "ok" else []
-
-
-def _warnings(record: Record) -> Iterable[Mark]:
+    if reason is not None and record.status == "ok":
+        # Why they were not although they might have been.
+        yield doubt(f"not replayed: {reason}")
     # But for the one that repeats why the steps were not replayed.
-    reason = record.not_replayed
     warnings = record.evidence.warnings if record.evidence else ()
-    return [Mark(warning) for warning in warnings if reason is None or reason not in warning]
+    yield from (Mark(warning) for warning in warnings if reason is None or reason not in warning)
 
 
-def _found_in_rounds(rounds: Sequence[Record], of: Callable[[Record], Iterable[Mark]]) -> list[Mark]:
+def _found_in_rounds(rounds: Sequence[Record]) -> list[Mark]:
     """Return findings over all rounds. Texts that differ only in their figures are one finding."""
     found: dict[str, list[Mark]] = {}
     for record in rounds:
-        for text in dict.fromkeys(of(record)):
+        for text in dict.fromkeys(_of_round(record)):
             found.setdefault(re.sub(r"\d+(\.\d+)?", "#", text), []).append(text)
     every = len(rounds)
     return [

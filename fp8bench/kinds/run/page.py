@@ -55,6 +55,7 @@ def page(
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # Every column of the table and its footnotes; warnings are at the top of the page.
     wide = [part for parts in document(comparison, view=View(wide=True)).blocks for part in parts]
+    priced = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
     sections = [
         Section("value", "What a dollar buys", some("price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else some("speed")),
@@ -68,7 +69,7 @@ def page(
         Section("steps", "Where the step goes", (*some("breakdown"), *_limits(shown))),
         Section("resources", "Memory and energy", some("memory", "energy")),
         Section("evidence", "What really ran", tuple(_evidence(shown))),
-        Section("prices", "Prices", _prices(rows)),
+        Section("prices", "Prices", (Table(tuple(column.cells([*priced.values()]) for column in PRICES)),)),
         Section("environment", "Environment", _environments(shown)),
         Section("records", "Records", _table(shown, RECORDS)),
     ]
@@ -204,11 +205,6 @@ PRICES: tuple[Column[Row], ...] = (
     word("as of", lambda row: "no price" if row.usd_per_hour is None else str(row.price_as_of or "undated")),
     Column("source", lambda row: row.price_source, kind="note"),
 )
-
-
-def _prices(rows: Sequence[Row]) -> tuple[Table, ...]:
-    found = {(row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source): row for row in rows}
-    return (Table(tuple(column.cells([*found.values()]) for column in PRICES)),)
 
 
 def _environments(shown: Sequence[Shown]) -> tuple[Table, ...]:

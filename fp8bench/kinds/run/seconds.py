@@ -29,7 +29,11 @@ def seconds(records: Sequence[Record]) -> list[doc.Part]:
     sums = {mode: {phase: _sum(of_mode, phase) for phase in get_args(Phase)} for mode, of_mode in by_mode.items()}
     sums |= {"all": {phase: _sum(told, phase) for phase in get_args(Phase)}} if len(sums) > 1 else {}
     phases: list[Phase | None] = [phase for phase in get_args(Phase) if _sum(told, phase)]
-    columns = [doc.Rows([*phases, None]).column("phase", _word, "word")]
+    columns = [
+        doc.Rows([*phases, None]).column(
+            "phase", lambda phase: WORDS.get(phase, phase) if phase else "together", "word"
+        )
+    ]
     for mode, of_phase in sums.items():
         shown = [*(of_phase[phase] for phase in phases if phase), sum(of_phase.values())]
         columns.append(doc.Rows(shown).column(f"{mode}, s", lambda value: number(value or None, ".1f")))
@@ -39,7 +43,3 @@ def seconds(records: Sequence[Record]) -> list[doc.Part]:
 
 def _sum(records: Sequence[Record], phase: Phase) -> float:
     return sum((record.phases_s or {}).get(phase, 0.0) for record in records)
-
-
-def _word(phase: Phase | None) -> str:
-    return "together" if phase is None else WORDS.get(phase, phase)
