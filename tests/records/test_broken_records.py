@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from builders import in_one_file, measured, profile, published
+from builders import in_one_file, measured, published
 
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.records import results
@@ -122,17 +122,6 @@ def test_samples_that_mean_nothing_are_refused_by_line_and_field(step_s, words, 
     if "number of" not in words and step_s not in (None, [0.1, 0.1]):
         assert broken.reason.startswith("field samples.0.step_s")
         assert broken.line > path.read_text().splitlines().index(' "samples": [')
-
-
-def test_a_record_that_was_cut_off_is_refused_though_its_beginning_is_whole(tmp_path):
-    results.write(GOOD, tmp_path)
-    path = results.write(measured("mine", run_id="cut", profile=profile()), tmp_path)
-    text = path.read_bytes()
-    path.write_bytes(text[: text.index(b'"step_times"') + 20])
-    found = results.read(tmp_path, ["mine"])
-
-    assert [kept.record.run_id for kept in found] == ["good"]
-    assert [(broken.path, "is not JSON" in broken.reason) for broken in found.broken] == [(path, True)]
 
 
 def test_a_broken_record_of_another_kind_is_named_by_a_search_for_it(tmp_path):

@@ -51,7 +51,10 @@ class TestLayout:
         assert raw.series == tuple(one.series for one in record.telemetry)
         assert raw.kernels == record.profile.kernels
 
-    @pytest.mark.parametrize("record", [measured(profile=profile()), measured(), invalid(), published(), gemm_record()])
+    @pytest.mark.parametrize(
+        "record",
+        [measured(profile=profile()), measured(), invalid(), published(), published(published_on=None), gemm_record()],
+    )
     def test_what_is_written_is_read_back_the_same(self, tmp_path, record):
         path, beside = kept(tmp_path, record)
 
