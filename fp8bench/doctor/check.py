@@ -51,12 +51,12 @@ class Finding(Frozen):
 
 @dataclass(frozen=True)
 class Check:
-    """judge: makes the verdict; None if there is nothing to say. needs: why it cannot be judged on this machine."""
+    """judge: makes the verdict. needs: why it cannot be judged on this machine."""
 
     name: str
     subject: Subject
     title: str
-    judge: Callable[[MachineFacts], Verdict | None]
+    judge: Callable[[MachineFacts], Verdict]
     needs: Callable[[MachineFacts], str | None] = lambda facts: None
 
 
@@ -74,9 +74,8 @@ def findings(checks: Iterable[Check], facts: MachineFacts) -> tuple[Finding, ...
     for check in checks:
         why_not = check.needs(facts)
         verdict = Verdict("unknown", why_not) if why_not else check.judge(facts)
-        if verdict is not None:
-            verdict = verdict._replace(found=" ".join(verdict.found.split()))
-            found.append(Finding(name=check.name, subject=check.subject, title=check.title, **verdict._asdict()))
+        verdict = verdict._replace(found=" ".join(verdict.found.split()))
+        found.append(Finding(name=check.name, subject=check.subject, title=check.title, **verdict._asdict()))
     return tuple(found)
 
 

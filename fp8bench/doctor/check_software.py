@@ -16,7 +16,6 @@ from fp8bench.doctor.facts import (
     Failure,
     MachineFacts,
     PrecisionResult,
-    TransformerEngineResult,
 )
 from fp8bench.machine.driver import Version
 from fp8bench.schema.machine import release
@@ -181,12 +180,6 @@ def torch_compile(facts: MachineFacts) -> Verdict:
     return Verdict("ok", f"compiles on the GPU; {UNCOMPILED}")
 
 
-def delayed_scaling(facts: MachineFacts) -> Verdict | None:
-    if not isinstance(facts.probed.transformer_engine, TransformerEngineResult):
-        return None
-    return Verdict("ok", "under torch.compile it recompiles without end: fp8bench refuses the pair")
-
-
 # A GPU without fp8 units can be measured in bf16.
 BF16 = gemm("bf16", (8, 0), "a small GEMM", Verdict("problem", "", "Measure on an A100 or newer"))
 FP8 = gemm("fp8", FP8_UNITS, "torch._scaled_mm", Verdict("warning", "", ELSEWHERE))
@@ -203,5 +196,4 @@ CHECKS = (
     Check("cuda-libraries", "software", "cuBLAS and NCCL", cublas_and_nccl, probes),
     Check("te-attention", "software", "TE attention", attention, probes),
     Check("torch-compile", "software", "torch.compile", torch_compile, probes),
-    Check("delayed-scaling-compile", "software", "delayed scaling", delayed_scaling),
 )

@@ -14,7 +14,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, RankReport, RankSamples, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, PROOF_VERSION, SCHEMA_VERSION, Record, Session
-from fp8bench.stats.straggler import straggler
+from fp8bench.stats.steps import straggler
 from fp8bench.stats.summary import summarize
 
 EXECUTED = (

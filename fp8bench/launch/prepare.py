@@ -15,9 +15,8 @@ from fp8bench.launch.plan import entries, plan, stop
 from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.busy import require_idle
-from fp8bench.machine.checkout import git_state
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.machine.identity import Here, together
+from fp8bench.machine.identity import Here, git_state, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig, VariantSettings

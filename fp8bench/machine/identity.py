@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import platform
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -34,6 +35,9 @@ from fp8bench.schema.machine import (
 )
 from fp8bench.schema.private import settings_in
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""The folder of the sources; a git checkout unless fp8bench is installed from a wheel."""
 
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -131,3 +135,21 @@ def _id_in(path: Path) -> str:
     """Return the id; empty if unknown or not yet set: systemd writes `uninitialized` until the first boot is done."""
     text = text_if_any(path).strip()
     return "" if text == "uninitialized" else text
+
+
+def git_state() -> tuple[str | None, bool | None]:
+    """Return (commit, uncommitted changes) of the checkout; (None, None) for a wheel."""
+    if not (CHECKOUT / ".git").exists():
+        return None, None
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(CHECKOUT), *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()

@@ -7,13 +7,17 @@ another rank is a little late each time; it is used for parts of a step.
 A GPU that is idle for a tenth of a step or more waits for its host (`schema.rank.HOST_BOUND_IDLE` states the source).
 If the host in turn waits for the loader for a tenth of the elapsed time, and for half of the GPU's idle time, the run
 is loader-bound, otherwise host-bound. On a CPU every wait for data lengthens the step.
+
+Ranks that share their gradients meet in every step, so their steps take equally long, whichever is late. They differ in
+what each does before: it waits for its data, and runs its forward pass. Medians over steps are compared, so that a
+single late step does not identify a rank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median, pstdev
 from typing import Literal, NamedTuple
 
-from fp8bench.schema.rank import starved
+from fp8bench.schema.rank import RankSamples, starved
 from fp8bench.schema.record import Record, StepTimes
 
 SLOW_STEP = 1.2
@@ -100,3 +104,45 @@ def idle_share_of(record: Record) -> float | None:
         return record.summary.idle_share
     times = step_times(record)
     return record.profile.idle_share(times.mean_s if times else record.summary.step_time_s)
+
+
+LATE_SHARE = 0.05
+"""Our choice: how much later than the others' median a straggler is, as a share of a step. Ranks of equal machines
+differ by less: in the records of two H200s (results/) forward passes differ by at most 0.8 % of a step.
+"""
+
+FEWEST_STEPS = 10
+
+MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
+    "waiting for data": lambda rank: rank.data_wait_s,
+    "in its forward pass": lambda rank: rank.forward_s,
+    "in its steps": lambda rank: rank.step_s,
+}
+"""In order of priority if two show the same delay: on a GPU, the first is the cause of the second."""
+
+
+class Straggler(NamedTuple):
+    """A rank that is later than the others in each step. share: by how much of a step. where: the part that is slow."""
+
+    rank: int
+    share: float
+    where: str
+
+    def __str__(self) -> str:
+        return f"spends {self.share * 100:.0f} % of a step more than the other ranks {self.where}"
+
+
+def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
+    """Return the straggler; None if no rank is later by LATE_SHARE of a step, or if unknown. samples: one per rank."""
+    if len(samples) < 2 or min(len(rank.step_s) for rank in samples) < FEWEST_STEPS:
+        return None
+    step_s = median(longest_rank([rank.step_s for rank in samples]))
+    found = []
+    for where, of in MEASURES.items():
+        each = {rank.rank: median(series) for rank in samples if (series := of(rank))}
+        if len(each) == len(samples):
+            latest = max(each, key=each.__getitem__)
+            others = median(value for rank, value in each.items() if rank != latest)
+            found.append(Straggler(latest, (each[latest] - others) / step_s, where))
+    worst = max(found, key=lambda one: one.share, default=None)
+    return worst if worst is not None and worst.share >= LATE_SHARE else None

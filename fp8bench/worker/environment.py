@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from fp8bench import __version__
-from fp8bench.machine.checkout import git_state
 from fp8bench.machine.host import cpu_model
-from fp8bench.machine.identity import installed
+from fp8bench.machine.identity import git_state, installed
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.private import settings_in

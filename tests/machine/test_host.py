@@ -1,10 +1,11 @@
-"""The host as its files tell it, a container's limits included."""
+"""The host as its files tell it, a container's limits included; and a loop timed many times."""
 
 import os
+from itertools import accumulate, chain
 
 import pytest
 
-from fp8bench.machine.host import free_host_bytes, look
+from fp8bench.machine.host import SpeedFacts, free_host_bytes, look, measure_speed
 
 GIB = 1 << 30
 
@@ -104,3 +105,26 @@ def test_files_that_a_container_has_cached_make_room(written, folder, limit_file
         f"{group}stat": f"anon 8192\nshmem 900\n{prefix}inactive_file 20000\n{prefix}active_file 11808\nbroken\n",
     }
     assert free_host_bytes(written(**files)) == 32768
+
+
+def test_the_first_loop_is_left_out():
+    durations = [9.0, 2.0, 3.0, 2.0]
+    ticks = accumulate(chain.from_iterable((0.0, duration) for duration in durations))
+
+    found = measure_speed(clock=lambda: next(ticks), turns=1, repeats=3)
+
+    assert found.loop_s == (2.0, 3.0, 2.0)
+    assert (found.median_s, found.swing) == (2.0, 1.5)
+
+
+@pytest.mark.slow
+def test_a_real_one_takes_about_a_moment():
+    found = measure_speed()
+
+    assert len(found.loop_s) == 15
+    assert sum(found.loop_s) < 10
+    assert found.swing >= 1
+
+
+def test_an_even_host_has_a_swing_of_one():
+    assert SpeedFacts(loop_s=(0.01, 0.01)).swing == 1
