@@ -1,5 +1,6 @@
 """`fp8bench results`: sends records to another host, verifies each strictly, and imports a figure from elsewhere."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,14 +10,15 @@ from fp8bench import registry
 from fp8bench.cli.options import Form, ResultsDir, argument, option, switch
 from fp8bench.cli.output import load_catalog, show, warn
 from fp8bench.config.options import Folder, Options
-from fp8bench.kinds.run.imported import notices
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import find, require_read
 from fp8bench.records import audit, results
 from fp8bench.records.document import pushed, verified
+from fp8bench.records.select import select, variant
 from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.schema.address import address_of, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
+from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
 
 Source = Annotated[Folder, option("DIR|URL", "Where records are: a folder or an address.")]
@@ -84,8 +86,29 @@ def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> N
     record = to_record(figure, key)
     kept = [one.record for one in results.read(results_dir, [key])]
     typer.echo(results.write(record, results_dir))
-    for warning in (*doubts(figure, key, catalog), *notices(record, kept)):
+    for warning in (*doubts(figure, key, catalog), *_notices(record, kept)):
         warn(warning)
+
+
+def _notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
+    """Yield whether tables show the figure, and with what. kept: the instance's other records, oldest first."""
+    everything = sorted([*kept, figure], key=lambda record: record.created_utc)
+    shown = {record.run_id: record for one in select(everything, every=False) for record in one.rounds}
+    name, workload = figure.instance, figure.what.workload
+    if figure.run_id not in shown:
+        why = "a later figure of the same mode, batch and GPUs is kept"
+        if any(record.source == "measured" and record.status == "ok" for record in kept):
+            why = f"{name} has measured records, and a figure is shown only where there is none"
+        yield f"no table shows this figure: {why}. `fp8bench compare {name} --all --allow-mismatch` does"
+        return
+    before = [record for record in kept if record.source != "measured" and variant(record) == variant(figure)]
+    if before:
+        yield f"this figure replaces {before[-1].run_id}, which tables show with --all only"
+    others = [record for record in shown.values() if record.status == "ok" and record.fingerprint != figure.fingerprint]
+    if others:
+        unlike = any(record.what.workload != workload for record in others)
+        flag = f"--workload {workload}" if unlike else "--allow-mismatch"
+        yield f"{name} has records of other work, with which it is not comparable: `compare` shows it with {flag}"
 
 
 COMMANDS = {"push": push, "verify": verify, "import": import_figure}
