@@ -224,19 +224,6 @@ def legend(figure: Any, entries: Sequence[dict[str, Any]], columns: int, **looks
     figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
 
 
-def box(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
-    """Draw a field, with an outline that shows a white one on paper."""
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=GRID, linewidth=0.6))
-
-
-def blend(one: str, other: str, share: float) -> str:
-    """Return the colour between two, #rrggbb each, with this share of the other."""
-    pairs = ((int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
-
-
 def plain(axes: Any, x: str = "", y: str = "") -> None:
     """Name the axes and draw their grid, both quieter than the plot."""
     axes.set_xlabel(x, fontsize=9, color=FAINT)

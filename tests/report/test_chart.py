@@ -270,3 +270,8 @@ def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="pip install matplotlib"):
         require_drawable(tmp_path / "steps.png")
+
+
+@pytest.mark.parametrize("fill", ["#ffffff", "#2f8fc9", "#e8853d", "#97c7e4", "#f4c29e", "#777777", "#000000"])
+def test_text_can_be_read_on_the_colour_of_its_cell(fill):
+    assert charts.contrast(fill, {"black": "#000000", "white": "#ffffff"}[charts.on(fill)]) >= 4.5

@@ -35,6 +35,6 @@ KIND = Converge(
     exit_code=measure.exit_code,
     over_nodes=OverNodes(measure.lead, measure.follow),
     document=document.document,
-    figures={"plot": (document.CURVES, "the losses and the gaps")},
+    figures={"plot": (document.CURVES, "the losses")},
     compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),
 )
