@@ -200,6 +200,8 @@ class Command(TyperCommand):
         for name, model in {"": self.model, **self.models}.items():
             made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
             values |= {name: made} if name else {one: getattr(made, one) for one in model.model_fields}
+        if values.get("as_json") and values.get("form") != "json" and _origin(ctx, "form") == "COMMANDLINE":
+            raise UsageError(f"both --json and --format {values['form']} were given", "Give one of them")
         folders = values.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
         named = _origin(ctx) in ("COMMANDLINE", "ENVIRONMENT") and self.name in SHOW_PUBLISHED
@@ -221,8 +223,8 @@ class Command(TyperCommand):
             self.answer(**values)
 
 
-def _origin(ctx: Any) -> str:
-    source = ctx.get_parameter_source("results_dir")
+def _origin(ctx: Any, option: str = "results_dir") -> str:
+    source = ctx.get_parameter_source(option)
     return "" if source is None else str(source.name)
 
 

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from fp8bench.config.options import Folder
+from fp8bench.config.options import Folder, fraction
 from fp8bench.config.sizes import sized
-from fp8bench.config.words import fraction
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Purchase
 from fp8bench.schema.option import Option

@@ -1,5 +1,6 @@
 """`fp8bench prices`: what instances cost and since when; current offers; and the user's own contract."""
 
+import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -19,6 +20,7 @@ from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
+from fp8bench.schema.machine import LABEL
 from fp8bench.schema.option import USD_PER_HOUR, Option
 
 PURCHASES: tuple[Purchase, ...] = get_args(Purchase)
@@ -132,6 +134,8 @@ def set_price(
     try:
         of = find(catalog, instance)
     except UsageError as error:
+        if re.fullmatch(LABEL, instance) is None:
+            raise
         remedy = f"{error.remedy}; on a machine of your own, `fp8bench run --instance {instance} --price USD` makes it"
         raise UsageError(error.what, remedy) from error
     require_read(catalog, [of.key])

@@ -16,7 +16,7 @@ from fp8bench.records import audit, results
 from fp8bench.records.document import pushed, verified
 from fp8bench.records.select import select, variant
 from fp8bench.remote.mirror import Mirror, names_in, send
-from fp8bench.schema.address import address_of, parse
+from fp8bench.schema.address import LIST, address_of, is_address, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
@@ -30,6 +30,11 @@ def push(
     results_dir: Source = Path("results"),
 ) -> None:
     """Send what the address lacks; nothing is overwritten. Exit code 4 if a file was refused."""
+    if not is_address(url):
+        raise UsageError(
+            f"{url!r} is no address that records could be sent to",
+            f"Give {LIST}; the folder that is sent is named by --results-dir",
+        )
     mirror = Mirror(parse(url))
     if results_dir.resolve() == mirror.folder.resolve():
         done = mirror.push()

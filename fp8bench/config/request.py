@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 from pydantic.fields import FieldInfo
 
-from fp8bench.config.options import Folder, Options
+from fp8bench.config.options import Folder, Options, fraction
 from fp8bench.config.options import kind_of as kind_of
 from fp8bench.config.options import option_of as option_of
 from fp8bench.config.options import words_of as words_of
-from fp8bench.config.words import fraction
 from fp8bench.schema import option as limits
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings

@@ -5,7 +5,7 @@ compared.
 
 from collections.abc import Iterable, Mapping
 
-from fp8bench.config.words import quoted, whole
+from fp8bench.config.options import quoted, whole
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import Limit
 

@@ -13,10 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fp8bench.config.options import reason_of
+from fp8bench.config.options import quoted, reason_of
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.variants import VARIANTS, variants_of
-from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import PREFIX, flag_of, variable_of

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fp8bench import registry
-from fp8bench.config.options import reason_of
+from fp8bench.config.options import quoted, reason_of
 from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
-from fp8bench.config.words import quoted
 from fp8bench.schema.config import VariantSettings, mode_label
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.option import flag_of

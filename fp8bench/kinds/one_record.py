@@ -8,9 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from fp8bench.config.options import Folder, Options, option_of
+from fp8bench.config.options import Folder, Options, machine_label, option_of
 from fp8bench.config.request import OPTIONS
-from fp8bench.config.words import machine_label
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
 from fp8bench.machine.gpus import Machine

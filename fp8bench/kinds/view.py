@@ -9,8 +9,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator
 
-from fp8bench.config.options import Options
-from fp8bench.config.words import quoted
+from fp8bench.config.options import Options, quoted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import USD_PER_HOUR, Limit, Option
 
@@ -19,7 +18,7 @@ JOB_UNITS = Limit(10**18, "no model is trained on more")
 LEAST_USD_PER_HOUR = 1e-6
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
-_JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,2})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
+_JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
 
 Operator = Literal["=", "!=", "<=", ">=", "<", ">"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)

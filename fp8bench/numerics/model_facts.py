@@ -111,11 +111,11 @@ def answer(asked: Asked) -> Answer:
         options = {name: getattr(one, name) for name in stated(workload_class, "config_fields")}
         workload = as_named(workload_class(data="device", seed=one.seed, **options), one.workload)
     except UsageError as error:
-        return Answer(refusal=Refusal.of(error, of_usage=True))
+        return Answer(refusal=Refusal.of(error))
     try:
         facts, model = facts_of(workload, one.workload), workload.build(META)
     except Fp8benchError as error:
-        return Answer(refusal=Refusal.of(error))
+        return Answer(refusal=Refusal.of(ModeUnavailable(error.what, error.remedy)))
     return Answer(facts=facts, modes=tuple(refusal_of(config, workload, model) for config in asked.configs))
 
 

@@ -82,7 +82,7 @@ def written(label: str) -> str:
 
 def names_a_file(name: str) -> bool:
     """Return whether a path was meant, even of a missing file, which is then reported and not searched for as an id."""
-    return Path(name).is_file() or name.endswith((".json", ".json.gz"))
+    return Path(name).is_file() or name.startswith(("/", "./", "../")) or name.endswith((".json", ".json.gz"))
 
 
 def find_kept(

@@ -3,7 +3,7 @@
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
+from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, RunFailed, UsageError
 from fp8bench.schema.files import Frozen
 
 
@@ -44,21 +44,24 @@ class ModelFacts(Frozen):
 
 
 class Refusal(Frozen):
-    """One of this package's errors, as passed from one process to another. of_usage: whether the user mistyped, where
-    other refusals are of this machine or the model.
-    """
+    """One of this package's errors, on its way to another process or node."""
 
     what: str
     remedy: str
-    of_usage: bool = False
+    exit_code: int = ModeUnavailable.exit_code
+    cause: Cause | None = None
 
-    @classmethod
-    def of(cls, error: Fp8benchError, of_usage: bool = False) -> "Refusal":
-        return cls(what=error.what, remedy=error.remedy, of_usage=of_usage)
+    @staticmethod
+    def of(error: Fp8benchError) -> "Refusal":
+        """Return the error in the form in which it can be sent."""
+        return Refusal(what=error.what, remedy=error.remedy, exit_code=error.exit_code, cause=error.cause)
 
-    def error(self) -> ModeUnavailable | UsageError:
-        """Return the error, to be raised again."""
-        return (UsageError if self.of_usage else ModeUnavailable)(self.what, self.remedy)
+    def error(self, where: str = "") -> Fp8benchError:
+        """Return the error again. where: put before its message."""
+        kinds = {kind.exit_code: kind for kind in (UsageError, ModeUnavailable)}
+        error = kinds.get(self.exit_code, RunFailed)(f"{where}{self.what}", self.remedy, self.cause)
+        error.exit_code = self.exit_code
+        return error
 
 
 class Asked(Frozen):

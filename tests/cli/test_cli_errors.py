@@ -41,7 +41,7 @@ compare p4d p5 --job -1 | --job '-1'
 compare p4d p5 --job much | --job 'much'
 compare p4d p5 --job inf | --job 'inf'
 compare p4d p5 --job 90MB | --job '90MB'
-compare p4d p5 --job 1e300 | --job '1e300'
+compare p4d p5 --job 1e300 | --job '1e300' is too large
 compare p4d p5 --price p6-b200=60 | that instance is not compared | give one of: p4d, p5
 compare p4d p5 --price p5-=60 | unknown instance 'p5-'
 compare p4d p5 --price p5=-1 | is not INSTANCE=USD: a name, and a price above 0
@@ -132,6 +132,7 @@ predict h200-1x --from h200-1x | h200-1x itself was measured on 1 GPU
 predict p5 --from h200-1x --price-as-of soon | --price-as-of | 'soon'
 predict p5 --from h200-1x --purchase barter | --purchase 'barter'
 predict p5 --from h200-1x --region mars | no price is of region 'mars'
+predict p5 --from /dev/zero | cannot read /dev/zero
 predict p5 --from nowhere.json | cannot read nowhere.json
 predict p5 --from h200-1x --workload vit-huger | unknown workload 'vit-huger'
 scaling p5 --workload llm-1b --project 1 | --project | '1'
@@ -251,7 +252,10 @@ results import IMPORT --published-on 2999-01-01 | --published-on 2999-01-01 is i
 results import IMPORT --instance p55 | Did you mean 'p5'
 results verify --results-dir empty | no records to verify
 results verify --results-dir nowhere | there is no folder nowhere
+results push results | 'results' is no address | --results-dir
 results push ftp://box/results | unknown scheme ftp://
+doctor --quick --json --format csv | both --json and --format csv
+sweep --json --format csv --dry-run | both --json and --format csv
 doctor --quick --format xml | --format 'xml'
 switches | fp8bench compare INSTANCE --columns mode,switches
 claims | python benchmarks/claims.py --results-dir DIR

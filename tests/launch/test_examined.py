@@ -25,7 +25,7 @@ def test_a_workload_whose_name_says_what_it_is_is_not_looked_at():
 def test_other_sizes_are_looked_at_and_wrong_ones_are_wrong_usage():
     sized = config(workload="vit-micro,depth=1")
     assert examined([sized], saying(Answer().model_dump_json())) == Answer()
-    refusal = Refusal(what="unknown size", remedy="Name another", of_usage=True)
+    refusal = Refusal(what="unknown size", remedy="Name another", exit_code=2)
     with pytest.raises(UsageError, match="unknown size"):
         examined([sized], saying(Answer(refusal=refusal).model_dump_json()))
 

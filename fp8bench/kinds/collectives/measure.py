@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
-from fp8bench.config.words import quoted, within
+from fp8bench.config.options import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.plan import Ranks, ranks_for

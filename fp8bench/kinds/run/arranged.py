@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 from fp8bench import registry
-from fp8bench.config.words import quoted
+from fp8bench.config.options import quoted
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fp8bench.launch import signals
-from fp8bench.launch.nodes.messages import End, Hello, Left, Refusal, Verdict, judge, keyed, named
+from fp8bench.launch.nodes.messages import End, Hello, Left, Verdict, judge, keyed, named
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
 from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.model import Refusal
 from fp8bench.worker.progress import Stage
 
 MessageT = TypeVar("MessageT")

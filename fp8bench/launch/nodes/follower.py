@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.leader import RunRanks, left_behind, on_machines, reports_on_nodes, run_turn
-from fp8bench.launch.nodes.messages import Ready, Refusal, Turn, keyed
+from fp8bench.launch.nodes.messages import Ready, Turn, keyed
 from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes.watch import run_ranks
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.model import Refusal
 from fp8bench.schema.rank import RankReport
 
 MessageT = TypeVar("MessageT")

@@ -17,9 +17,10 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import digest, software_here, this_machines_identity
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import MachineIdentity, variables_that_matter
+from fp8bench.schema.model import Refusal
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Stage
 
@@ -41,27 +42,6 @@ EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "price_per_gpu", "allo
 
 AT_MOST = 4
 """The number of differences in one line."""
-
-
-class Refusal(Frozen):
-    """An error of fp8bench's own, on its way to another node."""
-
-    what: str
-    remedy: str
-    exit_code: int
-    cause: Cause | None = None
-
-    @staticmethod
-    def of(error: Fp8benchError) -> "Refusal":
-        """Return the error in the form in which it can be sent."""
-        return Refusal(what=error.what, remedy=error.remedy, exit_code=error.exit_code, cause=error.cause)
-
-    def error(self, where: str = "") -> Fp8benchError:
-        """Return the error again. where: put before its message."""
-        kinds = {kind.exit_code: kind for kind in (UsageError, ModeUnavailable)}
-        error = kinds.get(self.exit_code, RunFailed)(f"{where}{self.what}", self.remedy, self.cause)
-        error.exit_code = self.exit_code
-        return error
 
 
 class Hello(Frozen):

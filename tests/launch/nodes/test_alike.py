@@ -5,10 +5,11 @@ from builders import machine_called
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.nodes import messages
-from fp8bench.launch.nodes.messages import Hello, Refusal, judge
+from fp8bench.launch.nodes.messages import Hello, judge
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.model import Refusal
 
 P5 = Machine(gpus=("NVIDIA H100 80GB HBM3",) * 8, product_name="p5.48xlarge", cpu_count=192)
 
