@@ -7,7 +7,6 @@ Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.7
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 Interval = tuple[float, float]
 """A 95 % interval. Units and prices are exact, so a step's interval carries over in proportion."""
@@ -61,28 +60,6 @@ def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | No
         return None
     shortest, longest = step_time_ci_s
     return rate * step_time_s / longest, rate * step_time_s / shortest
-
-
-class JobTime(NamedTuple):
-    """hours: elapsed time. ci: its 95 % interval; None if the step time has none."""
-
-    hours: float
-    ci: Interval | None
-
-    def usd(self, usd_per_hour: float) -> float:
-        return self.hours * usd_per_hour
-
-    def usd_ci(self, usd_per_hour: float) -> Interval | None:
-        return None if self.ci is None else (self.ci[0] * usd_per_hour, self.ci[1] * usd_per_hour)
-
-
-def job_time(units: float, throughput_per_s: float, step_time_s: float, step_time_ci_s: Interval | None) -> JobTime:
-    """Return the time of a job. units: above 0. throughput_per_s: units per second of all workers together."""
-    hours = job_hours(units, throughput_per_s)
-    if step_time_ci_s is None:
-        return JobTime(hours, None)
-    low, high = step_time_ci_s
-    return JobTime(hours, (hours * low / step_time_s, hours * high / step_time_s))
 
 
 def front(points: Sequence[Point]) -> list[bool]:

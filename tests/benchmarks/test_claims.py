@@ -8,7 +8,7 @@ from dataclasses import replace
 import claims
 import pytest
 from builders import environment, evidence, invalid, price, rounds
-from claims import CLAIMS, E4M3, ON_7B, Claim, Judged, Records, Value, by_tokens, by_torch, exactly, judge
+from claims import CLAIMS, E4M3, ON_7B, Judged, Records, Value, by_tokens, by_torch, exactly, judge
 
 from fp8bench.records import results
 from fp8bench.schema.files import ROOT
@@ -143,7 +143,7 @@ def test_a_definition_can_be_false(tmp_path):
 
 
 @pytest.mark.parametrize("stated", CLAIMS, ids=lambda stated: stated.words)
-def test_every_bound_has_two_sides_and_values_beyond_either_fail(stated: Claim):
+def test_every_bound_has_two_sides_and_values_beyond_either_fail(stated):
     width = stated.high - stated.low
     assert 0 <= width < math.inf
     verdicts = [

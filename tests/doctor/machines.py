@@ -1,9 +1,7 @@
 """Machines as facts: a healthy H200 host, and the ways in which one is not."""
 
 from dataclasses import replace
-from typing import Any
 
-from fp8bench.doctor.check import Finding
 from fp8bench.doctor.facts import (
     AttentionResult,
     CompileResult,
@@ -82,12 +80,12 @@ PROBED = Probed(
 INSTALLED = {"torch": "2.11.0", "timm": "1.0.24", "torchao": "0.18.0", "transformer-engine": "2.20.2"}
 
 
-def gpu(**fields: Any) -> GpuFacts:
+def gpu(**fields):
     """An H200 with some fields of another kind."""
     return H200.model_copy(update=fields)
 
 
-def h200_host(*gpus: GpuFacts, **fields: Any) -> MachineFacts:
+def h200_host(*gpus, **fields):
     """A healthy host with these GPUs, or one H200. fields: of MachineFacts."""
     shown = gpus or (H200,)
     torch = PROBED.torch.model_copy(update={"gpus": len(shown)})
@@ -102,12 +100,12 @@ def h200_host(*gpus: GpuFacts, **fields: Any) -> MachineFacts:
     return replace(healthy, **fields)
 
 
-def probing(facts: MachineFacts, **answers: Any) -> MachineFacts:
+def probing(facts, **answers):
     """The machine with other answers of its probes."""
     return replace(facts, probed=replace(facts.probed, **answers))
 
 
-def cudnn_mix() -> MachineFacts:
+def cudnn_mix():
     """The trap: torch's cuDNN and the system's in one process, and unfused attention for it."""
     both = (CUBLAS, TORCHS_CUDNN, SYSTEMS_CUDNN, NCCL)
     reasons = ("Disabling FusedAttention: cuDNN frontend: CUDNN_STATUS_NOT_INITIALIZED.",)
@@ -118,7 +116,7 @@ def cudnn_mix() -> MachineFacts:
     )
 
 
-def l4_host() -> MachineFacts:
+def l4_host():
     """One L4: fp8 units, no NVLink, a small limit that is its own."""
     l4 = gpu(
         name="NVIDIA L4",
@@ -135,7 +133,7 @@ def l4_host() -> MachineFacts:
     return probing(h200_host(l4), precision=PrecisionResult(capability=(8, 9), bf16_error=None, fp8_error=None))
 
 
-def a100_host() -> MachineFacts:
+def a100_host():
     """One A100: bf16, and no fp8."""
     a100 = gpu(name="NVIDIA A100-SXM4-40GB", capability=(8, 0), nvlinks=12)
     reason = "Device compute capability 8.9 or higher required for FP8 execution."
@@ -147,7 +145,7 @@ def a100_host() -> MachineFacts:
     )
 
 
-def without_gpu(driver: DriverFacts | None = None) -> MachineFacts:
+def without_gpu(driver=None):
     """A machine where nothing of a GPU can be asked."""
     torch = TorchResult(
         version="2.15.0+cu132",
@@ -165,18 +163,18 @@ def without_gpu(driver: DriverFacts | None = None) -> MachineFacts:
     )
 
 
-def driver_denied() -> MachineFacts:
+def driver_denied():
     """A GPU that this user may not touch."""
     return without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
 
 
-def by_name(findings: Any) -> dict[str, Finding]:
+def by_name(findings):
     """Findings by their names, which must differ."""
     named = {finding.name: finding for finding in findings}
     assert len(named) == len(list(findings))
     return named
 
 
-def statuses(findings: Any, *wanted: str) -> set[str]:
+def statuses(findings, *wanted):
     """Names of the findings with one of these statuses."""
     return {finding.name for finding in findings if finding.status in wanted}

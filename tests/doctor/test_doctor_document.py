@@ -8,11 +8,10 @@ from doctor.machines import a100_host, cudnn_mix, without_gpu
 
 from fp8bench.doctor import examine
 from fp8bench.doctor.document import document
-from fp8bench.doctor.facts import MachineFacts
 from fp8bench.tables.render import FORMATS, PIPE, TERMINAL, render
 
 
-def shown(facts: MachineFacts, form: str = PIPE) -> str:
+def shown(facts, form=PIPE):
     return render(document(examine.shown(facts)), form)
 
 
@@ -20,7 +19,7 @@ def shown(facts: MachineFacts, form: str = PIPE) -> str:
 def on_a_terminal(monkeypatch):
     """What a terminal of some width is given."""
 
-    def text(facts: MachineFacts, width: int, **variables: str) -> str:
+    def text(facts, width, **variables):
         monkeypatch.delenv("NO_COLOR", raising=False)
         for name, value in {"COLUMNS": str(width), "TERM": "xterm", **variables}.items():
             monkeypatch.setenv(name, value)

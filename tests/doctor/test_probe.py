@@ -17,7 +17,7 @@ from fp8bench.doctor.run_probes import PROBE, Probe, run_probes
 pytestmark = pytest.mark.thorough
 
 
-def probed(*names: str, **environ: str):
+def probed(*names, **environ):
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ}
     return run_probes([Probe(name, RESULTS[name], variables) for name in names], 2, 120)
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.thorough
 WELL = """print('{"version": "1.2"}')"""
 
 
-def ran(*codes: str, limit_s: float = 20, at_once: int = 2, **environ: str):
+def ran(*codes, limit_s=20, at_once=2, **environ):
     """Results of probes that are the given Python, in order."""
     probes = [Probe(code, ImportResult, {**os.environ, **environ}) for code in codes]
     results = run_probes(probes, at_once, limit_s, command=(sys.executable, "-c"))
@@ -87,7 +87,7 @@ def test_what_it_left_behind_neither_holds_the_answer_up_nor_stays(tmp_path):
     assert gone(int(pid_file.read_text()))
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     """Within a moment; a zombie that nobody has collected is gone too."""
     for _ in range(100):
         try:

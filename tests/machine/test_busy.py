@@ -26,7 +26,7 @@ class FakeNvml:
     NVMLError = NVMLError
     nvmlMemory_v2 = 2
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.held = {"GPU-aa": 500 * 2**20, "GPU-bb": 500 * 2**20}
         self.processes: dict[str, list | str] = {"GPU-aa": [], "GPU-bb": []}
         self.now = 0.0

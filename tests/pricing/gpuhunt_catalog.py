@@ -1,6 +1,5 @@
 """A catalogue on disk in gpuhunt's own format, written by gpuhunt."""
 
-from pathlib import Path
 from zipfile import ZipFile
 
 from gpuhunt import AcceleratorVendor, CatalogItem
@@ -46,7 +45,7 @@ RUNPOD = (
 NEBIUS = (item("nebius", "gpu-h200-sxm 8gpu-128vcpu-1600gb", "eu-north1", 28.0, gpu="H200"),)
 
 
-def folder_of(path: Path, **items) -> Path:
+def folder_of(path, **items):
     """For GPUHUNT_CATALOG_DIR."""
     path.mkdir(exist_ok=True)
     for provider, offers in items.items():
@@ -54,7 +53,7 @@ def folder_of(path: Path, **items) -> Path:
     return path
 
 
-def published(path: Path, version: str, **items) -> str:
+def published(path, version, **items):
     """For GPUHUNT_CATALOG_URL: as gpuhunt publishes it, under a file: address."""
     for provider, offers in items.items():
         place = path / provider / version

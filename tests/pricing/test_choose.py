@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from fp8bench.pricing.catalog import load
 from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
 from fp8bench.pricing.document import known
-from fp8bench.schema.instance import Price
 
 DAY = date(2025, 6, 5)
 THEN = PriceQuery(as_of=DAY, current=False)
@@ -97,7 +96,7 @@ def test_the_price_that_holds(prices, query, chosen):
 
 @pytest.mark.slow
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
-def test_what_is_chosen_always_fits_the_question(prices: list[Price], query: PriceQuery) -> None:
+def test_what_is_chosen_always_fits_the_question(prices, query):
     chosen = choose(prices, query)
 
     if chosen is not None:
@@ -110,7 +109,7 @@ def test_what_is_chosen_always_fits_the_question(prices: list[Price], query: Pri
 
 @pytest.mark.slow
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
-def test_nothing_that_fits_is_newer_and_as_sure_as_what_is_chosen(prices: list[Price], query: PriceQuery) -> None:
+def test_nothing_that_fits_is_newer_and_as_sure_as_what_is_chosen(prices, query):
     chosen = choose(prices, query)
     rivals = [
         price

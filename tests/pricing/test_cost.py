@@ -11,7 +11,6 @@ from fp8bench.pricing.cost import (
     front,
     gain,
     job_hours,
-    job_time,
     job_usd,
     mfu,
     rate_interval,
@@ -81,23 +80,6 @@ def test_mfu_scales_with_work_and_against_time_gpus_and_peak(flops_per_step, ste
     assert mfu(flops_per_step, 2 * step_time_s, gpus, peak_tflops) == pytest.approx(share / 2)
     assert mfu(flops_per_step, step_time_s, 2 * gpus, peak_tflops) == pytest.approx(share / 2)
     assert mfu(flops_per_step, step_time_s, gpus, 2 * peak_tflops) == pytest.approx(share / 2)
-
-
-def test_a_job_takes_its_units_over_the_throughput():
-    """Article 1's p4d: 8 GPUs at batch 64 in 0.41 s, 32.77 USD an hour."""
-    time = job_time(90e6, throughput_per_s=512 / 0.41, step_time_s=0.41, step_time_ci_s=None)
-
-    assert time.hours == pytest.approx(90e6 * 0.41 / 512 / 3600)
-    assert time.usd(32.77) == pytest.approx(90e6 / units_per_usd(512 / 0.41, 32.77))
-    assert (time.ci, time.usd_ci(32.77)) == (None, None)
-
-
-def test_its_interval_is_that_of_the_step():
-    time = job_time(3600e3, throughput_per_s=1000.0, step_time_s=0.1, step_time_ci_s=(0.09, 0.12))
-
-    assert time.hours == pytest.approx(1.0)
-    assert time.ci == pytest.approx((0.9, 1.2))
-    assert time.usd_ci(10.0) == pytest.approx((9.0, 12.0))
 
 
 def test_what_a_dollar_buys_is_least_where_steps_are_longest():

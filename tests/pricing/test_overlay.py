@@ -2,7 +2,6 @@
 
 import re
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ prices:
 """
 
 
-def written(folder: Path, name: str, text: str) -> Path:
+def written(folder, name, text):
     path = folder / name / "instance.yaml"
     path.parent.mkdir()
     path.write_text(text)
@@ -94,8 +93,6 @@ def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price(tmp_path):
 
     now, before = (choose(p5.prices, PriceQuery(day, current=False)) for day in (TODAY, date(2023, 11, 15)))
 
-    assert now is not None
-    assert before is not None
     assert (now.usd_per_hour, now.as_of) == (40.0, date(2024, 1, 1))
     assert before.usd_per_hour == 98.32
 

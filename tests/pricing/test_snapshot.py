@@ -2,7 +2,6 @@
 
 import re
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +34,7 @@ def snapshot(tmp_path):
     return writing
 
 
-def in_force(folder: Path, day=DAY, **query) -> Price | None:
+def in_force(folder, day=DAY, **query):
     found = load_beside(instances.files(folder))
     return choose(found.instances["p5"].prices, PriceQuery(day, True, **query))
 

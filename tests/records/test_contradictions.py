@@ -1,9 +1,7 @@
 """A record is checked against itself: each edit of a sound one is found, named with its file, and left out."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ FP8_STEP = profile(by_category={"gemm_fp8": 0.06, "attention": 0.03}, busy_s=0.0
 LLM: Document = {"unit": "tokens", "sizes": {"sequence_length": 2048}}
 
 
-def sound(mode: str = "te-fp8", recipe: str | None = "delayed", **settings: Any) -> Record:
+def sound(mode="te-fp8", recipe="delayed", **settings):
     """A record as a launcher makes it, of two GPUs; with every figure that a summary can have."""
     settled = config(mode, recipe, **{"world_size": 2, "steps": 21, "cuda_graphs": "auto", **settings})
     facts = reports_of(settled)[0].facts
@@ -36,8 +34,6 @@ def sound(mode: str = "te-fp8", recipe: str | None = "delayed", **settings: Any)
         )
     reports = reports_of(settled, 0.1, facts=facts)
     first = reports[0]
-    assert first.samples is not None
-    assert first.evidence is not None
     with_lead = [
         report.model_copy(update={"samples": report.samples.model_copy(update={"host_lead_s": (0.05,) * 21})})
         for report in reports
@@ -49,17 +45,17 @@ def sound(mode: str = "te-fp8", recipe: str | None = "delayed", **settings: Any)
     return assemble(settled, with_lead, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW)
 
 
-def edited(edit: Callable[[Document], object], record: Record | None = None) -> Document:
+def edited(edit, record=None):
     document: Document = in_one_file(record or sound())
     edit(document)
     return document
 
 
-def put(path: str, value: object) -> Callable[[Document], None]:
+def put(path, value):
     """Return an edit of one field. path: names and numbers, joined by dots."""
     *parents, last = path.split(".")
 
-    def edit(document: Document) -> None:
+    def edit(document):
         place: Any = document
         for step in parents:
             place = place[int(step)] if step.isdigit() else place[step]
@@ -68,8 +64,8 @@ def put(path: str, value: object) -> Callable[[Document], None]:
     return edit
 
 
-def scale(path: str, by: float) -> Callable[[Document], None]:
-    def edit(document: Document) -> None:
+def scale(path, by):
+    def edit(document):
         place: Any = document
         for step in path.split("."):
             place = place[int(step)] if step.isdigit() else place[step]
@@ -78,23 +74,23 @@ def scale(path: str, by: float) -> Callable[[Document], None]:
     return edit
 
 
-def all_of(*edits: Callable[[Document], object]) -> Callable[[Document], None]:
-    def edit(document: Document) -> None:
+def all_of(*edits):
+    def edit(document):
         for one in edits:
             one(document)
 
     return edit
 
 
-def halve_samples(document: Document) -> None:
+def halve_samples(document):
     for rank in document["samples"]:
         rank["step_s"] = [step / 2 for step in rank["step_s"]]
 
 
-def keep_steps(count: int) -> Callable[[Document], None]:
+def keep_steps(count):
     """Cut all samples short, and write the summary that the rest gives."""
 
-    def edit(document: Document) -> None:
+    def edit(document):
         for rank in document["samples"]:
             for name in ("step_s", "host_s", "data_wait_s", "forward_s", "backward_s", "optimizer_s", "host_lead_s"):
                 rank[name] = rank[name][:count]
@@ -103,20 +99,20 @@ def keep_steps(count: int) -> Callable[[Document], None]:
     return edit
 
 
-def duplicate_rank(document: Document) -> None:
+def duplicate_rank(document):
     document["samples"][1]["rank"] = 0
 
 
-def drop(name: str) -> Callable[[Document], None]:
+def drop(name):
     return lambda document: document[name].pop()
 
 
-def lose(document: Document) -> None:
+def lose(document):
     for rank in document["samples"]:
         rank["loss"] = [None] * len(rank["loss"])
 
 
-def ten_times(document: Document) -> None:
+def ten_times(document):
     """Ten times the units, and all that follows from them."""
     for name in ("units_per_step", "throughput_per_s", "units_per_kwh", "flops_per_step"):
         document["summary"][name] *= 10
@@ -280,7 +276,7 @@ def test_every_committed_record_agrees_with_itself(folder):
 
 
 class TestInAnotherFolder:
-    def test_a_record_among_those_of_another_instance_is_named_and_left_out(self, tmp_path: Path) -> None:
+    def test_a_record_among_those_of_another_instance_is_named_and_left_out(self, tmp_path):
         results.write(measured("h200-1x"), tmp_path)
         path = results.write(measured("p5", run_id="moved"), tmp_path)
         moved = path.rename(tmp_path / "h200-1x" / path.name)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -37,12 +36,12 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def quietly(line: str) -> None:
+def quietly(line):
     raise AssertionError(f"nothing is to be told, and this was: {line}")
 
 
 @pytest.mark.slow
-def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
+def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path, holder):
     with (
         pytest.raises(UsageError) as refusal,
         held(tmp_path / "lock", "session 'nightly'", "Wait until it ends", quietly),
@@ -54,7 +53,7 @@ def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path: Path, holder: 
 
 
 @pytest.mark.slow
-def test_a_killed_holder_bars_nobody(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
+def test_a_killed_holder_bars_nobody(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert (tmp_path / "lock").exists()
@@ -64,14 +63,14 @@ def test_a_killed_holder_bars_nobody(tmp_path: Path, holder: "subprocess.Popen[s
 
 
 @pytest.mark.slow
-def test_whoever_waits_gets_it_when_the_holder_leaves(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
+def test_whoever_waits_gets_it_when_the_holder_leaves(tmp_path, holder):
     holder.terminate()
 
     with held(tmp_path / "lock", "it", "", quietly, wait_s=30.0):
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_nothing_is_left_behind(tmp_path):
     for _ in range(2):
         with held(tmp_path / "folder" / "lock", "it", "", quietly):
             assert (tmp_path / "folder" / "lock").exists()
@@ -79,7 +78,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "folder").iterdir()) == []
 
 
-def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
+def test_it_is_free_again_after_an_error(tmp_path):
     with pytest.raises(KeyError), held(tmp_path / "lock", "it", "", quietly):
         raise KeyError
 
@@ -87,15 +86,15 @@ def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_in_one_process_too_the_second_is_refused(tmp_path: Path) -> None:
+def test_in_one_process_too_the_second_is_refused(tmp_path):
     with held(tmp_path / "lock", "it", "", quietly), pytest.raises(UsageError, match=f"process {os.getpid()}"):
         with held(tmp_path / "lock", "it", "", quietly):
             pass
 
 
 @pytest.mark.parametrize("code", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
-def test_a_file_system_without_locks_is_told_and_the_work_is_done(tmp_path: Path, monkeypatch, code: int) -> None:
-    def without(_descriptor: int, _operation: int) -> None:
+def test_a_file_system_without_locks_is_told_and_the_work_is_done(tmp_path, monkeypatch, code):
+    def without(_descriptor, _operation):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", without)
@@ -109,7 +108,7 @@ def test_a_file_system_without_locks_is_told_and_the_work_is_done(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(UsageError, match="cannot write"), held(tmp_path / "file" / "lock", "it", "", quietly):

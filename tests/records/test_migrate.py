@@ -5,7 +5,6 @@ data/ holds two records as version 1 wrote them: an ok one of two H200s in fp8, 
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ FP8 = DATA / "20261121T124825Z-te-fp8-delayed-73ddb8.json"
 INVALID = DATA / "20261121T121621Z-te-bf16-article-5c8396.json"
 
 
-def document(path: Path = FP8) -> dict[str, Any]:
+def document(path=FP8):
     return json.loads(path.read_text())
 
 
@@ -27,7 +26,6 @@ def test_an_ok_record_of_version_1_is_read_with_all_that_it_knows():
 
     assert (old["schema_version"], record.schema_version) == (1, SCHEMA_VERSION)
     assert (record.run_id, record.method_version, record.status) == (old["run_id"], 1, "ok")
-    assert record.summary is not None
     assert record.summary.step_time_s == old["summary"]["step_time_s"]
     assert record.summary.step_time_ci_s == tuple(old["summary"]["step_time_ci_s"])
     assert [list(rank.step_s) for rank in record.samples] == [rank["step_s"] for rank in old["samples"]]
@@ -49,18 +47,14 @@ def test_what_it_did_not_record_is_null():
 
     assert record.session is record.profile is None
     assert record.samples[0].forward_s is record.samples[0].recompilations is None
-    assert record.summary is not None
     assert record.summary.joules_per_unit is record.summary.steadiness is None
     assert record.summary.flags == ()
-    assert record.evidence is not None
     assert record.evidence.fp8_kernels is None
 
 
 def test_a_mode_with_a_recipe_was_in_fp8_and_one_without_was_not():
     fp8, plain = results.read_record(FP8).evidence, results.read_record(INVALID).evidence
 
-    assert fp8 is not None
-    assert plain is not None
     assert (fp8.fp8, plain.fp8) == (True, False)
 
 

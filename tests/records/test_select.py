@@ -20,18 +20,17 @@ from fp8bench.records.select import (
     variant,
 )
 from fp8bench.schema.machine import software_of
-from fp8bench.schema.record import Record
 
 SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"
 
 
-def ids(measurements: list[Measurement]) -> list[str]:
+def ids(measurements):
     """Of measurements of one record each."""
     assert all(len(measurement.rounds) == 1 for measurement in measurements)
     return [measurement.latest.run_id for measurement in measurements]
 
 
-def run_ids(*records: Record) -> list[str]:
+def run_ids(*records):
     return [record.run_id for record in records]
 
 
@@ -39,17 +38,17 @@ FP8: dict[str, Any] = {"mode": "te-fp8", "recipe": "delayed"}
 HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
 
 
-def versions(torch: str) -> dict[str, Any]:
+def versions(torch):
     return {"environment": environment(versions={"torch": torch})}
 
 
-def broke(**changes: Any) -> Record:
+def broke(**changes):
     """The third round of the session, of the mode that FP8 is, which failed."""
     stopped = {"instance": "p5", **FP8, "session": place(3, SESSION), "status": "failed", "minutes": 9}
     return unsupported(**{**stopped, **changes})
 
 
-def selected(*records: Record) -> list[Measurement]:
+def selected(*records):
     return select(sorted(records, key=lambda record: record.created_utc), every=False)
 
 

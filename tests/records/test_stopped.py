@@ -4,14 +4,13 @@ import pytest
 from builders import evidence, invalid, machine_called, measured, place, published, replayed, unsupported
 
 from fp8bench.records.select import execution, select, variants
-from fp8bench.schema.record import Record
 
 AUTO = {"compile": "auto", "cuda_graphs": "auto"}
 GRAPHS = {"compile": "off", "cuda_graphs": "on"}
 PLAIN = {"compile": "off", "cuda_graphs": "off"}
 
 
-def oom(batch_size: int = 512, minutes: float = 0, asked: dict | None = None, **changes) -> Record:
+def oom(batch_size=512, minutes=0, asked=None, **changes):
     """te-fp8 that ran out of memory before it told anything."""
     settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
     values = {
@@ -23,15 +22,13 @@ def oom(batch_size: int = 512, minutes: float = 0, asked: dict | None = None, **
     return unsupported("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{**values, **changes})
 
 
-def ran(
-    batch_size: int = 512, minutes: float = 0, asked: dict | None = None, graphed: bool = True, **changes
-) -> Record:
+def ran(batch_size=512, minutes=0, asked=None, graphed=True, **changes):
     settings = {"batch_size": batch_size, **(asked or AUTO)} | changes.pop("settings", {})
     found = evidence(graph=replayed(enabled=graphed))
     return measured("p5", "te-fp8", "delayed", minutes=minutes, settings=settings, **{"evidence": found, **changes})
 
 
-def shown(*records: Record) -> list[str]:
+def shown(*records):
     """Run ids of what is shown of the failures among these."""
     stopped = {record.run_id for record in records if record.status != "ok"}
     return [one.latest.run_id for one in select(list(records), every=False) if one.latest.run_id in stopped]

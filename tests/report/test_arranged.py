@@ -29,6 +29,15 @@ def asked(job=None, **view):
     return lambda *rows: arranged(Comparison(rows=rows), options).rows
 
 
+def test_the_interval_of_a_job_is_that_of_its_step():
+    known = {"step_time_s": 0.1, "step_time_ci_s": (0.09, 0.12), "usd_per_hour": 10.0}
+    sure, alone = asked(job=3600e3)(ran("a", 1.0, 1000.0, **known), ran("b", 1.0, **known | {"step_time_ci_s": None}))
+
+    assert (sure.job_hours, sure.job_usd) == pytest.approx((1.0, 10.0))
+    assert (sure.job_hours_ci, sure.job_usd_ci) == (pytest.approx((0.9, 1.2)), pytest.approx((9.0, 12.0)))
+    assert (alone.job_hours_ci, alone.job_usd_ci) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("text", "held"),
     [

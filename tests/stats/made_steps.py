@@ -1,15 +1,12 @@
 """Step times whose truth is known, for tests: every process has its own centre, and its steps follow one another."""
 
 import numpy as np
-import numpy.typing as npt
 
 SPREAD = 0.01
 _SETTLING = 60
 
 
-def made_steps(
-    trials: int, processes: int, correlation: float, between: float, steps: int = 40, seed: int = 20260501
-) -> npt.NDArray[np.float64]:
+def made_steps(trials, processes, correlation, between, steps=40, seed=20260501):
     """By trial, process and step, seconds, of a mode whose centre is 1 s.
 
     Steps are AR(1) with a standard deviation of 1 %; processes differ by a standard deviation of `between` per cent.

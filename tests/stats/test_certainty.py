@@ -3,17 +3,17 @@
 import pytest
 
 from fp8bench.stats.certainty import FEWEST_ROUNDS, processes_to_see, reached, unseen_share
-from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.estimate import estimate
 
 
 @pytest.mark.parametrize(("processes", "share"), [(1, 0.95), (4, 0.5271), (14, 0.1926), (59, 0.0495)])
-def test_a_state_of_that_share_is_missed_by_all_in_one_case_of_twenty(processes: int, share: float):
+def test_a_state_of_that_share_is_missed_by_all_in_one_case_of_twenty(processes, share):
     assert unseen_share(processes) == pytest.approx(share, abs=1e-4)
     assert (1 - unseen_share(processes)) ** processes == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.2, 0.5, 0.9])
-def test_so_many_processes_show_it_and_one_less_may_not(share: float):
+def test_so_many_processes_show_it_and_one_less_may_not(share):
     needed = processes_to_see(share)
     assert (1 - share) ** needed <= 0.05 < (1 - share) ** (needed - 1)
 
@@ -26,7 +26,7 @@ def test_nothing_can_be_said_of_no_process_nor_of_a_share_that_is_none():
             processes_to_see(share)
 
 
-def agreeing(processes: int, by: float = 0.001) -> Estimate:
+def agreeing(processes, by=0.001):
     """Processes that differ by so much, there and back."""
     return estimate(1 + by * (place % 2) for place in range(processes))
 
@@ -45,5 +45,5 @@ def test_half_a_pair_of_rounds_is_not_looked_at():
 
 
 @pytest.mark.parametrize("unknown", [None, estimate([1.0])])
-def test_what_has_no_interval_has_not_reached_it(unknown: Estimate | None):
+def test_what_has_no_interval_has_not_reached_it(unknown):
     assert not reached([agreeing(FEWEST_ROUNDS), unknown], 0.5)

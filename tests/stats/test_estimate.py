@@ -16,16 +16,15 @@ several = st.lists(seconds, min_size=2, max_size=30)
 
 
 @given(st.lists(seconds, min_size=1, max_size=30))
-def test_the_value_is_the_arithmetic_mean_of_processes(times: list[float]):
+def test_the_value_is_the_arithmetic_mean_of_processes(times):
     assert estimate(times).value == statistics.fmean(times)
 
 
 @given(several)
-def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times: list[float]):
+def test_the_interval_is_students_t_on_logarithms_and_holds_the_value(times):
     found = estimate(times)
     logs = [math.log(time) for time in times]
     reach = stdtrit(len(times) - 1, 0.975) * statistics.stdev(logs) / math.sqrt(len(times))
-    assert found.interval is not None
     low, high = found.interval
     assert low == pytest.approx(min(found.value, math.exp(statistics.fmean(logs) - reach)))
     assert high == pytest.approx(max(found.value, math.exp(statistics.fmean(logs) + reach)))
@@ -40,11 +39,10 @@ def test_by_hand():
 
 
 @given(st.lists(st.floats(0.9, 1.1), min_size=2, max_size=10), st.integers(-8, 8), st.randoms(use_true_random=False))
-def test_neither_order_nor_unit_matters(times: list[float], power: int, random):
+def test_neither_order_nor_unit_matters(times, power, random):
     mixed = [time * 2.0**power for time in times]
     random.shuffle(mixed)
     found, other = estimate(times), estimate(mixed)
-    assert found.interval is not None
     assert other.interval == pytest.approx([end * 2.0**power for end in found.interval])
     assert other.spread == pytest.approx(found.spread, abs=1e-12)
 
@@ -61,14 +59,14 @@ def test_equal_processes_have_an_interval_without_width():
 
 
 @pytest.mark.parametrize("times", [[], [0.0], [1.0, -1.0], [1.0, math.nan], [math.inf]])
-def test_what_is_no_time_is_an_error(times: list[float]):
+def test_what_is_no_time_is_an_error(times):
     with pytest.raises(ValueError, match=r"at least one process|finite and above 0"):
         estimate(times)
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4, 6, 10, 30])
 @pytest.mark.parametrize("spread", [0.005, 0.03])
-def test_95_percent_of_intervals_hold_the_truth(processes: int, spread: float):
+def test_95_percent_of_intervals_hold_the_truth(processes, spread):
     """Processes differ at random and steps resemble their neighbours. The share of 2,000 is known to 1 %."""
     random = np.random.default_rng(processes)
     held = 0
@@ -81,12 +79,12 @@ def test_95_percent_of_intervals_hold_the_truth(processes: int, spread: float):
 
 
 @pytest.mark.parametrize("degrees_of_freedom", range(1, 61))
-def test_of_whole_degrees_of_freedom_it_is_exact(degrees_of_freedom: int):
+def test_of_whole_degrees_of_freedom_it_is_exact(degrees_of_freedom):
     assert t_quantile(degrees_of_freedom) == pytest.approx(stdtrit(degrees_of_freedom, 0.975), rel=1e-12)
 
 
 @given(st.floats(min_value=1, max_value=1e9))
-def test_of_fractional_ones_too(degrees_of_freedom: float):
+def test_of_fractional_ones_too(degrees_of_freedom):
     assert t_quantile(degrees_of_freedom) == pytest.approx(stdtrit(degrees_of_freedom, 0.975), rel=1e-10)
 
 
@@ -95,6 +93,6 @@ def test_infinitely_many_degrees_of_freedom_are_the_normal_distribution():
 
 
 @pytest.mark.parametrize("degrees_of_freedom", [0.999, 0, -3, math.nan, -math.inf])
-def test_below_one_there_is_none(degrees_of_freedom: float):
+def test_below_one_there_is_none(degrees_of_freedom):
     with pytest.raises(ValueError, match="at least 1 degree"):
         t_quantile(degrees_of_freedom)

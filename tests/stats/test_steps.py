@@ -27,7 +27,7 @@ class TestSlowestRank:
 
     @pytest.mark.slow
     @given(ranks)
-    def test_a_step_lasts_as_long_as_one_rank_and_no_rank_lasts_longer(self, per_rank: list[list[float]]):
+    def test_a_step_lasts_as_long_as_one_rank_and_no_rank_lasts_longer(self, per_rank):
         steps = slowest_rank(per_rank)
         assert len(steps) == len(per_rank[0])
         for i, step in enumerate(steps):

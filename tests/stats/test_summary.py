@@ -7,13 +7,12 @@ from builders import profile, rank_samples, steps_about, telemetry, workload_fac
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.schema.rank import RankSamples, RankTelemetry
 from fp8bench.stats.summary import summarize
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
 
 
-def ranks_with(*step_s: tuple[float, ...]) -> list[RankSamples]:
+def ranks_with(*step_s):
     """One rank for each row of step times; host time and data wait are zero."""
     return [
         rank_samples(rank, step_s=times, host_s=(0.0,) * len(times), data_wait_s=(0.0,) * len(times))
@@ -43,7 +42,7 @@ def test_one_process_has_a_step_time_and_no_interval():
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 8])
-def test_units_and_flops_are_those_of_all_ranks(world_size: int):
+def test_units_and_flops_are_those_of_all_ranks(world_size):
     facts = workload_facts(batch_size=64, flops_per_step=1000)
     summary = summarize(ranks_with(*[(0.5,)] * world_size), facts)
     assert summary.unit == "images"
@@ -100,7 +99,7 @@ def test_the_parts_may_be_of_fewer_steps_than_were_timed():
 
 
 @pytest.mark.parametrize("empty", ["forward_s", "host_lead_s"])
-def test_what_has_no_sample_is_unknown(empty: str):
+def test_what_has_no_sample_is_unknown(empty):
     samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
     assert getattr(summarize(samples, workload_facts()), empty) is None
 
@@ -119,13 +118,6 @@ def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
     assert summary.units_per_kwh == pytest.approx(360_000)
     assert summary.sm_clock_mhz == 1755
     assert summary.flags == ()
-
-
-def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag():
-    hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
-    silent = RankTelemetry(rank=1, warning="NVML: library not found")
-    flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
-    assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
 
 
 def test_a_cpu_has_no_energy_and_misses_no_telemetry():
@@ -147,11 +139,10 @@ def test_a_cpu_has_no_energy_and_misses_no_telemetry():
         ),
     ],
 )
-def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts: dict, said: str | None):
+def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts, said):
     ((name, values),) = counts.items()
     samples = [rank_samples(rank, steps_about(0.1), **{name: value}) for rank, value in enumerate(values)]
     steadiness = summarize(samples, workload_facts()).steadiness
-    assert steadiness is not None
     assert steadiness.unsteady == said
 
 
@@ -159,7 +150,6 @@ def test_the_steadiness_is_of_the_steps_of_the_rank_that_took_longest():
     late = list(steps_about(0.1))
     late[4] = 0.5
     steadiness = summarize(ranks_with(steps_about(0.1), tuple(late)), workload_facts()).steadiness
-    assert steadiness is not None
     assert 4 in steadiness.outliers
 
 
@@ -175,7 +165,7 @@ def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted():
     ),
     st.integers(1, 512),
 )
-def test_throughput_is_the_global_batch_over_the_step_time(rows: list[tuple[float, ...]], batch_size: int):
+def test_throughput_is_the_global_batch_over_the_step_time(rows, batch_size):
     summary = summarize(ranks_with(*rows), workload_facts(batch_size))
     assert summary.units_per_step == batch_size * len(rows)
     assert summary.throughput_per_s * summary.step_time_s == pytest.approx(batch_size * len(rows))

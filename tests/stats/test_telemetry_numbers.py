@@ -12,7 +12,7 @@ from fp8bench.stats.telemetry import drawn_between, energy, energy_spread, flags
 LINE = ([0.0, 1.0, 2.0, 3.0], [100.0, 200.0, 400.0, 500.0])
 
 
-def gpu(rank: int = 0, samples: int = 4, before: int = 0, **changes) -> RankTelemetry:
+def gpu(rank=0, samples=4, before=0, **changes):
     """A GPU of 1980 MHz, timed for 10 s. before: samples before the steps. The rest are columns or fields of it."""
     count = samples + before
     columns = {

@@ -15,7 +15,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import Condition, View
-from fp8bench.pricing.cost import front, job_time
+from fp8bench.pricing.cost import front, job_hours
 from fp8bench.schema.errors import UsageError, nearest
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -164,14 +164,15 @@ def with_job(row: Row, units: float) -> Row:
     """Return the row with the job's time and cost, except for an emulation, whose time is not that of fp8."""
     if row.throughput_per_s is None or row.step_time_s is None or row.emulated:
         return row.model_copy(update={"job_units": units})
-    time, usd = job_time(units, row.throughput_per_s, row.step_time_s, row.step_time_ci_s), row.usd_per_hour
+    hours, usd = job_hours(units, row.throughput_per_s), row.usd_per_hour
+    ci = row.step_time_ci_s and tuple(hours * end / row.step_time_s for end in row.step_time_ci_s)
     return row.model_copy(
         update={
             "job_units": units,
-            "job_hours": time.hours,
-            "job_hours_ci": time.ci,
-            "job_usd": None if usd is None else time.usd(usd),
-            "job_usd_ci": None if usd is None else time.usd_ci(usd),
+            "job_hours": hours,
+            "job_hours_ci": ci,
+            "job_usd": None if usd is None else hours * usd,
+            "job_usd_ci": None if usd is None or ci is None else tuple(end * usd for end in ci),
         }
     )
 
