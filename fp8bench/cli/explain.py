@@ -46,7 +46,7 @@ def explain(
             "[RECORD [REFERENCE]]",
             "A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; a mode may have its "
             ":RECIPE and /VARIANT (as /graphed).",
-            "modes_kept",
+            "modes",
         ),
     ] = (),
     modes: Annotated[

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import Field, PositiveInt
 
 from fp8bench import registry
 from fp8bench.cli.model import document
@@ -17,7 +16,6 @@ from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import CLASSES, IMAGE_SIZE, Option, flag_of
 from fp8bench.schema.recipe import FIELDS
 from fp8bench.tables.document import Cells, Table
 from fp8bench.tables.render import plain
@@ -58,13 +56,6 @@ def workloads(
             "[NAME]", "Look at the model of this one; `timm` or a pattern as 'timm:eva*' lists timm's.", "workloads"
         ),
     ] = None,
-    image_size: Annotated[
-        PositiveInt | None, Option("Of timm:NAME [the model's own]", metavar="PIXELS", limit=IMAGE_SIZE)
-    ] = None,
-    classes: Annotated[
-        Annotated[int, Field(ge=2)] | None,
-        Option("Of timm:NAME [the model's own]", metavar="N", limit=CLASSES),
-    ] = None,
     form: FormOfTables = "table",
     as_json: AsJson = False,
 ) -> None:
@@ -82,17 +73,11 @@ def workloads(
         typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(found))
         return
     entry = registry.find_workload(name)
-    given = {"image_size": image_size, "classes": classes}
-    sizes = {setting: size for setting, size in given.items() if size is not None}
-    for setting, size in sizes.items():
-        if entry.defaults is not None and setting not in entry.defaults:
-            flag = flag_of(setting)
-            raise UsageError(f"{flag} {size} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
     # Imported here: torch takes seconds, and a mistyped word should fail first.
     from fp8bench.numerics.model_facts import facts_of
     from fp8bench.workloads.resizable import as_named
 
-    facts = facts_of(as_named(registry.load(entry)(data="device", **sizes), name), name)
+    facts = facts_of(as_named(registry.load(entry)(data="device"), name), name)
     show(document(facts), "json" if as_json else form)
 
 

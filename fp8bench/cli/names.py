@@ -1,4 +1,4 @@
-"""Completions for a shell: names of modes, variants, workloads and instances, and words of options with few values."""
+"""Completions for a shell: names of modes, workloads and instances, and words of options with few values."""
 
 import os
 from collections.abc import Callable
@@ -33,25 +33,6 @@ def _measured() -> list[str]:
 
     # For an address, what was fetched earlier: a shell cannot wait for a network.
     return sorted(known_instances(Path(str(local(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))))
-
-
-def references(incomplete: str) -> list[str]:
-    """Return INSTANCE:MODE[:RECIPE] for every instance with results here; after a `/`, with each variant."""
-    return _with_variants([f"{instance}:{mode}" for instance in _measured() for mode in modes()], incomplete)
-
-
-def modes_kept(incomplete: str) -> list[str]:
-    """Return MODE[:RECIPE], also for every instance with results here; after a `/`, with each variant."""
-    return _with_variants([*modes(), *references("")], incomplete)
-
-
-def _with_variants(labels: list[str], incomplete: str) -> list[str]:
-    label, slash, _ = incomplete.partition("/")
-    if not slash:
-        return labels
-    from fp8bench.schema.execution import VARIANTS
-
-    return [f"{label}/{variant}" for variant in VARIANTS if label in labels]
 
 
 def switches() -> list[str]:

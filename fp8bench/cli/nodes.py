@@ -70,7 +70,6 @@ class Group:
         """
         from fp8bench.launch.nodes.follower import Follower
         from fp8bench.launch.nodes.leader import Leader
-        from fp8bench.launch.plan import hourly_price
         from fp8bench.launch.prepare import marks, prepare
 
         # The session is node 0's to look up.
@@ -78,11 +77,10 @@ class Group:
         prepared = self.meet(request, lambda: prepare(alone, os.environ, self.agent.place))
         if self.agent.leads:
             return Leader(self.agent, request.timeout_s)
-        price = hourly_price(request, prepared.instance)
         follower = Follower(
             self.agent,
             lambda config: marks(prepared, config),
-            lambda turn, reports: _keep(prepared, price, turn, reports),
+            lambda turn, reports: _keep(prepared, request.price, turn, reports),
             prepared.timeout_s,
         )
         raise typer.Exit(follower.obey())

@@ -36,7 +36,7 @@ def predict(
         option(
             "INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
             "Whose records to predict from, all modes or one; or a record's file.",
-            "references",
+            "instances",
             "--from",
         ),
     ] = None,

@@ -2,7 +2,7 @@
 
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fp8bench.cli.options import ResultsDir, Strict, argument, option, switch
 from fp8bench.cli.output import Unread, log, warn
@@ -32,9 +32,6 @@ def report(
     ] = None,
     force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
     plot: Annotated[str | None, option("|".join(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
-    form: Annotated[
-        Literal["html", "png", "svg", "pdf"] | None, option(None, "Of the file [as its name ends].", None, "--format")
-    ] = None,
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
     ] = None,
@@ -44,7 +41,7 @@ def report(
     if plot is not None:
         require_known("--plot", plot, tuple(PLOTS), "fp8bench report --help")
     units = None if job is None else parse_job(job)
-    path, kind = _place(output, plot, form)
+    path, kind = _place(output, plot)
     if path.exists() and not force:
         raise UsageError(f"{path} exists", REPLACE)
     keys = instances or sorted(results.known_instances(results_dir))
@@ -78,20 +75,18 @@ def report(
     unread.end(strict)
 
 
-def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
-    """Return the path and the format. Raises UsageError if name, plot and format do not fit together, and if no file
-    can be made there.
+def _place(output: Path | None, plot: str | None) -> tuple[Path, str]:
+    """Return the path and the format, by how its name ends. Raises UsageError if name and plot do not fit together, and
+    if no file can be made there.
     """
-    ending = output.suffix.lower().removeprefix(".") if output is not None else ""
-    kind = form or ending or (PAGE if plot is None else "png")
-    path = output or Path(f"{plot or 'report'}.{kind}")
-    if output is not None and not ending and not output.is_dir():
-        path = output.with_name(f"{output.name}.{kind}")
-    folder, fitting = path.parent, f"End it in .{kind}, or omit --format"
+    usual = PAGE if plot is None else "png"
+    path = output or Path(f"{plot or 'report'}.{usual}")
+    if not path.suffix and not path.is_dir():
+        path = path.with_name(f"{path.name}.{usual}")
+    kind, folder = path.suffix.lower().removeprefix("."), path.parent
     for refused, what, remedy in (
         (path.is_dir(), f"{path} is a folder", "Name a file in it"),
         (kind not in FORMATS, f"{path} ends in no known format", f"End it in .{', .'.join(FORMATS)}"),
-        (path.suffix.lower() != f".{kind}", f"--format {kind} does not fit the name {path}", fitting),
         (kind == PAGE and plot is not None, "a plot is no page", "Omit --plot for the page"),
         (kind != PAGE and plot is None, f"a page cannot be {kind}", f"Choose one with --plot: {', '.join(PLOTS)}"),
         (not folder.is_dir(), f"there is no folder {folder}", f"Make it with `mkdir -p {folder}`, or name another"),

@@ -25,7 +25,6 @@ from fp8bench.kinds.view import View
 from fp8bench.launch.examined import examined, require_modes
 from fp8bench.launch.phases import process_began_s
 from fp8bench.launch.place import register
-from fp8bench.launch.plan import hourly_price
 from fp8bench.launch.prepare import Prepared, prepare
 from fp8bench.launch.rounds import Schedule
 from fp8bench.launch.session import exit_code_of, measure, session
@@ -60,7 +59,7 @@ def run(
             prepared = prepare(requested.request, os.environ, place, leader.machines if leader else ())
             named = bool(requested.request.mode or prepared.variants)
             requested = requested.resumed(prepared.resumed, prepared.session or "")
-            price_of_machine = hourly_price(requested.request, prepared.instance)
+            price_of_machine = requested.request.price
             answer = examined([entry.config for entry in prepared.entries])
             if dry_run:
                 ahead = look_ahead(prepared, price_of_machine, answer)

@@ -115,7 +115,7 @@ class Selection(Scope):
             "INSTANCE:MODE[:RECIPE][/VARIANT]",
             "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
             "baseline-bf16].",
-            "references",
+            "instances",
         ),
     ] = None
 

@@ -22,7 +22,6 @@ from fp8bench.launch.batch_size import blank_search
 from fp8bench.launch.examined import examined
 from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
-from fp8bench.launch.plan import hourly_price
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.sweep import budget as budgets
 from fp8bench.launch.sweep import search
@@ -136,12 +135,11 @@ def _planned(
     catalog = load_catalog(prepared.results_dir)
     bases = [entry.config if request.te_switch else switched_on(entry.config) for entry in prepared.entries]
     found = space(bases, axes, lambda one: obstacle(one, machine, catalog))
-    given = hourly_price(request, prepared.instance)
-    price = price_today(prepared, catalog, given)
+    price = price_today(prepared, catalog, request.price)
     rule = Rule(prepared.stop.rounds, blank_search(base) if auto else None)
     look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
     limit = budgets.budget(*limits, price.usd_per_hour, DEFAULT_BUDGET)
-    return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), given
+    return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), request.price
 
 
 def _request_and_values(

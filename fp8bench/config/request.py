@@ -184,7 +184,6 @@ class RunRequest(_OptionsOfWorkers):
     price: Annotated[
         PositiveFloat | None, OF_PRICE("Price of the whole machine, not of one GPU; kept by its results")
     ] = None
-    price_per_gpu: Annotated[PositiveFloat | None, OF_PRICE("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[Folder, Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")] = (
         Path("results")
     )

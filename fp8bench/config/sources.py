@@ -44,7 +44,7 @@ def resolve(
     """Merge the four sources.
 
     flags: only those that were given. file_text: the complete file, to find the lines of its faults. Raises UsageError
-    with the first invalid field, its origin and its value, also if both prices are given.
+    with the first invalid field, its origin and its value.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys([*OPTIONS, VARIANTS], "default")
@@ -72,11 +72,6 @@ def resolve(
         each, owned = variants_of(file_values[VARIANTS], file, file_text, values, origins)
         request = request.model_copy(update={VARIANTS: each})
         origins.update(dict.fromkeys((VARIANTS, *owned), file))
-    if request.price is not None and request.price_per_gpu is not None:
-        raise UsageError(
-            f"both a price ({origins['price']}) and a price per GPU ({origins['price_per_gpu']}) were given",
-            "Give one of them: --price is of the whole machine",
-        )
     return Resolved(request=request, origins=origins)
 
 

@@ -19,7 +19,6 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.instance import Instance
 from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 
@@ -203,21 +202,6 @@ def stop(request: RunRequest, machine: Machine) -> Stop:
             f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
         )
     return Stop(rounds=rounds, precision=request.precision, max_rounds=most)
-
-
-def hourly_price(request: RunRequest, instance: Instance) -> float | None:
-    """Return the USD per hour of the complete machine, from the user's price of it or of one GPU; None if not given.
-
-    Raises UsageError if a price per GPU is given for a machine without one.
-    """
-    if request.price_per_gpu is None:
-        return request.price
-    if instance.gpu_count == 0:
-        raise UsageError(
-            f"--price-per-gpu {request.price_per_gpu:g} was given, and {instance.key!r} has no GPU",
-            "Give the price of the machine with --price",
-        )
-    return request.price_per_gpu * instance.gpu_count
 
 
 def owned(variants: Sequence[VariantSettings]) -> frozenset[str]:

@@ -76,8 +76,7 @@ def prepare(
             "Call it without torchrun; `fp8bench run` works with it",
         )
     machine = this_machine(environ)
-    has_price = request.price is not None or request.price_per_gpu is not None
-    place = place_on(machine, request.instance, request.results_dir, request.name, has_price=has_price)
+    place = place_on(machine, request.instance, request.results_dir, request.name, has_price=request.price is not None)
     if machines and place.here is not None:
         # All nodes together are the machine: a session continues when the same nodes meet again.
         place = replace(place, here=replace(place.here, machine=together(machines)))

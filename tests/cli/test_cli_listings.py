@@ -48,8 +48,8 @@ def test_names_of_a_family_are_listed_all_or_by_a_pattern():
 
 @pytest.mark.slow
 def test_one_model_is_shown_in_every_format():
-    words = ("list", "workloads", "timm:vit_tiny_patch16_224", "--image-size", "32", "--classes", "16")
+    words = ("list", "workloads", "timm:vit_tiny_patch16_224")
     found = json.loads(invoked(*words, "--format", "json").stdout)
-    assert (found["sizes"]["img_size"], found["sizes"]["num_classes"], found["fp8_layers"]) == (32, 16, 48)
+    assert (found["sizes"]["img_size"], found["sizes"]["num_classes"], found["fp8_layers"]) == (224, 1000, 48)
     assert "te modes: 12 blocks whole" in invoked(*words).stdout
     assert "| blocks.\\*.attn.qkv" in invoked(*words, "--format", "markdown").stdout.replace("blocks.*", "blocks.\\*")

@@ -53,10 +53,10 @@ def test_a_job_has_its_time_and_cost(fp8bench_in, tmp_path):
     ("words", "name", "begins"),
     [
         (["--plot", "price-performance"], "price-performance.png", b"\x89PNG"),
-        (["--plot", "speed", "--format", "svg"], "speed.svg", b"<?xml"),
+        (["--plot", "speed", "-o", "speed.svg"], "speed.svg", b"<?xml"),
         (["--plot", "time-cost", "-o", "out.pdf"], "out.pdf", b"%PDF"),
-        (["--plot", "memory", "-o", "memory", "--format", "svg"], "memory.svg", b"<?xml"),
-        (["--format", "html", "-o", "here"], "here.html", b"<!doctype html>"),
+        (["--plot", "memory", "-o", "memory"], "memory.png", b"\x89PNG"),
+        (["-o", "here"], "here.html", b"<!doctype html>"),
     ],
 )
 def test_a_plot_is_a_file_of_the_format_that_was_asked_for(words, name, begins, fp8bench_in, tmp_path):

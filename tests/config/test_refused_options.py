@@ -102,12 +102,6 @@ def test_an_empty_value_of_the_file_is_no_default(field: str, value: str) -> Non
     ("flags", "variables", "values", "words"),
     [
         ({}, {}, {"batch-size": 8, "batch_size": 16}, f"{FILE} gives 'batch_size' twice"),
-        (
-            {"price": "3"},
-            {"FP8BENCH_PRICE_PER_GPU": "2"},
-            {},
-            "both a price (flag) and a price per GPU (FP8BENCH_PRICE",
-        ),
         ({"session": "../elsewhere"}, {}, {}, "letters, digits, '.', '_' and '-' are allowed"),
     ],
 )

@@ -57,7 +57,6 @@ TEXT_OF_EVERY_FIELD = {
     "aa": ("true", True),
     "allow_busy": ("1", True),
     "price": ("3.5", 3.5),
-    "price_per_gpu": ("2.5", 2.5),
     "results_dir": ("elsewhere", Path("elsewhere")),
 }
 
@@ -176,7 +175,7 @@ def test_how_a_value_may_be_written(
     "field",
     [
         *("gpus", "batch_size", "warmup", "steps", "min_time_s", "timeout_s", "workers", "seed"),
-        *("rounds", "max_rounds", "precision", "price", "price_per_gpu"),
+        *("rounds", "max_rounds", "precision", "price"),
     ],
 )
 @pytest.mark.parametrize("value", [True, False])

@@ -42,7 +42,7 @@ class TestAlike:
 
     def test_what_each_node_may_have_of_its_own_changes_nothing_of_what_ranks_do(self):
         assert set(RunRequest.model_fields) >= EACH_ITS_OWN
-        assert EACH_ITS_OWN == {"results_dir", "name", "price", "price_per_gpu", "allow_busy"}
+        assert EACH_ITS_OWN == {"results_dir", "name", "price", "allow_busy"}
 
 
 @pytest.fixture

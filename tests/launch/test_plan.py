@@ -5,13 +5,12 @@ import pytest
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import plan as planning
 from fp8bench.launch.nodes.place import Elastic, elastic_from
-from fp8bench.launch.plan import hourly_price, plan, stop
+from fp8bench.launch.plan import plan, stop
 from fp8bench.launch.rounds import Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.registry import BUILTIN_WORKLOADS, find_workload
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.instance import Instance
 
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
 NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)
@@ -156,15 +155,6 @@ def test_under_torchrun_the_group_gives_world_size_and_nodes_to_all_modes(gpus):
 )
 def test_rounds_and_precision_are_as_asked_for(machine, asked, expected):
     assert stopped(machine, **asked) == expected
-
-
-@pytest.mark.parametrize(
-    ("asked", "usd_per_hour"), [({}, None), ({"price": 98.32}, 98.32), ({"price_per_gpu": 2.5}, 20.0)]
-)
-def test_a_price_is_of_the_whole_machine_and_one_per_gpu_is_multiplied(asked, usd_per_hour):
-    p5 = Instance(key="p5", gpu="H100-SXM5-80GB", gpu_count=8)
-
-    assert hourly_price(RunRequest.model_validate(asked), p5) == usd_per_hour
 
 
 @pytest.mark.parametrize(

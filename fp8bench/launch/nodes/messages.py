@@ -37,7 +37,7 @@ def keyed(what: Key, *numbers: int) -> str:
     return "/".join(map(str, (what, *numbers)))
 
 
-EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "price_per_gpu", "allow_busy"})
+EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "allow_busy"})
 """Settings that change nothing about what ranks do."""
 
 AT_MOST = 4
