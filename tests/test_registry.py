@@ -67,27 +67,6 @@ def test_a_label_gives_the_mode_and_its_recipe_or_the_default_one(label, name, r
     assert (entry.name, found) == (name, recipe)
 
 
-@pytest.mark.parametrize(
-    ("look_up", "name", "what", "remedy"),
-    [
-        (registry.find_mode, "te-fp9", "'te-fp9'", "Did you mean 'te-fp8'?"),
-        (registry.find_mode, "baseline-bf61", "'baseline-bf61'", "Did you mean 'baseline-bf16'?"),
-        (registry.find_mode, "torchao-fp8", "'torchao-fp8'", "Did you mean 'torchao-float8'?"),
-        (registry.find_mode, "te-fp9", "", "`fp8bench list modes`"),
-        (registry.find_mode, "te-fp8:curent", "recipe of te-fp8 'curent'", "Did you mean 'current'?"),
-        (registry.find_mode, "te-fp8:rowwise", "unknown recipe of te-fp8 'rowwise'", ""),
-        (registry.find_mode, "baseline-bf16:delayed", "has no recipes, so not 'delayed'", "`--mode baseline-bf16`"),
-        (registry.find_workload, "vit-hug", "unknown workload 'vit-hug'", "Did you mean 'vit-huge'?"),
-        (registry.find_workload, "vit-hug", "", "`fp8bench list workloads`"),
-    ],
-)
-def test_an_unknown_name_is_refused_with_the_nearest_one(look_up, name, what, remedy):
-    refusal = refused(look_up, name)
-
-    assert what in refusal.what
-    assert remedy in refusal.remedy
-
-
 def test_a_hidden_mode_is_never_suggested():
     assert HIDDEN not in str(refused(registry.find_mode, "te-bf16-articl"))
 

@@ -47,8 +47,3 @@ def test_the_answer_has_these_words(command, words):
 
     assert done.exit_code == 0, done.output
     assert [word for word in words if word not in said] == [], done.stdout
-
-
-@pytest.mark.usefixtures("home")
-def test_a_price_far_from_the_catalogues_is_doubted():
-    assert "times the catalogue's" in invoked("compare", "p4d", "p5", "--price", "p5=6000").stderr

@@ -83,8 +83,11 @@ compare p4d p5 --results-dir results --results-dir taken | --results-dir | 'take
 compare p5 --results-dir nowhere | there is no folder nowhere | --results-dir
 compare no-box --results-dir results --results-dir reference | results has records of | and reference has records of p5
 run --dry-run --mode te-fp9 | Did you mean 'te-fp8' | fp8bench list modes
-run --dry-run --mode te-fp8:curent | Did you mean 'current'
-run --dry-run --workload vit-hug | 'vit-huge'
+run --dry-run --mode te-fp8:curent | recipe of te-fp8 'curent' | Did you mean 'current'
+run --dry-run --mode te-fp8:rowwise | unknown recipe of te-fp8 'rowwise'
+run --dry-run --mode baseline-bf16:delayed | has no recipes, so not 'delayed' | `--mode baseline-bf16`
+run --dry-run --mode torchao-fp8 | Did you mean 'torchao-float8'
+run --dry-run --workload vit-hug | unknown workload 'vit-hug' | Did you mean 'vit-huge' | fp8bench list workloads
 run --dry-run --instance p4dd | 'p4d'
 run --dry-run --steps 0 | --steps | '0'
 run --dry-run --compile maybe | --compile | 'maybe'

@@ -1,12 +1,15 @@
 """Help, and the lists of what there is."""
 
 import json
+import re
 
 import pytest
 from cli.calling import Outcome, invoked
+from typer.main import get_command
 
 import fp8bench
-from fp8bench.cli.program import RENAMED
+from fp8bench.cli.command import HELP_ALL, SHOWN
+from fp8bench.cli.program import BESIDE, COMMANDS, PROGRAM, RENAMED, REPLACED
 
 
 def test_version_says_the_version(fp8bench_in):
@@ -53,3 +56,85 @@ def test_one_model_is_shown_in_every_format():
     assert (found["sizes"]["img_size"], found["sizes"]["num_classes"], found["fp8_layers"]) == (224, 1000, 48)
     assert "te modes: 12 blocks whole" in invoked(*words).stdout
     assert "| blocks.\\*.attn.qkv" in invoked(*words, "--format", "markdown").stdout.replace("blocks.*", "blocks.\\*")
+
+
+TWO_SCREENS = 48
+MOST_COMMANDS = 17
+
+
+MAIN = get_command(PROGRAM)
+
+
+def every_command():
+    """By its words: the command itself."""
+    found = {}
+    for words in [*((name,) for name in COMMANDS), *BESIDE]:
+        _, command, _ = MAIN.resolve_command(MAIN.make_context("fp8bench", ["list"]), list(words))
+        inner = getattr(command, "commands", {})
+        found |= {f"{words[0]} {name}": one for name, one in inner.items()} or {words[0]: command}
+    return found
+
+
+EVERY = every_command()
+WITH_SUBCOMMANDS = ("prices", "list", "results")
+
+
+def said(words, flag, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert MAIN.main([*words.split(), flag], prog_name="fp8bench", standalone_mode=False) in (0, None)
+    return capsys.readouterr().out.splitlines()
+
+
+def flags_in(lines):
+    options = [line[2:].split("  ")[0] for line in lines if line.startswith("  -")]
+    return {flag for each in options for flag in re.findall(r"--[a-z0-9-]+", each)}
+
+
+@pytest.mark.parametrize("words", ["", *WITH_SUBCOMMANDS, *EVERY])
+def test_help_fits_two_screens(words, capsys, monkeypatch):
+    lines = said(words, "--help", capsys, monkeypatch)
+
+    assert len(lines) <= TWO_SCREENS
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_help_all_has_every_option_and_help_says_so_where_it_lacks_one(words, capsys, monkeypatch):
+    options = {
+        flag for one in EVERY[words].params for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")
+    }
+    short, everything = (flags_in(said(words, flag, capsys, monkeypatch)) for flag in ("--help", "--help-all"))
+
+    shown = " ".join(" ".join(said(words, "--help-all", capsys, monkeypatch)).split())
+    assert not re.search(r"[a-z0-9%]\] \[(?!required)|Path\(|\[None\]", shown)
+    assert everything == options | {"--help"}
+    assert short - {HELP_ALL} <= everything
+    assert (HELP_ALL in short) == (short - {HELP_ALL} != everything)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(command, name) for command, of in SHOWN.items() for one in of.values() for name in one],
+)
+def test_what_help_shows_is_an_option(command, name):
+    assert name in {one.name for one in EVERY[command].params}
+
+
+def test_every_command_is_in_one_group(capsys, monkeypatch):
+    lines = said("", "--help", capsys, monkeypatch)
+    listed = [line.split()[0] for line in lines[lines.index("Measure:") :] if re.match(r"  [a-z]", line)]
+
+    assert [line for line in lines if line.endswith(":") and line[0] != " "] == [
+        *("Options:", "Measure:", "Decide:", "This machine, prices, records:")
+    ]
+    assert sorted(listed) == sorted(COMMANDS)
+    assert len(listed) <= MOST_COMMANDS
+    assert not set(listed) & {*RENAMED, *REPLACED}
+
+
+def test_help_all_comes_whatever_else_is_given_or_set(fp8bench_in):
+    done = fp8bench_in("run", "--mode", "", "--help-all", FP8BENCH_STEP="3")
+
+    assert (done.code, done.stderr) == (0, "")
+    assert "--weight-dtype" in done.stdout
+    assert "--weight-dtype" not in fp8bench_in("run", "--help").stdout

@@ -1,8 +1,11 @@
 """Errors say what and what to do, carry the program's exit code, and survive the way back from a worker process."""
 
 import pickle
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fp8bench.schema.errors import (
     MOST_NAMES,
@@ -13,8 +16,8 @@ from fp8bench.schema.errors import (
     RunFailed,
     UsageError,
     did_you_mean,
+    inert,
     nearest,
-    unknown_name,
 )
 
 EXIT_CODES = [
@@ -36,13 +39,6 @@ def test_an_error_of_no_particular_kind_means_that_the_run_broke() -> None:
     assert Fp8benchError("it broke", "Try again").exit_code == 5
 
 
-def test_it_reads_as_one_line_of_what_and_remedy() -> None:
-    text = str(UsageError("batch size 0 is wrong", "Give a positive number"))
-
-    assert text == "batch size 0 is wrong. Give a positive number."
-    assert "\n" not in text
-
-
 @pytest.mark.parametrize("kind", [kind for kind, _ in EXIT_CODES])
 def test_it_crosses_a_process_border_with_its_kind_and_both_words(kind: type[Fp8benchError]) -> None:
     back = pickle.loads(pickle.dumps(kind("no fp8 unit", "Use a Hopper GPU")))
@@ -50,14 +46,6 @@ def test_it_crosses_a_process_border_with_its_kind_and_both_words(kind: type[Fp8
     assert type(back) is kind
     assert (back.what, back.remedy) == ("no fp8 unit", "Use a Hopper GPU")
     assert str(back) == "no fp8 unit. Use a Hopper GPU."
-
-
-@pytest.mark.parametrize(("name", "hint"), [("te-fp9", "Did you mean 'te-fp8'? "), ("zzzzzz", "")])
-def test_an_unknown_name_has_the_nearest_known_one_and_where_all_are(name: str, hint: str) -> None:
-    error = unknown_name("mode", name, ["baseline-bf16", "te-fp8", "torchao-float8"], "fp8bench list modes")
-
-    assert error.what == f"unknown mode {name!r}"
-    assert error.remedy == f"{hint}See every one with `fp8bench list modes`"
 
 
 INSTANCES = ["p4d", "p4de", "p5", "p5e", "p6-b200", "lambda-1x-h100", "lambda-8x-h100"]
@@ -99,3 +87,33 @@ def test_the_question_names_every_one() -> None:
     assert did_you_mean([]) == ""
     assert did_you_mean(["a"]) == "Did you mean 'a'? "
     assert did_you_mean(["a", "b", "c"]) == "Did you mean 'a', 'b' or 'c'? "
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("te-fp8:delayed", "te-fp8:delayed"),
+        ("Größe 2, 日本", "Größe 2, 日本"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("fast\u202ewols", "fast\\u202ewols"),
+        ("a\u2066b\u2069", "a\\u2066b\\u2069"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("lone \ud800", "lone \\ud800"),
+        ("two\r\nlines\tand\x0bmore\u2028", "two lines and more "),
+        ("", ""),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out_and_a_line_stays_one(text, printed):
+    assert inert(text) == printed
+
+
+@given(st.text(st.characters()))
+def test_nothing_that_controls_is_left_and_twice_is_as_once(text):
+    once = inert(text)
+
+    assert not {"Cc", "Cs", "Zl", "Zp"} & set(map(unicodedata.category, once))
+    assert not set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(once)
+    assert inert(once) == once
+    once.encode()

@@ -3,13 +3,25 @@
 import json
 from datetime import UTC, date
 
+import pynvml
 import pytest
-from builders import config, invalid, measured, place, profile, published, rank_report, rank_samples, unsupported
+from builders import (
+    config,
+    invalid,
+    measured,
+    place,
+    profile,
+    published,
+    rank_report,
+    rank_samples,
+    telemetry,
+    unsupported,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fp8bench.schema.rank import RankReport, RankSamples
+from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankReport, RankSamples, RankTelemetry
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, Record, Session, Summary
 
 FIELDS_OF_THE_CONTRACT = (
@@ -190,6 +202,54 @@ def test_versions_time_and_every_ranks_samples_are_written_as_they_are():
     assert all(len(rank.step_s) == 3 and len(rank.warmup_step_s) == 2 for rank in back.samples)
 
 
-def test_a_config_labels_its_mode_as_the_command_line_does():
-    assert config("te-fp8", "delayed").mode_label == "te-fp8:delayed"
-    assert config("baseline-bf16").mode_label == "baseline-bf16"
+@pytest.mark.parametrize(
+    ("nccl_s", "exposed_s", "hidden_s"), [(0.0, None, 0.0), (0.03, 0.01, 0.02), (0.03, 0.03, 0.0), (0.03, None, 0.03)]
+)
+def test_hidden_communication_is_all_of_it_but_what_adds_to_the_step(nccl_s, exposed_s, hidden_s):
+    categories = {"gemm_bf16": 0.06} if exposed_s is None else {"gemm_bf16": 0.06, "nccl": exposed_s}
+
+    assert profile(nccl_s=nccl_s, by_category=categories).nccl_overlapped_s == pytest.approx(hidden_s)
+
+
+@pytest.mark.parametrize(
+    ("categories", "has"),
+    [({"gemm_bf16": 0.06}, False), ({"gemm_fp8": 0.0}, False), ({"gemm_fp8": 1e-6, "gemm_bf16": 0.06}, True)],
+)
+def test_fp8_ran_where_a_product_of_it_took_any_time(categories, has):
+    assert profile(by_category=categories).has_fp8_gemm is has
+
+
+@pytest.mark.parametrize(
+    "changes", [{"by_category": {"magic": 0.1}}, {"steps": 0}, {"busy_s": -1}, {"device": "tpu"}], ids=str
+)
+def test_what_no_profile_can_say_is_refused(changes):
+    with pytest.raises(ValidationError):
+        profile(**changes)
+
+
+def test_a_column_that_is_shorter_than_the_others_is_refused():
+    with pytest.raises(ValidationError, match="the columns of a series are equally long"):
+        telemetry(samples=4, power_w=(650.0, 650.0))
+
+
+def test_what_the_driver_would_not_say_is_null_in_its_place():
+    found = telemetry(samples=2, temperature_c=(60, None), throttle_reasons=(None, None))
+
+    assert found.series is not None
+    assert (found.series.temperature_c, found.series.throttle_reasons) == ((60, None), (None, None))
+
+
+def test_a_rank_whose_gpu_said_nothing_is_null_but_for_the_reason():
+    found = RankTelemetry(rank=1, warning="NVML: library not found")
+
+    assert found.series is found.energy_j is found.power_limit_w is None
+
+
+def test_the_bits_are_nvmls():
+    assert POWER_CAP == pynvml.nvmlClocksThrottleReasonSwPowerCap
+    assert set(SLOWDOWNS) == {
+        pynvml.nvmlClocksThrottleReasonHwSlowdown,
+        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown,
+        pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+        pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+    }
