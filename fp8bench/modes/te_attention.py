@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 LOGGER = "DotProductAttention"
-_VERSION = re.compile(r"'(flash_attn(?:_\d)?)_version': '([^']*)'")
 _TELLING = re.compile(r"Disabling|Available backends|Selected backend")
 
 UNFUSED = (
@@ -31,23 +30,21 @@ def attention_backend() -> str | None:
 
 
 class AttentionLog(logging.Handler):
-    """said: the lines about the choice, each once, in order. flash_attn: the versions of the packages."""
+    """said: the lines about the choice, each once, in order."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.said: list[str] = []
-        self.flash_attn: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Store a line about the choice."""
         line = record.getMessage()
-        self.flash_attn.update(_VERSION.findall(line))
         if _TELLING.match(line) and line not in self.said:
             self.said.append(line)
 
     def evidence(self) -> dict[str, Any]:
         """Return the fields for a record; empty if nothing was logged."""
-        return {"attention_choice": list(self.said), "flash_attn": dict(self.flash_attn)} if self.said else {}
+        return {"attention_choice": list(self.said)} if self.said else {}
 
 
 def listen() -> AttentionLog | None:

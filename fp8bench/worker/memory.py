@@ -68,22 +68,17 @@ def refuse_too_large(config: RunConfig, parameters: int, room: Room, parts: int 
     """Raise ModeUnavailable if what is kept exceeds a rank's room. parts: the number of ranks that share it, each of
     which keeps its part, and sees the complete model in the gate before.
     """
-    needed, free, billions = kept_bytes(parameters, config.optimizer), room.free_bytes, f"{parameters / 1e9:.2f}e9"
-    gate = 2 * parameters * FLOAT32_BYTES
+    needed, gate = kept_bytes(parameters, config.optimizer) // parts, 2 * parameters * FLOAT32_BYTES
+    free, billions, helps = room.free_bytes, f"{parameters / 1e9:.2f}e9 parameters", room.remedy
+    why = f"for weights, gradients and the state of {config.optimizer} ({billions})"
     if parts > 1:
-        needed, part = max(gate, needed // parts), needed // parts
+        what = "weights and gradients of the whole model, which the gate looks at" if gate >= needed else "its part"
+        why = f"a rank for {what} ({billions}, {parts} ranks)"
+        helps, needed = "more memory a rank, more ranks on other hosts,", max(gate, needed)
+    elif kept_bytes(parameters, "sgd") <= free:
+        helps = f"--optimizer sgd, {helps}"
     if needed <= free:
         return
-    if parts > 1:
-        why = "weights and gradients of the whole model, which the gate looks at first" if gate >= part else "its part"
-        why = f"a rank for {why} ({billions} parameters, {parts} ranks)"
-        helps = "more memory a rank, more ranks on other hosts,"
-    else:
-        why = f"for weights, gradients and the state of {config.optimizer} ({billions} parameters)"
-        least = min((name for name in STATES if name != "none"), key=lambda name: STATES[name])
-        smaller = kept_bytes(parameters, least)
-        helps = f"--optimizer {least} (it needs {_gib(smaller)}), " if smaller <= free else ""
-        helps += room.remedy
     raise ModeUnavailable(
         f"{config.workload} needs {_gib(needed)} {why}, and {_gib(free)} {room.place}: "
         f"{_gib(needed - free)} are missing",

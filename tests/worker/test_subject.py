@@ -1,5 +1,7 @@
 """What a rank asks before anything is built, what it says of its machine, and how it tells what broke."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from builders import config
@@ -11,7 +13,6 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.private import A_PATH
 from fp8bench.worker import memory
 from fp8bench.worker.environment import environment
-from fp8bench.worker.memory import Room
 from fp8bench.worker.rank_report import compile_failure, out_of_memory
 from fp8bench.worker.subject import check_workload, make_workload
 
@@ -48,7 +49,6 @@ def test_out_of_memory_a_shorter_sequence_helps_where_there_is_one():
 GIB = 2**30
 LLAMA_7B = 6_738_415_616
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-OF_7B = config(workload="llm-7b", optimizer="adamw")
 
 
 class SaysItsSize:
@@ -61,11 +61,12 @@ class SaysItsSize:
 
 @pytest.fixture
 def require(monkeypatch):
-    """Whether a run fits what is free. gpu: GiB free of it, and in all."""
+    """Whether a run fits so many GiB that are free."""
 
-    def check(device, run=OF_7B, sharded=False, workload=SaysItsSize(), gpu=(0, 0), host=None):  # noqa: B008
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: tuple(one * GIB for one in gpu))
-        monkeypatch.setattr(memory, "free_host_bytes", lambda: host and host * GIB)
+    def check(device, free=0, sharded=False, workload=SaysItsSize(), **values):  # noqa: B008
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * GIB, 142 * GIB))
+        monkeypatch.setattr(memory, "free_host_bytes", lambda: free and free * GIB)
+        run = config(**{"workload": "llm-7b", "optimizer": "adamw", "world_size": 1, "device": device.type, **values})
         memory.require_memory(run, workload, device, sharded)
 
     return check
@@ -76,56 +77,49 @@ def test_weights_gradients_and_optimizer_state_are_float32():
     assert memory.kept_bytes(1000, "adamw") == memory.kept_bytes(1000, "adam") == 16_000
 
 
-def test_what_is_missing_is_said_and_the_optimizer_that_would_fit():
-    with pytest.raises(ModeUnavailable) as refused:
-        memory.refuse_too_large(OF_7B, LLAMA_7B, Room(79 * GIB))
-    for words in ("llm-7b needs 100.4 GiB", "state of adamw (6.74e9 parameters)", "79.0 GiB of this GPU are free"):
-        assert words in refused.value.what
-    assert refused.value.what.endswith("21.4 GiB are missing")
-    assert "No batch size helps: use --optimizer sgd (it needs 75.3 GiB), --parallel fsdp" in refused.value.remedy
+SHARED = {"sharded": True, "world_size": 2}
+HOST = {"world_size": 4, "nodes": 2}
+ROOM = {
+    "enough": (CUDA, 141, {}, None),
+    "another optimizer helps": (
+        CUDA,
+        79,
+        {},
+        r"needs 100\.4 GiB .*adamw \(6\.74e9 parameters\), and 79\.0 GiB of this GPU are free: 21\.4 GiB are missing\."
+        " No batch size helps: use --optimizer sgd, --parallel fsdp",
+    ),
+    "no optimizer helps": (CUDA, 40, {}, "No batch size helps: use --parallel fsdp"),
+    "a part each": (CUDA, 79, SHARED, None),
+    "one rank has it all": (CUDA, 79, {**SHARED, "world_size": 1}, r"21\.4 GiB are missing"),
+    "the gate": (
+        CUDA,
+        45,
+        {**SHARED, "world_size": 64},
+        r"needs 50\.2 GiB a rank for weights and gradients of the whole",
+    ),
+    "a host": (CPU, 204, HOST, None),
+    "a host's processes": (
+        CPU,
+        24,
+        HOST,
+        r"12\.0 GiB are free for each of 2 processes of this host: 88\.4 GiB are missing\. No batch size helps: use "
+        "a host with more memory, a GPU or a smaller workload",
+    ),
+    "the gate on a host": (
+        CPU,
+        24,
+        {**HOST, "sharded": True},
+        "weights and gradients of the whole model, which the gate",
+    ),
+    "an unknown host": (CPU, None, {}, None),
+    "an unknown size": (CUDA, 0, {"workload": object()}, None),
+}
 
 
-def test_an_optimizer_that_does_not_fit_either_is_not_named():
-    with pytest.raises(ModeUnavailable) as refused:
-        memory.refuse_too_large(OF_7B, LLAMA_7B, Room(40 * GIB))
-    assert "--optimizer" not in refused.value.remedy
-
-
-def test_the_gate_looks_at_the_whole_model_however_many_ranks_share_it():
-    with pytest.raises(ModeUnavailable, match=r"needs 50\.2 GiB a rank for weights and gradients of the whole model"):
-        memory.refuse_too_large(OF_7B, LLAMA_7B, Room(45 * GIB), 64)
-
-
-def test_by_what_is_free_of_the_gpu(require):
-    require(CUDA, gpu=(141, 142))
-    with pytest.raises(ModeUnavailable, match=r"79\.0 GiB of this GPU are free"):
-        require(CUDA, gpu=(79, 142))
-
-
-def test_on_a_host_its_processes_share_what_is_free(require):
-    run = config(workload="llm-7b", optimizer="adamw", world_size=4, nodes=2, device="cpu")
-    require(CPU, run, host=204)
-    with pytest.raises(ModeUnavailable) as refused:
-        require(CPU, run, host=24)
-    assert "12.0 GiB are free for each of 2 processes of this host: 88.4 GiB are missing" in refused.value.what
-    assert refused.value.remedy == "No batch size helps: use a host with more memory, a GPU or a smaller workload"
-    with pytest.raises(ModeUnavailable, match="for weights and gradients of the whole model, which the gate looks at"):
-        require(CPU, run, sharded=True, host=24)
-
-
-def test_what_is_unknown_is_not_examined(require):
-    micro = config(workload="llm-micro")
-    require(CPU, micro)
-    require(CUDA, config(workload="outside"), workload=object())
-    with pytest.raises(ModeUnavailable, match=r"0\.0 GiB of this GPU are free"):
-        require(CUDA, micro)
-
-
-def test_ranks_that_share_weights_keep_a_part_each(require):
-    one, two = (config(workload="llm-7b", optimizer="adamw", world_size=ranks) for ranks in (1, 2))
-    require(CUDA, two, sharded=True, gpu=(79, 80))
-    with pytest.raises(ModeUnavailable, match=r"21\.4 GiB are missing"):
-        require(CUDA, one, sharded=True, gpu=(79, 80))
+@pytest.mark.parametrize(("device", "free", "values", "words"), ROOM.values(), ids=ROOM)
+def test_a_model_without_room_is_refused_with_what_is_missing_and_helps(device, free, values, words, require):
+    with pytest.raises(ModeUnavailable, match=words) if words else nullcontext():
+        require(device, free, **values)
 
 
 class InCompiler(RuntimeError):

@@ -12,6 +12,7 @@ from fp8bench.launch.forecast import obstacle
 from fp8bench.machine.gpus import Machine
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.protocol import CompilePolicy
+from fp8bench.modes.te_parallel import rows_together
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable
@@ -21,7 +22,7 @@ from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
-from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
+from fp8bench.worker.execution.parallel.plans import plan_for
 from fp8bench.worker.execution.reference import missing_for_twin, whole_bytes
 from fp8bench.worker.execution.step import NO_MARKS
 from fp8bench.worker.memory import Room, kept_bytes
@@ -185,8 +186,7 @@ def test_a_model_without_a_plan_cannot_share_layers():
 
 
 def test_rows_of_qkv_are_rearranged_by_heads_and_back():
-    width, size = 4, 2
-    order = heads_together(width, size)
+    order = rows_together((4, 4, 4), 2)
     assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     assert torch.argsort(order)[order].tolist() == list(range(12))
 

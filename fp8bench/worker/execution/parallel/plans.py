@@ -11,8 +11,9 @@ returns logits has no plan here: what lies between its embedding and its layers 
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -28,10 +29,8 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
-from fp8bench.modes.te_parallel import mean_over
+from fp8bench.modes.te_parallel import mean_over, require_divisible, rows_together
 from fp8bench.schema.errors import ModeUnavailable
-
-REMEDY = "Use a --tensor-parallel that divides them, or --parallel fsdp"
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,15 @@ class Plan:
 def plan_for(model: nn.Module, size: int) -> Plan:
     """Return the plan for `size` ranks. Raises ModeUnavailable for unknown blocks, or sizes that do not divide."""
     blocks = getattr(model, "blocks", None)
-    if isinstance(blocks, nn.Sequential) and all(_has_linears(block, _TIMM_LINEARS) for block in blocks):
-        return _of_timm(blocks, size)
+    if isinstance(blocks, nn.Sequential) and all(_has_linears(block, _FUSED["timm"][0]) for block in blocks):
+        if not all(hasattr(block.attn, "attn_dim") for block in blocks):
+            raise ModeUnavailable(
+                "this timm does not name the width of its attention", "Upgrade it: pip install -U timm"
+            )
+        return _of_fused("timm", {f"blocks.{number}": block for number, block in enumerate(blocks)}, size)
     layer = getattr(model, "layer", None)
-    if isinstance(layer, nn.Module) and _has_linears(layer, _GPT_LINEARS):
-        return _of_gpt(layer, size)
+    if isinstance(layer, nn.Module) and _has_linears(layer, _FUSED["gpt-layer"][0]):
+        return _of_fused("gpt-layer", {"layer": layer}, size)
     layers = getattr(getattr(model, "model", None), "layers", None)
     if isinstance(layers, nn.ModuleList) and all(_has_linears(one, _LLAMA_LINEARS) for one in layers):
         head = _submodule(model, "lm_head")
@@ -67,33 +70,17 @@ def plan_for(model: nn.Module, size: int) -> Plan:
     )
 
 
-_GPT_LINEARS = ("qkv", "proj", "fc1", "fc2")
-_TIMM_LINEARS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+_FUSED = {
+    "timm": (("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), ("attn.num_heads", "attn.attn_dim")),
+    "gpt-layer": (("qkv", "proj", "fc1", "fc2"), ("heads",)),
+}
+"""The linear layers of blocks with a fused qkv, and the numbers that ranks divide, that of heads first."""
+
 _LLAMA_LINEARS = (*(f"self_attn.{one}_proj" for one in "qkvo"), *(f"mlp.{one}_proj" for one in ("gate", "up", "down")))
 
 
 def _has_linears(module: nn.Module, names: tuple[str, ...]) -> bool:
     return all(isinstance(_submodule(module, name), nn.Linear) for name in names)
-
-
-def _of_gpt(layer: Any, size: int) -> Plan:
-    _require("attention heads", layer.heads, size)
-    _require("MLP columns", layer.fc1.out_features, size)
-    order = heads_together(layer.qkv.in_features, size).to(layer.qkv.weight.device)
-    styles: dict[str, ParallelStyle] = {
-        "layer.qkv": ColwiseParallel(),
-        "layer.proj": RowwiseParallel(),
-        "layer.fc1": ColwiseParallel(),
-        "layer.fc2": RowwiseParallel(),
-    }
-
-    @torch.no_grad()
-    def prepare() -> None:
-        for weight in layer.qkv.parameters():
-            weight.copy_(weight[order])
-        layer.heads //= size
-
-    return Plan("gpt-layer", styles, {f"layer.qkv.{one}": order for one in ("weight", "bias")}, prepare)
 
 
 def _submodule(module: nn.Module, name: str) -> nn.Module | None:
@@ -103,51 +90,31 @@ def _submodule(module: nn.Module, name: str) -> nn.Module | None:
         return None
 
 
-def _require(what: str, number: int, size: int) -> None:
-    if number % size:
-        raise ModeUnavailable(f"--tensor-parallel {size} does not divide the model's {number} {what}", REMEDY)
-
-
-def _of_timm(blocks: nn.Sequential, size: int) -> Plan:
+def _of_fused(name: str, blocks: Mapping[str, Any], size: int) -> Plan:
+    linears, divided = _FUSED[name]
     styles: dict[str, ParallelStyle] = {}
     orders: dict[str, Tensor] = {}
-    attentions: list[Any] = []
-    for number, block in enumerate(blocks):
-        attention: Any = block.attn
-        if not hasattr(attention, "attn_dim"):
-            raise ModeUnavailable(
-                "this timm does not name the width of its attention", "Upgrade it: pip install -U timm"
-            )
-        _require("attention heads", attention.num_heads, size)
-        mlp: Any = block.mlp
-        _require("MLP columns", mlp.fc1.out_features, size)
-        attentions.append(attention)
-        name = f"blocks.{number}"
-        styles |= {
-            f"{name}.attn.qkv": ColwiseParallel(),
-            f"{name}.attn.proj": RowwiseParallel(),
-            f"{name}.mlp.fc1": ColwiseParallel(),
-            f"{name}.mlp.fc2": RowwiseParallel(),
-        }
-        order = heads_together(attention.attn_dim, size).to(attention.qkv.weight.device)
-        orders |= {f"{name}.attn.qkv.{one}": order for one, _ in attention.qkv.named_parameters()}
+    for place, block in blocks.items():
+        qkv, _, fc1, _ = map(block.get_submodule, linears)
+        require_divisible("attention heads", attrgetter(divided[0])(block), size)
+        require_divisible("MLP columns", fc1.out_features, size)
+        by_rows_and_columns = (ColwiseParallel, RowwiseParallel) * 2
+        styles |= {f"{place}.{one}": style() for one, style in zip(linears, by_rows_and_columns, strict=True)}
+        width = qkv.out_features // 3
+        order = rows_together((width, width, width), size).to(qkv.weight.device)
+        orders |= {f"{place}.{linears[0]}.{one}": order for one, _ in qkv.named_parameters()}
 
     @torch.no_grad()
     def prepare() -> None:
-        for number, attention in enumerate(attentions):
-            for name, weight in attention.qkv.named_parameters():
-                weight.copy_(weight[orders[f"blocks.{number}.attn.qkv.{name}"]])
-            attention.num_heads //= size
-            attention.attn_dim //= size
+        for place, block in blocks.items():
+            for one, weight in block.get_submodule(linears[0]).named_parameters():
+                weight.copy_(weight[orders[f"{place}.{linears[0]}.{one}"]])
+            for path in divided:
+                owner, _, number = path.rpartition(".")
+                holder = block.get_submodule(owner)
+                setattr(holder, number, getattr(holder, number) // size)
 
-    return Plan("timm", styles, orders, prepare)
-
-
-def heads_together(width: int, size: int) -> Tensor:
-    """Return an order of the rows of a fused qkv weight, [3 x width], in which each of `size` equal parts has queries,
-    keys and values of the same heads.
-    """
-    return torch.arange(3 * width).view(3, size, width // size).transpose(0, 1).reshape(-1)
+    return Plan(name, styles, orders, prepare)
 
 
 def _of_llama(model: nn.Module, layers: nn.ModuleList, size: int) -> Plan:
@@ -159,9 +126,9 @@ def _of_llama(model: nn.Module, layers: nn.ModuleList, size: int) -> Plan:
     for number, layer in enumerate(layers):
         attention: Any = layer.self_attn
         for what, linear in (("query", attention.q_proj), ("key and value", attention.k_proj)):
-            _require(f"{what} heads", linear.out_features // attention.head_dim, size)
+            require_divisible(f"{what} heads", linear.out_features // attention.head_dim, size)
         mlp: Any = layer.mlp
-        _require("MLP columns", mlp.gate_proj.out_features, size)
+        require_divisible("MLP columns", mlp.gate_proj.out_features, size)
         name = f"model.layers.{number}"
         gathered: dict[str, Placement] = {"hidden_states": Replicate()}
         styles |= {
