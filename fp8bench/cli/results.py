@@ -13,7 +13,6 @@ from fp8bench.config.options import Folder, Options
 from fp8bench.launch.imported import ImportedFigure, doubts, to_record
 from fp8bench.pricing.catalog import find, require_read
 from fp8bench.records import audit, results
-from fp8bench.records.document import pushed, verified
 from fp8bench.records.select import select, variant
 from fp8bench.remote.mirror import Mirror, names_in, send
 from fp8bench.schema.address import LIST, address_of, is_address, parse
@@ -40,7 +39,7 @@ def push(
         done = mirror.push()
     else:
         done = send(mirror.store, results_dir, names_in(results_dir), {})
-    show(pushed(str(mirror.address), done.sent, done.same, done.refused), form)
+    show(audit.pushed(str(mirror.address), done.sent, done.same, done.refused), form)
     if done.refused:
         raise typer.Exit(MeasurementInvalid.exit_code)
 
@@ -52,7 +51,7 @@ def verify(form: Form = "table", results_dir: Source = Path("results")) -> None:
     found = audit.verify(results_dir, models)
     if not found.read:
         raise UsageError(f"{results_dir} has no records to verify", "Name the folder of results with --results-dir")
-    show(verified(str(address_of(results_dir) or results_dir), found), form)
+    show(audit.verified(str(address_of(results_dir) or results_dir), found), form)
     if found.bad:
         raise typer.Exit(MeasurementInvalid.exit_code)
 

@@ -6,7 +6,7 @@ Engine prefers the system's. Parts of one are then looked up in the other, and a
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
@@ -56,15 +56,12 @@ def copies(maps: str) -> tuple[Copy, ...]:
         if library := _LIBRARY.match(name):
             family = library[1] or library[2] or library[3]
             files.setdefault((family, folder), set()).add(library[4])
-    return tuple(
-        Copy(family=family, folder=short_path(folder), version=_of_names(versions) or _of_package(family, Path(folder)))
-        for (family, folder), versions in files.items()
-    )
-
-
-def _of_names(versions: Iterable[str | None]) -> str | None:
-    full = sorted({v for v in versions if v and len(v.split(".")) >= _FULL_VERSION})
-    return " and ".join(full) or None
+    found = []
+    for (family, folder), versions in files.items():
+        full = sorted(version for version in versions if version and len(version.split(".")) >= _FULL_VERSION)
+        version = " and ".join(full) or _of_package(family, Path(folder))
+        found.append(Copy(family=family, folder=short_path(folder), version=version))
+    return tuple(found)
 
 
 def _of_package(family: str, folder: Path) -> str | None:

@@ -1,9 +1,9 @@
 """Checks that every record is complete and agrees with itself: reads each file with its raw part, which a search does
-not do, and checks each run against itself (see `contradictions`).
+not do, and checks each run against itself (see `contradictions`). Shows files that are bad, and those that were sent.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import bytes_of, read_text
 from fp8bench.schema.instance import read_own
 from fp8bench.schema.record import Record, RecordHead
+from fp8bench.tables.document import Cells, CsvLines, Document, Part, Sentence, Table, Warned, blocks
+from fp8bench.tables.written import counted
 
 Models = Mapping[str, type[RecordHead]]
 """The model of each kind's record."""
@@ -102,3 +104,33 @@ def name_twice(data: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     return found[0] if found else None
+
+
+def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:
+    """Show the result for each file; files that were already there are only counted."""
+    rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
+    said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
+    warned = (
+        [Warned("a refused file has the name of another one there, which is kept, or is a link out of the folder")]
+        if refused
+        else []
+    )
+    return _document(
+        rows, ("result", "file"), [Sentence(said), *warned],
+        {"address": address, "sent": list(sent), "same": list(same), "refused": list(refused)},
+    )  # fmt: skip
+
+
+def verified(where: str, audit: Audit) -> Document:
+    rows = [(one.path, one.reason) for one in audit.bad]
+    said = f"{where}: {counted(audit.read, 'file')} read, {len(rows)} bad."
+    data = {"where": where, "read": audit.read, "bad": [{"file": path, "reason": reason} for path, reason in rows]}
+    return _document(rows, ("file", "reason"), [Sentence(said)], data)
+
+
+def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
+    texts = zip(*rows, strict=True)
+    table = (
+        [Table(tuple(Cells(heading, of, "word") for heading, of in zip(headings, texts, strict=True)))] if rows else []
+    )
+    return Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows)))

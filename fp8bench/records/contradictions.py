@@ -14,7 +14,7 @@ from typing import Any
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import Evidence, Parity, RankSamples
-from fp8bench.schema.record import Figure, Record, StepTimes, Summary
+from fp8bench.schema.record import Figure, Record, StepTimes
 from fp8bench.schema.switches import split
 from fp8bench.stats.steps import slowest_rank
 from fp8bench.stats.summary import figures
@@ -271,7 +271,9 @@ def _of_summary(record: Record) -> Iterator[str]:
         stored = getattr(summary, name)
         if stored is not None and not _close(stored, value):
             yield f"summary.{name} is {stored:.6g}, and its samples give {'none' if value is None else f'{value:.6g}'}"
-    yield from _of_interval(summary)
+    low, high = summary.step_time_ci_s or (summary.step_time_s,) * 2
+    if not low <= summary.step_time_s <= high:
+        yield f"summary.step_time_s is {summary.step_time_s:.6g}, outside its interval, {low:.6g} to {high:.6g}"
     if summary.flops_per_step is not None and summary.flops_per_step % config.world_size:
         yield f"summary.flops_per_step is {summary.flops_per_step}, which {config.world_size} ranks do not share evenly"
 
@@ -285,13 +287,6 @@ def _by_median(samples: tuple[RankSamples, ...], units: int) -> dict[str, Any]:
         "data_wait_s": data_wait_s,
         "data_wait_share": data_wait_s / step_time_s,
     }
-
-
-def _of_interval(summary: Summary) -> Iterator[str]:
-    if summary.step_time_ci_s is not None:
-        low, high = summary.step_time_ci_s
-        if not low <= summary.step_time_s <= high:
-            yield f"summary.step_time_s is {summary.step_time_s:.6g}, outside its interval, {low:.6g} to {high:.6g}"
 
 
 def of_step_times(stored: StepTimes | None, given: StepTimes | None) -> list[str]:

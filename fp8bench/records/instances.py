@@ -83,7 +83,7 @@ def _written(path: Path, instance: Instance, price: Price | None) -> Path:
     # Imported here, as below: whoever only reads which instances exist needs no YAML.
     import yaml
 
-    own = _own_prices(path)
+    own = read_own(read_text(path), path).prices if path.exists() else ()
     if price is not None:
         # A second price of a day corrects the first.
         own = (price, *(earlier for earlier in own if earlier.same_thing != price.same_thing))
@@ -93,7 +93,3 @@ def _written(path: Path, instance: Instance, price: Price | None) -> Path:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
     return path
-
-
-def _own_prices(path: Path) -> tuple[Price, ...]:
-    return read_own(read_text(path), path).prices if path.exists() else ()

@@ -298,11 +298,6 @@ def instances_of(found: Found[Kept[Record]]) -> set[str]:
     return broken | {record.instance for record, _ in found}
 
 
-def read_whole(path: Path) -> Record | Broken:
-    """Return one run with its raw part, or why it cannot be believed."""
-    return layout.whole(path, Record)
-
-
 @overload
 def read_record(path: Path) -> Record: ...
 
@@ -346,7 +341,7 @@ def sound(
             return records
         for run_id in new:
             files = left[run_id]
-            while files and isinstance(broken := read_whole(files[0].path), Broken):
+            while files and isinstance(broken := layout.whole(files[0].path, Record), Broken):
                 unread([broken])
                 files.pop(0)
             if not files:

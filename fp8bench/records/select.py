@@ -67,7 +67,8 @@ class Filter:
         of = f" of {self.workload}" if self.workload else ""
         at = f" at batch size {self.batch_size}" if self.batch_size else ""
         by = f" with {self.optimizer}" if self.optimizer else ""
-        pieces = f" in {in_micro_batches(self.grad_accumulation)}" if self.grad_accumulation else ""
+        number = self.grad_accumulation
+        pieces = f" in {number} {'micro-batch' if number == 1 else 'micro-batches'}" if number else ""
         return f"{of}{at}{by}{pieces}"
 
     @property
@@ -75,11 +76,6 @@ class Filter:
         """` --workload vit-huge --batch-size 64`, the options by which a run meets what `words` says."""
         given = ((flag_of(name), getattr(self, name)) for name in BY_WORK)
         return "".join(f" {flag} {value}" for flag, value in given if value)
-
-
-def in_micro_batches(number: int) -> str:
-    """Return how many micro-batches a step is divided into, in words: `1 micro-batch`, `4 micro-batches`."""
-    return f"{number} {'micro-batch' if number == 1 else 'micro-batches'}"
 
 
 def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[str]:
@@ -229,7 +225,7 @@ def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measuremen
         if record.status != "ok"
         and mode(record) == mode(latest)
         and record.what.batch_size == latest.what.batch_size
-        and _of_one_request(record, latest)
+        and (record.config == latest.config or not (latest.session and latest.session.variants))
         # A run that stopped early may not have recorded its software.
         and (record.environment is None or system(record) == system(latest))
     )
@@ -239,11 +235,6 @@ def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measuremen
     row = variant(latest), system(latest)
     rounds = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
     return Measurement(tuple(rounds), stopped)
-
-
-def _of_one_request(record: Record, other: Record) -> bool:
-    several = other.session is not None and other.session.variants
-    return not several or record.config == other.config
 
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:

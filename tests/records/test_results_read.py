@@ -1,12 +1,20 @@
-"""Records are read back oldest first, from their instances' folders and the published ones."""
+"""Records are read back oldest first, wherever they lie. One broken file stops no search: it is named with its line and
+reason, and the rest is read. Named itself, it is refused with the same words.
+"""
 
 import json
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from builders import in_one_file, measured, profile, published
 
-from fp8bench.records import results
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.records import layout, results
+from fp8bench.records.files import Broken
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import SCHEMA_VERSION, Record
 
 
 def put(path, record, **changes):
@@ -94,3 +102,162 @@ def test_the_figures_that_travel_with_the_program_are_found_from_an_empty_folder
     assert all(record.provenance.published_on for record in records)
     assert {kept.record.instance for kept in results.read(tmp_path, ["p5"])} == {"p5"}
     assert not results.read(tmp_path, [])
+
+
+GOOD = measured("mine", run_id="good")
+NEWER = SCHEMA_VERSION + 1
+
+
+def changed(without=(), **changes):
+    document = in_one_file(measured("mine", run_id="wrong")) | changes
+    return json.dumps({name: value for name, value in document.items() if name not in without}, indent=1)
+
+
+def config_with(**changes):
+    return json.loads(measured().config.model_dump_json()) | changes
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("", 1, "is not JSON"),
+        ("{", 1, "is not JSON"),
+        ("[]", 1, "field the whole file"),
+        ("null", 1, "field the whole file"),
+        ('{\n "schema_version": 3,\n "run_id": oops\n}\n', 3, "is not JSON"),
+        ("[" * 100_000, 1, "recursion limit"),
+        ('{"schema_version": 3, "evidence": ' + '{"a": ' * 100_000, 1, "recursion limit"),
+        (b"\xff\xfe\x00{", 1, "is not JSON"),
+        ('{"name": "of something else"}', 1, "field "),
+        (changed(without=["run_id"]), 1, "field run_id: field required"),
+        (changed(colour="green"), ' "colour": "green"', "field colour"),
+        (changed(status="fine"), ' "status": "fine",', "field status"),
+        (changed(created_utc="2026-05-01T10:00:00"), ' "created_utc": "2026-05-01T10:00:00",', "field created_utc"),
+        (changed(config=config_with(batch_size=0)), '  "batch_size": 0,', "field config.batch_size"),
+        *(
+            (changed().replace('"loss_last": null', f'"loss_last": {word}'), f'  "loss_last": {word}', "finite")
+            for word in ("NaN", "Infinity", "-Infinity")
+        ),
+        (changed(schema_version=NEWER), None, f"has schema version {NEWER}, and this fp8bench reads up to"),
+        (changed(schema_version=NEWER, a_field_of_the_future=1), None, f"schema version {NEWER}"),
+        (changed(schema_version=NEWER, summary="in a new form"), None, f"schema version {NEWER}"),
+    ],
+)
+def test_it_is_named_with_its_line_and_reason_and_the_rest_is_read(text, line, reason, tmp_path):
+    results.write(GOOD, tmp_path)
+    path = tmp_path / "mine" / "wrong.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    found = results.read(tmp_path, ["mine"])
+    with pytest.raises(UsageError) as refused:
+        results.read_record(path)
+
+    assert [kept.record.run_id for kept in found] == ["good"]
+    (broken,) = found.broken
+    assert (broken.path, reason in broken.reason) == (path, True), broken.reason
+    assert broken.line == (text.splitlines().index(line) + 1 if isinstance(line, str) else line)
+    assert str(broken) == refused.value.what
+    assert broken.reason in str(broken)
+    assert str(broken).startswith(f"{path} line {broken.line}" if broken.line else f"{path} has")
+    assert refused.value.remedy.startswith("Upgrade fp8bench" if broken.line is None else "Fix that field")
+
+
+def test_a_file_or_folder_that_the_system_does_not_give_is_named(tmp_path, monkeypatch):
+    results.write(GOOD, tmp_path)
+    (tmp_path / "mine" / "loop.json").symlink_to("loop.json")
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuses(path):
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    found = results.read(tmp_path, ["mine"])
+
+    assert [kept.record.run_id for kept in found] == ["good"]
+    assert {broken.path.name: broken.line for broken in found.broken} == {"loop.json": None, "locked": None}
+    assert f"cannot read {tmp_path / 'locked'}: Permission denied" in map(str, found.broken)
+    with pytest.raises(UsageError, match=r"cannot read .*absent\.json"):
+        results.read_record(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("step_s", "words"),
+    [
+        ([], "at least 1 item"),
+        ([0.1, 0.0, 0.1], "greater than 0"),
+        ([0.1, -0.1, 0.1], "greater than 0"),
+        ([0.1, float("inf"), 0.1], "finite"),
+        ([0.1, float("nan"), 0.1], "finite"),
+        ([0.1, None, 0.1], "valid number"),
+        ([0.1, 0.1], "different numbers of steps"),
+        (None, "has samples"),
+    ],
+    ids=["none", "zero", "negative", "infinite", "not a number", "null", "fewer than other ranks", "no samples at all"],
+)
+def test_samples_that_mean_nothing_are_refused_by_line_and_field(step_s, words, tmp_path):
+    document = in_one_file(measured("mine", run_id="wrong"))
+    if step_s is None:
+        document["samples"] = []
+    else:
+        document["samples"][0]["step_s"] = step_s
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(document, indent=1))
+    broken = layout.whole(path, Record)
+
+    assert isinstance(broken, Broken)
+    assert words in broken.reason
+    if "number of" not in words and step_s not in (None, [0.1, 0.1]):
+        assert broken.reason.startswith("field samples.0.step_s")
+        assert broken.line > path.read_text().splitlines().index(' "samples": [')
+
+
+def test_a_broken_record_of_another_kind_is_named_by_a_search_for_it(tmp_path):
+    results.write(GOOD, tmp_path)
+    (tmp_path / "mine" / "gemm.json").write_text(changed(kind="gemm", run_id="g"))
+    found = results.read_kind(tmp_path, ["mine"], GemmRecord)
+
+    assert not found
+    assert [broken.path.name for broken in found.broken] == ["gemm.json"]
+    assert results.read(tmp_path, ["mine"]).broken == ()
+
+
+@pytest.mark.parametrize("folder", ["h200-1x-may", "old/h200-1x-may", "a/b/c/d", "published", "."])
+def test_a_record_is_found_wherever_it_was_moved_and_is_of_the_instance_that_it_names(folder, tmp_path):
+    put(tmp_path / folder / "r.json", measured("h200-1x", run_id="r"))
+
+    assert [kept.record.run_id for kept in results.read(tmp_path, ["h200-1x"])] == ["r"]
+    assert not results.read(tmp_path, ["h200-1x-may"])
+
+
+@pytest.mark.parametrize("hidden", [".old/r.json", "mine/.r.json", "mine/.r.json.x7.tmp", "mine/r.json.bak"])
+def test_what_is_hidden_or_still_being_written_is_not(hidden, tmp_path):
+    put(tmp_path / hidden, measured("mine"))
+
+    assert not results.read(tmp_path, ["mine"])
+    assert results.known_instances(tmp_path) == set()
+
+
+def test_links_to_folders_are_followed_and_no_folder_is_searched_twice(tmp_path):
+    put(tmp_path / "disk" / "r.json", measured("mine", run_id="r"))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "mine").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "back").symlink_to(tmp_path / "results")
+
+    assert [kept.record.run_id for kept in results.read(tmp_path / "results", ["mine"])] == ["r"]
+    assert results.counts(tmp_path / "results") == {"mine": 1}
+
+
+def test_a_search_that_finds_nothing_names_the_folder_and_what_lies_there(tmp_path):
+    for number in (1, 2):
+        put(tmp_path / "old" / f"{number}.json", measured("h200-1x", run_id=str(number)))
+    put(tmp_path / "p5" / "r.json", measured("p5"))
+    results.write(published("p4d"), tmp_path)
+    error = results.nothing_found("for instance 'x'", tmp_path, "Run it")
+
+    assert error.what == f"no record for instance 'x': {tmp_path} has records of h200-1x (2), p5 (1)"
+    assert results.what_lies_in(tmp_path, "run").endswith(" has records of h200-1x (2), p5 (1)")
+    assert results.what_lies_in(tmp_path, "gemm").endswith(" has no records of kind gemm")
+    assert results.counts(tmp_path, "gemm") == {}
+    assert results.what_lies_in(tmp_path / "absent") == f"there is no folder {tmp_path / 'absent'}"
