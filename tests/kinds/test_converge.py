@@ -220,13 +220,14 @@ class TestTraining:
         assert record.work.tokens_per_step == 4 * workload_facts().units_per_step
 
     def test_a_node_that_is_gone_ends_the_call_and_is_no_finding_about_a_mode(self, prepared, tmp_path):
-        def gone():
-            if len(ranks.ran) == 2:
-                raise RunFailed("node 1 is gone", "Start all nodes again")
+        class Nodes(Ranks):
+            def require_ready(self):
+                if len(self.ran) == 2:
+                    raise RunFailed("node 1 is gone", "Start all nodes again")
 
-        ranks, lines = Ranks({(MODES[1], 0): BROKEN}), []
+        lines = []
         with pytest.raises(RunFailed, match="node 1 is gone"):
-            train_all(prepared(), ranks, NOW, lines.append, gone)
+            trained(prepared(), Nodes({(MODES[1], 0): BROKEN}), lines)
         [log] = (tmp_path / "results").rglob("*.log")
         assert (log.read_text(), lines[-1]) == ("Traceback\n", f"tracebacks and stacks are in {log}")
         lines = []

@@ -149,19 +149,13 @@ def _slope(points: Points, place: int) -> float:
     return 3 * near if near * beyond <= 0 and abs(slope) > 3 * abs(near) else slope
 
 
-def gap_at(ours: Points, reference: Points, spent: float) -> float | None:
-    """Return the gap after this much was spent; None if either has no loss there."""
-    mine, theirs = loss_at(ours, spent), loss_at(reference, spent)
-    return None if mine is None or theirs is None else mine - theirs
-
-
 def gap_in_the_end(ours: Points, reference: Points) -> float | None:
     """Return the mean gap over the last quarter of what was spent by the training that finished first."""
     if not ours or not reference:
         return None
     end = min(ours[-1][0], reference[-1][0])
-    found = [gap_at(ours, reference, end * part) for part in LAST_QUARTER]
-    return fmean(gap for gap in found if gap is not None)
+    found = [(loss_at(ours, end * part), loss_at(reference, end * part)) for part in LAST_QUARTER]
+    return fmean(mine - theirs for mine, theirs in found if mine is not None and theirs is not None)
 
 
 def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:

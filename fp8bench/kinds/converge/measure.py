@@ -6,7 +6,7 @@ forwards and backwards from seed to seed. A mode that could not train under one 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,8 +70,7 @@ def lead(prepared: Prepared[Job], agent: "Agent", log: Log) -> ConvergeRecord:
     from fp8bench.launch.nodes.leader import Leader
 
     job = prepared.config
-    leader = Leader(agent, job.timeout_s, work_of(job))
-    return train_all(prepared, leader, datetime.now(UTC), log, leader.require_ready)
+    return train_all(prepared, Leader(agent, job.timeout_s, work_of(job)), datetime.now(UTC), log)
 
 
 def follow(prepared: Prepared[Job], agent: "Agent") -> int:
@@ -97,22 +96,14 @@ def work_of(job: Job) -> "Work":
     return Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
 
 
-def train_all(
-    prepared: Prepared[Job],
-    executor: Executor,
-    now: datetime,
-    log: Log,
-    require_all: Callable[[], None] = lambda: None,
-) -> ConvergeRecord:
-    """Train what is missing. executor: runs a configuration whose ranks do what `WORKER` does. now: for the record.
-    require_all: raises the error that ended a node, if any.
-    """
+def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: Log) -> ConvergeRecord:
+    """Train what is missing. executor: runs a configuration whose ranks do what `WORKER` does. now: for the record."""
     config = prepared.config.config
     folder = prepared.results_dir / prepared.instance.key
     unfinished = Unfinished(folder, config, prepared.machine, prepared.here)
     name, remedy = "this very comparison", "Wait until it ends, or give another --seed"
     with lock.held(unfinished.path.with_suffix(".lock"), name, remedy, log):
-        stopped, logs = _train_missing(config, unfinished, executor, log, require_all)
+        stopped, logs = _train_missing(config, unfinished, executor, log)
         record = assembled(prepared, list(unfinished.done.values()), stopped, now)
         if logs and (path := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
             log(f"tracebacks and stacks are in {path}")
@@ -121,7 +112,7 @@ def train_all(
 
 
 def _train_missing(
-    config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log, require_all: Callable[[], None]
+    config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log
 ) -> tuple[list[Trained], list[str]]:
     from fp8bench.launch.assemble import log_of
     from fp8bench.launch.signals import exit_code as exit_code_after
@@ -147,7 +138,7 @@ def _train_missing(
                     exit_code_after(interrupt),
                 ) from interrupt
             try:
-                require_all()
+                executor.require_ready()
             except RunFailed:
                 # The call ends without a record: what ranks left behind is kept beside the trainings.
                 text = "\n\n".join(filter(None, [*logs, log_of(reports)]))
