@@ -67,24 +67,22 @@ def checked_rows(shape: Shape) -> int:
     return max(1, min(shape.m, CHECKED_ELEMENTS // max(shape.n, shape.k)))
 
 
-def gemm_bytes(shape: Shape, flush_bytes: int | None, output_bytes: int = BF16_BYTES) -> int:
+def gemm_bytes(shape: Shape, flush_bytes: int | None) -> int:
     """Return the most bytes that measuring the shape needs: every operand set in bf16 and fp8, two outputs, and a
-    cast's float32 temporaries or the exact sums. output_bytes: per element.
+    cast's float32 temporaries or the exact sums.
     """
     elements = shape.m * shape.k + shape.n * shape.k
     sets = operand_sets(shape, flush_bytes)
-    kept = sets * elements * (BF16_BYTES + FP8_BYTES) + 2 * shape.m * shape.n * output_bytes
+    kept = sets * elements * (BF16_BYTES + FP8_BYTES) + 2 * shape.m * shape.n * BF16_BYTES
     casting = 3 * FLOAT_BYTES * max(shape.m, shape.n) * shape.k
     rows = checked_rows(shape)
     checking = EXACT_BYTES * (shape.n * shape.k + rows * shape.k + 3 * rows * shape.n)
     return int(HEADROOM * (kept + max(casting, checking))) + (flush_bytes or 0)
 
 
-def require_memory(
-    shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str, output_bytes: int = BF16_BYTES
-) -> None:
+def require_memory(shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str) -> None:
     """Raise UsageError if the largest shape does not fit. free: bytes; None refuses nothing. device: in words."""
-    needed = {shape: gemm_bytes(shape, flush_bytes, output_bytes) for shape in shapes}
+    needed = {shape: gemm_bytes(shape, flush_bytes) for shape in shapes}
     largest = max(needed, key=needed.__getitem__)
     remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
     require(f"the GEMM {largest}", needed[largest], free, device, remedy)

@@ -13,6 +13,7 @@ The three are kept apart even if their sizes are equal: in fp8 they differ in wh
 and in format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
 """
 
+from itertools import product
 from typing import Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -39,11 +40,9 @@ Pair = tuple[Fp8Format, Fp8Format]
 """The formats of the left and right operand."""
 
 Output = Literal["bf16", "fp32", "e4m3"]
-"""The format to which an fp8 GEMM rounds its sums."""
+"""The format to which an fp8 GEMM rounds its sums: bf16, and others in older records."""
 
-FORMATS: tuple[Fp8Format, ...] = get_args(Fp8Format)
-OUTPUTS: tuple[Output, ...] = get_args(Output)
-PAIRS: tuple[Pair, ...] = tuple((left, right) for left in FORMATS for right in FORMATS)
+PAIRS: tuple[Pair, ...] = tuple(product(get_args(Fp8Format), repeat=2))
 REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 """cuBLASLt has no GEMM of two e5m2 matrices, and torch refuses it (as of CUDA 13.2, torch 2.15)."""
 
@@ -97,8 +96,8 @@ class Product(Frozen):
     formats: Pair | None = Field(
         default=None, description="of the left and right operand in fp8; null: those of training, by role and precision"
     )
-    bias: bool = Field(default=False, description="a bf16 number is added to each column of the output")
-    output: Output = Field(default="bf16", description="of the fp8 GEMM; the bf16 one has bf16")
+    bias: bool = Field(default=False, description="added to each row of the output; in older records")
+    output: Output = Field(default="bf16", description="of the fp8 GEMM; others than bf16 in older records")
 
     @property
     def label(self) -> str:

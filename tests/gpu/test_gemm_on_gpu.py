@@ -7,7 +7,7 @@ from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, meas
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import PRECISIONS, Product, Shape
+from fp8bench.schema.gemm import PAIRS, PRECISIONS, REFUSED_PAIR, Product, Shape
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,6 +39,20 @@ def test_every_precision_is_right_in_every_role(bench, role):
     ]
     assert not any(timing.emulated for timing in found.timings)
     assert all(timing.error < 0.01 for timing in found.timings)
+
+
+@needs_fp8
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_pair_of_formats_is_right_but_two_e5m2_operands_which_the_library_refuses(bench, pair):
+    product = Product(shape=Shape(m=512, n=1024, k=2048), formats=pair)
+    (_, fp8) = bench.measure(product, ("bf16", "fp8-tensorwise")).timings
+    assert not fp8.emulated
+    if pair == REFUSED_PAIR:
+        assert fp8.status == "unsupported"
+        assert "e5m2" in fp8.reason
+    else:
+        assert (fp8.status, fp8.reason) == ("ok", None)
+        assert fp8.error < 0.003
 
 
 @needs_fp8

@@ -6,7 +6,7 @@ import builders
 import pytest
 import torch
 from builders import evidence, machine_called, measured, place, summary
-from report.made_gemm import config, gemm_record
+from report.made_gemm import gemm_record
 
 from fp8bench.config.options import read
 from fp8bench.kinds.gemm import KIND
@@ -16,8 +16,6 @@ from fp8bench.kinds.gemm.measure import (
     GemmRequest,
     exit_code,
     measure,
-    of_shape,
-    parse_outputs,
     parse_pairs,
     parse_precisions,
     parse_shape,
@@ -81,8 +79,6 @@ def test_a_shape_is_m_n_k(text):
         (parse_precisions, ("fp8-rowwise",), ("bf16", "fp8-rowwise")),
         (parse_pairs, ("e5m2xe4m3", " E4M3 , e4m3 "), (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
         (parse_pairs, ("all",), PAIRS),
-        (parse_outputs, ("e4m3", "bf16"), ("bf16", "e4m3")),
-        (parse_outputs, ("all",), ("bf16", "fp32", "e4m3")),
     ],
 )
 def test_names_are_read_in_one_order(parse, words, found):
@@ -134,10 +130,8 @@ def test_the_machine_chooses_workload_and_batch(machine, prepared):
         ({"shapes": ("63,1000,1279",)}, "has M = 63, .* Pad it: --shape 64,1008,1280 would do"),
         ({"precisions": ("fp8-rowise",)}, r"Did you mean 'fp8-rowwise'\?"),
         ({"shapes": ONE, "pairs": ("e4m3,e5m3",)}, "unknown --pair 'e4m3,e5m3'. Did you mean 'e4m3,e5m2'"),
-        ({"shapes": ONE, "outputs": ("fp16",)}, "unknown --output 'fp16'"),
         ({"pairs": ("all",)}, "--pair belongs to --shape, and a workload has the formats of training"),
-        ({"bias": True}, "--bias belongs to --shape, and a workload"),
-        ({"outputs": ("fp32",), "sweep": True}, "--output belongs to --shape, and a sweep"),
+        ({"pairs": ("all",), "sweep": True}, "--pair belongs to --shape, and a sweep"),
         ({"shapes": ONE, "pairs": ("all",), "precisions": ("bf16",)}, "--pair is of fp8, and bf16 alone was named"),
     ],
 )
@@ -245,25 +239,16 @@ def test_exit_codes(statuses, named, wanted):
     assert exit_code(GemmRecord.model_construct(products=products), GemmRequest(precisions=named)) == wanted
 
 
-def test_named_formats_make_a_gemm_for_each():
-    found = of_shape(SMALL, config(pairs=(("e4m3", "e5m2"),), bias=True, outputs=("bf16", "e4m3")))
-    labels = ("e4m3 x e5m2", "e4m3 x e5m2, bias", "e4m3 x e5m2, to e4m3", "e4m3 x e5m2, bias, to e4m3")
-    assert tuple(one.label for one in found) == labels
-    (only,) = of_shape(SMALL, config(outputs=("fp32",)))
-    assert (only.formats, only.label) == (("e4m3", "e4m3"), "e4m3 x e4m3, to fp32")
-
-
 def test_named_formats_are_kept_shown_and_part_of_the_fingerprint(record_of, tmp_path):
-    words = {"pairs": ("all",), "bias": True, "outputs": ("bf16", "e4m3"), "precisions": ("fp8-tensorwise",)}
-    record = record_of(shapes=ONE, **words)
+    record = record_of(shapes=ONE, pairs=("all",), precisions=("fp8-tensorwise",))
     assert exit_code(record, GemmRequest(precisions=("fp8-tensorwise",))) == 0
     assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
     assert record.fingerprint["pairs"][1] == "e4m3 x e5m2"
-    assert len(record.products) == 4 * 2 * 2
+    assert [one.product.label for one in record.products] == [" x ".join(pair) for pair in PAIRS]
     shown = render(KIND.document([record], load()), "plain")
     rows = [line for line in shown.splitlines() if "fp8-tensorwise" in line]
     assert len(rows) == len(record.products)
-    assert sum("unsupported [a]" in row for row in rows) == 4
+    assert sum("unsupported [a]" in row for row in rows) == 1
     assert "[a] no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices" in shown
 
 

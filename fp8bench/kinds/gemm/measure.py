@@ -1,14 +1,13 @@
 """How GEMMs are measured: the request, the configuration made from it, the GEMMs timed in this process, and the record.
 
 One process is enough to compare the speed of GEMMs, but not to the last per cent: the record says that its intervals
-are of one process. A shape may have formats of operands and output that the user names; a workload's GEMMs have those
-of training.
+are of one process. A shape may have formats of operands that the user names; a workload's GEMMs have those of training.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -30,8 +29,6 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.gemm import (
-    FORMATS,
-    OUTPUTS,
     PAIRS,
     PRECISIONS,
     Ceiling,
@@ -74,11 +71,6 @@ class GemmRequest(Request):
             metavar="LEFT,RIGHT",
         ),
     ] = ()
-    bias: Annotated[bool, Option("Of --shape: with a bias too, beside the GEMM without")] = False
-    outputs: Annotated[
-        tuple[str, ...],
-        Option("Of --shape: the output of fp8: bf16, fp32, e4m3, or all. Repeatable", if_unset="bf16", metavar="NAME"),
-    ] = ()
     compiled_casts: Annotated[bool, Option("Time casts by torch.compile too, which takes a while")] = False
     rounds: Annotated[
         PositiveInt | None,
@@ -101,8 +93,8 @@ class GemmConfig(Frozen):
     pairs: tuple[Pair, ...] = Field(
         default=(), description="formats of left and right, for each shape; empty: those of training"
     )
-    bias: bool = Field(default=False, description="each shape with a bias too")
-    outputs: tuple[Output, ...] = Field(default=(), description="for each shape; empty: bf16")
+    bias: bool = Field(default=False, description="each shape with a bias too; of older records")
+    outputs: tuple[Output, ...] = Field(default=(), description="for each shape; empty: bf16; of older records")
     compiled_casts: bool
     rounds: PositiveInt = Field(default=1, description="of each GEMM")
     seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
@@ -128,14 +120,13 @@ SWEEP: dict[Device, tuple[int, ...]] = {
 }
 ALL = "all"
 LISTING = "fp8bench gemm --help"
-NameT = TypeVar("NameT")
 
 
 def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
     """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
     shapes = tuple(map(parse_shape, request.shapes))
     precisions = parse_precisions(request.precisions)
-    pairs, outputs = parse_pairs(request.pairs), parse_outputs(request.outputs)
+    pairs = parse_pairs(request.pairs)
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
@@ -163,8 +154,6 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
         sweep=request.sweep,
         precisions=precisions,
         pairs=pairs,
-        bias=request.bias,
-        outputs=outputs,
         compiled_casts=request.compiled_casts,
         rounds=request.on(device, "rounds"),
         seconds=request.seconds,
@@ -198,29 +187,19 @@ def parse_pairs(words: Sequence[str]) -> tuple[Pair, ...]:
     UsageError.
     """
     wanted = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in words]
-    return _named("--pair", wanted, {",".join(pair): pair for pair in PAIRS})
-
-
-def parse_outputs(words: Sequence[str]) -> tuple[Output, ...]:
-    """Return the outputs; `all` is every output. Raises UsageError."""
-    return _named("--output", words, {one: one for one in OUTPUTS})
-
-
-def _named(flag: str, words: Sequence[str], known: Mapping[str, NameT]) -> tuple[NameT, ...]:
-    for word in words:
-        require_known(flag, word, (*known, ALL), LISTING)
-    return tuple(one for name, one in known.items() if ALL in words or name in words)
+    known = {",".join(pair): pair for pair in PAIRS}
+    for word in wanted:
+        require_known("--pair", word, (*known, ALL), LISTING)
+    return tuple(pair for name, pair in known.items() if ALL in wanted or name in wanted)
 
 
 def _require_one_way(request: GemmRequest) -> None:
-    of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
-    flag = next((flag for flag, value in of_shapes.items() if value), None)
-    if flag and (request.sweep or not request.shapes):
+    if request.pairs and (request.sweep or not request.shapes):
         what = "a sweep" if request.sweep else "a workload"
-        why = f"{flag} belongs to --shape, and {what} has the formats of training"
+        why = f"--pair belongs to --shape, and {what} has the formats of training"
         raise UsageError(why, "Give --shape M,N,K, or omit it")
-    if flag and set(request.precisions) == {"bf16"}:
-        raise UsageError(f"{flag} is of fp8, and bf16 alone was named", "Add --precision fp8-rowwise, or omit it")
+    if request.pairs and set(request.precisions) == {"bf16"}:
+        raise UsageError("--pair is of fp8, and bf16 alone was named", "Add --precision fp8-rowwise, or omit it")
     other = "--shape" if request.shapes else "--sweep" if request.sweep else None
     if request.workload is not None and other:
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
@@ -258,7 +237,6 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
     from fp8bench.numerics.gemm.bound import latest_measurements
-    from fp8bench.numerics.memory import BF16_BYTES, FLOAT_BYTES
     from fp8bench.worker.environment import environment
 
     config = prepared.config
@@ -267,9 +245,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     if config.workload is not None and config.batch_size is not None:
         kept = latest_measurements(_kept_runs(prepared, log), config.workload, config.batch_size)
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
-    bench.require_memory(
-        (product.shape for product in products), FLOAT_BYTES if "fp32" in config.outputs else BF16_BYTES
-    )
+    bench.require_memory(product.shape for product in products)
     log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
     found: list[ProductTimings] = []
@@ -297,7 +273,10 @@ def _work(config: GemmConfig) -> tuple[tuple[Product, ...], Mapping[str, int | s
     if config.workload is None or config.batch_size is None:
         squares = SWEEP[config.device] if config.sweep else ()
         shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
-        return tuple(one for shape in dict.fromkeys(shapes) for one in of_shape(shape, config)), None, ()
+        every = [
+            Product(shape=shape, formats=pair) for shape in dict.fromkeys(shapes) for pair in config.pairs or (None,)
+        ]
+        return tuple(every), None, ()
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
     from fp8bench.workloads.resizable import as_named
 
@@ -308,18 +287,6 @@ def _work(config: GemmConfig) -> tuple[tuple[Product, ...], Mapping[str, int | s
         require_aligned(found, config.batch_size)
     unseen = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
     return found.products, workload.sizes(), unseen
-
-
-def of_shape(shape: Shape, config: GemmConfig) -> list[Product]:
-    """Return one GEMM or, if any format was named, one for each combination, all with named formats."""
-    if not named_formats(config):
-        return [Product(shape=shape)]
-    return [
-        Product(shape=shape, formats=pair, bias=bias, output=output)
-        for pair in config.pairs or ((FORMATS[0], FORMATS[0]),)
-        for output in config.outputs or OUTPUTS[:1]
-        for bias in ((False, True) if config.bias else (False,))
-    ]
 
 
 def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
@@ -336,15 +303,12 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> list[Record]:
     return alike
 
 
-def named_formats(config: GemmConfig) -> dict[str, JsonValue]:
-    """Return fields of the fingerprint; none if no format was named, as in records that knew no such option."""
-    if not (config.pairs or config.bias or config.outputs):
-        return {}
-    return {"pairs": [" x ".join(pair) for pair in config.pairs], "bias": config.bias, "outputs": list(config.outputs)}
-
-
 def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flushed: bool) -> dict[str, JsonValue]:
     """Return what must be equal for two records' GEMMs to be compared one by one."""
+    # Without named formats there is no such field, as in records that knew no such option.
+    formats: dict[str, JsonValue] = {}
+    if config.pairs:
+        formats = {"pairs": [" x ".join(pair) for pair in config.pairs], "bias": False, "outputs": []}
     return {
         "workload": config.workload,
         "batch_size": config.batch_size,
@@ -352,7 +316,7 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
         "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
         "sweep": config.sweep,
         "data": "normal",
-        **named_formats(config),
+        **formats,
         "cache": "flushed" if flushed else "warm",
         "method_version": METHOD_VERSION,
     }

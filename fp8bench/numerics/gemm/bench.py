@@ -20,13 +20,11 @@ from torch import Tensor
 
 from fp8bench.numerics.gemm.multiply import (
     CAST_LIMIT,
-    Epilogue,
     Kernel,
     Quantized,
     bf16_mm,
     cast_error,
     complaint,
-    epilogue,
     find_kernel,
     formats,
     gemm_error,
@@ -38,7 +36,7 @@ from fp8bench.numerics.gemm.multiply import (
     refusal,
 )
 from fp8bench.numerics.gemm.timing import Timer, timer_for
-from fp8bench.numerics.memory import BF16_BYTES, free_bytes, operand_sets, require_memory
+from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
@@ -76,13 +74,11 @@ class Bench:
         place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts, rounds)
 
-    def require_memory(self, shapes: Iterable[Shape], output_bytes: int = BF16_BYTES) -> None:
-        """Raise UsageError unless each shape, and those of the ceilings, fit into the device's free memory.
-        output_bytes: bytes per element of the largest output.
-        """
+    def require_memory(self, shapes: Iterable[Shape]) -> None:
+        """Raise UsageError unless each shape, and those of the ceilings, fit into the device's free memory."""
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "this host"
         every = [*shapes, *ceiling_shapes(self.device)]
-        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
+        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
         """Measure each precision alone and with its casts, in rounds: A B C, C B A, and so on. What stays bf16 is
@@ -152,22 +148,19 @@ class Bench:
 
     def _timed(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
         fast = is_fast(precision)
-        then = epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
         cast: Quantize = _compiled_quantize() if casts == "compiled" else quantize
         ready: Sequence[tuple[Any, Any]] = sources
         if precision != "bf16" and casts == "none":
             ready = [_quantized(pair, product, precision, cast) for pair in sources]
-        multiply: Callable[[Any, Any, bool, Epilogue], Tensor] = (
-            bf16_mm if precision == "bf16" else self.kernel.multiply
-        )
+        multiply: Callable[[Any, Any, bool], Tensor] = bf16_mm if precision == "bf16" else self.kernel.multiply
 
         def work(number: int) -> tuple[Any, Any, Tensor]:
             left, right = ready[number % len(ready)]
             if casts != "none":
                 left, right = _quantized((left, right), product, precision, cast)
-            return left, right, multiply(left, right, fast, then)
+            return left, right, multiply(left, right, fast)
 
-        error, wrong = _checked(work(0), sources[0] if casts != "none" else None, product, precision, then)
+        error, wrong = _checked(work(0), sources[0] if casts != "none" else None, product, precision)
         if wrong is not None:
             return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
         samples = self.timer.samples(work, self.seconds / self.rounds, self.settled)
@@ -224,12 +217,12 @@ def _quantized(pair: Pair, product: Product, precision: Precision, function: Qua
 
 
 def _checked(
-    made: tuple[Any, Any, Tensor], source: Pair | None, product: Product, precision: Precision, then: Epilogue
+    made: tuple[Any, Any, Tensor], source: Pair | None, product: Product, precision: Precision
 ) -> tuple[float | None, str | None]:
     left, right, output = made
     shape = product.shape
-    error = gemm_error(output, left, right, shape, then.bias)
-    wrong = complaint(error, limit(precision, shape.k, product.output), "the GEMM")
+    error = gemm_error(output, left, right, shape)
+    wrong = complaint(error, limit(precision, shape.k), "the GEMM")
     for matrix, cast in zip(source or (), (left, right), strict=source is not None):
         wrong = wrong or complaint(cast_error(matrix, cast, shape), CAST_LIMIT, "a cast")
     return error, wrong

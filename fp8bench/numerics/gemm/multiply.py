@@ -14,11 +14,10 @@ the output is multiplied by the inverse scales. Every GEMM casts both of its ope
 
 `torch.nn.functional.scaled_mm` (torch 2.10), else `torch._scaled_mm`: a row-major left and a column-major right matrix,
 float32 inverse scales (one element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
-cuBLASLt has no GEMM of two e5m2 matrices, so that pair is refused on a CPU too. A bias is bf16, added before the sums
-are rounded. For an e4m3 output the left operand is drawn smaller, by a power of two, so that the sums have e4m3's size.
+cuBLASLt has no GEMM of two e5m2 matrices, so that pair is refused on a CPU too. The output is bf16.
 
 A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
-are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002, to e4m3 0.026.
+are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002.
 Fast accumulation keeps about 14 bits of a sum on compute capability 9 (DeepSeek-V3 technical report, 2024, section
 3.3.2), so its limit grows with K beyond FAST_EXACT_UP_TO. A wrong scale, a transposed operand or a missing tile errs
 far more.
@@ -33,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fp8bench.numerics.memory import checked_rows
-from fp8bench.schema.gemm import REFUSED_PAIR, Fp8Format, Output, Precision, Product, Role, Shape
+from fp8bench.schema.gemm import REFUSED_PAIR, Fp8Format, Precision, Product, Role, Shape
 
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
@@ -46,12 +45,8 @@ TRANSPOSED: dict[Role, tuple[bool, bool]] = {
     "weight gradient": (True, True),
 }
 FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
-OUTPUT: dict[Output, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "e4m3": E4M3}
-DEVIATIONS = 8.0
-"""Standard deviations of a normal value: one value in 8e14 is beyond them, and a large output has 1e9 values."""
 
 LIMIT = 1e-2
-E4M3_ROUNDING = 0.03
 CAST_LIMIT = 0.1
 FAST_EXACT_UP_TO = 4096
 
@@ -71,17 +66,8 @@ class Quantized:
         return self.data[rows].float() * scale
 
 
-@dataclass(frozen=True)
-class Epilogue:
-    """What follows the sums: bias, bf16, [N], is added, then they are rounded to dtype."""
-
-    dtype: torch.dtype = torch.bfloat16
-    bias: Tensor | None = None
-
-
-PLAIN = Epilogue()
-Multiply = Callable[[Quantized, Quantized, bool, Epilogue], Tensor]
-"""A function (left, right, fast accumulation, epilogue) -> [M, N]."""
+Multiply = Callable[[Quantized, Quantized, bool], Tensor]
+"""A function (left, right, fast accumulation) -> [M, N] in bf16."""
 
 
 @dataclass(frozen=True)
@@ -114,46 +100,18 @@ def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.
     return (E5M2 if gradient_left else E4M3, E4M3)
 
 
-def epilogue(product: Product, device: torch.device, generator: torch.Generator) -> Epilogue:
-    """Return the epilogue: a bias drawn as large as the sums, if the product has one, and the output's dtype."""
-    if not product.bias:
-        return Epilogue(OUTPUT[product.output])
-    drawn = torch.randn(product.shape.n, device=device, generator=generator) * output_size(product)
-    return Epilogue(OUTPUT[product.output], drawn.bfloat16())
-
-
-def output_size(product: Product) -> float:
-    """Return the standard deviation of the GEMM's sums without a bias: the root of K. For an e4m3 output it is smaller,
-    by a power of two, so that e4m3's largest value is DEVIATIONS away.
-    """
-    size = math.sqrt(product.shape.k)
-    if product.output != "e4m3":
-        return size
-    room = torch.finfo(E4M3).max / (DEVIATIONS * size * (math.sqrt(2) if product.bias else 1.0))
-    return size * 2.0 ** math.floor(math.log2(room))
-
-
 def operands(product: Product, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return left [M, K] and right [N, K] in bf16, normally distributed. With zeros and repeated values, a GPU draws
     less power and runs at higher clocks than in any training.
     """
-    shape = product.shape
+
+    def normal(rows: int, transposed: bool) -> Tensor:
+        shape = (product.shape.k, rows) if transposed else (rows, product.shape.k)
+        drawn = torch.randn(shape, dtype=torch.bfloat16, device=device, generator=generator)
+        return drawn.t() if transposed else drawn
+
     left, right = TRANSPOSED[product.role]
-    smaller = output_size(product) / math.sqrt(shape.k)
-    return (
-        _normal(shape.m, shape.k, left, device, generator, smaller),
-        _normal(shape.n, shape.k, right, device, generator),
-    )
-
-
-def _normal(
-    rows: int, inner: int, transposed: bool, device: torch.device, generator: torch.Generator, size: float = 1.0
-) -> Tensor:
-    shape = (inner, rows) if transposed else (rows, inner)
-    drawn = torch.randn(shape, dtype=torch.bfloat16, device=device, generator=generator)
-    if size != 1.0:
-        drawn *= size
-    return drawn.t() if transposed else drawn
+    return normal(product.shape.m, left), normal(product.shape.n, right)
 
 
 def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor, Tensor]:
@@ -186,13 +144,13 @@ def _runs(multiply: Multiply) -> bool:
     try:
         for scale in (torch.ones(()), torch.ones(32, 1)):
             for left in (E4M3, E5M2):
-                multiply(Quantized(ones.to(left), scale), Quantized(ones.to(E4M3), scale), False, PLAIN)
+                multiply(Quantized(ones.to(left), scale), Quantized(ones.to(E4M3), scale), False)
     except (RuntimeError, ValueError, TypeError):
         return False
     return True
 
 
-def public_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
+def public_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
     """Multiply by torch.nn.functional.scaled_mm (torch 2.10 and later)."""
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
@@ -203,38 +161,33 @@ def public_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilog
         scaling,
         right.inverse_scale.t(),
         scaling,
-        bias=then.bias,
-        output_dtype=then.dtype,
+        output_dtype=torch.bfloat16,
         use_fast_accum=fast,
     )
     return output
 
 
-def private_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
+def private_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
     """Multiply by torch._scaled_mm."""
     output: Tensor = torch._scaled_mm(
         left.data,
         right.data.t(),
         scale_a=left.inverse_scale,
         scale_b=right.inverse_scale.t(),
-        bias=then.bias,
-        out_dtype=then.dtype,
+        out_dtype=torch.bfloat16,
         use_fast_accum=fast,
     )
     return output
 
 
-def widened_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
+def widened_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
     """Multiply without fp8 units: the same numbers, in float32."""
-    sums = torch.mm(left.dequantized(), right.dequantized().t())
-    return (sums if then.bias is None else sums + then.bias.float()).to(then.dtype)
+    return torch.mm(left.dequantized(), right.dequantized().t()).bfloat16()
 
 
-def bf16_mm(left: Tensor, right: Tensor, _fast: bool, then: Epilogue = PLAIN) -> Tensor:
-    """Multiply in bf16, as the reference of fp8. The output is bf16, whatever the fp8 GEMM's is."""
-    if then.bias is None:
-        return torch.mm(left, right.t())
-    return torch.addmm(then.bias, left, right.t())
+def bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
+    """Multiply in bf16, as the reference of fp8."""
+    return torch.mm(left, right.t())
 
 
 def refusal(product: Product, kernel: Kernel) -> str | None:
@@ -244,15 +197,12 @@ def refusal(product: Product, kernel: Kernel) -> str | None:
     return None
 
 
-def limit(precision: Precision, inner: int, output: Output = "bf16") -> float:
+def limit(precision: Precision, inner: int) -> float:
     """Return the error up to which a GEMM counts as correct. inner: K."""
-    rounding = E4M3_ROUNDING if output == "e4m3" and precision != "bf16" else 0.0
-    return rounding + (LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT)
+    return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT
 
 
-def gemm_error(
-    output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape, bias: Tensor | None = None
-) -> float | None:
+def gemm_error(output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape) -> float | None:
     """Return the error of the output, [M, N], against the exact sums over these operands; None if it is not finite."""
     exact_type = torch.float64 if output.device.type == "cpu" else torch.float32
     left_values, left_scale = _parts(left)
@@ -262,14 +212,9 @@ def gemm_error(
     def exact(rows: slice) -> Tensor:
         sums = torch.mm(left_values[rows].to(exact_type), right_exact.t())
         sums *= left_scale[rows] if left_scale.dim() else left_scale
-        sums.mul_(right_scale.t())
-        return sums if bias is None else sums.add_(bias)
+        return sums.mul_(right_scale.t())
 
-    def found(rows: slice) -> Tensor:
-        # torch cannot subtract fp8 values.
-        return output[rows].float() if output.itemsize == 1 else output[rows]
-
-    return _relative_error(shape.m, shape, exact, found)
+    return _relative_error(shape.m, shape, exact, lambda rows: output[rows])
 
 
 def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:

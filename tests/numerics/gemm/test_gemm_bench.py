@@ -7,7 +7,7 @@ import torch
 
 from fp8bench.numerics.gemm import bench as module
 from fp8bench.numerics.gemm.bench import Bench, pooled
-from fp8bench.numerics.gemm.multiply import Epilogue, Kernel, Quantized, widened_mm
+from fp8bench.numerics.gemm.multiply import Kernel, Quantized, widened_mm
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import Product, Shape, Timing
 
@@ -49,7 +49,7 @@ def test_what_stays_bf16_is_timed_in_bf16_alone(bench):
 
 
 def test_a_wrong_product_is_invalid_and_has_no_time(bench):
-    def doubled(left, right, fast, then):
+    def doubled(left, right, fast):
         return widened_mm(left, right, fast) * 2
 
     (bf16, wrong) = with_kernel(bench, doubled).measure(PRODUCT, ("bf16", "fp8-rowwise")).timings
@@ -72,7 +72,7 @@ def test_a_wrong_cast_is_invalid(bench, monkeypatch):
 
 
 def test_what_the_device_cannot_do_is_unsupported_and_the_rest_goes_on(bench):
-    def refuses(left, right, fast, then):
+    def refuses(left, right, fast):
         if left.inverse_scale.dim():
             raise RuntimeError("rowwise scaling needs another GPU.\nand a long trace")
         return widened_mm(left, right, fast)
@@ -102,7 +102,7 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("illegal access")])
 def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
-    def breaks(left, right, fast, then):
+    def breaks(left, right, fast):
         raise error
 
     with pytest.raises(RunFailed, match="in fp8-tensorwise broke the run"):
@@ -112,7 +112,7 @@ def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
 def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
     asked = set()
 
-    def notes(left: Quantized, right: Quantized, fast: bool, then: Epilogue):
+    def notes(left: Quantized, right: Quantized, fast: bool):
         asked.add((left.inverse_scale.dim(), fast))
         return widened_mm(left, right, fast)
 
@@ -186,7 +186,7 @@ def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
 def test_what_fails_in_a_later_round_is_not_timed(bench):
     calls = []
 
-    def fails_in_the_end(left, right, fast, then):
+    def fails_in_the_end(left, right, fast):
         calls.append(fast)
         scale = 1 if len(calls) < 40 else 2
         return widened_mm(left, right, fast) * scale

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from numerics.gemm.of_cpus import needs_public, needs_rows
+from numerics.gemm.of_cpus import needs_public, needs_rows, public
 from torch.nn import functional
 
 from fp8bench.numerics.gemm import multiply as kernels
+from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.gemm.multiply import (
     CAST_LIMIT,
     E4M3,
@@ -19,7 +20,7 @@ from fp8bench.numerics.gemm.multiply import (
     operands,
     quantize,
 )
-from fp8bench.schema.gemm import PRECISIONS, Product, Shape
+from fp8bench.schema.gemm import PAIRS, PRECISIONS, REFUSED_PAIR, Product, Shape
 
 CPU = torch.device("cpu")
 SHAPE = Shape(m=48, n=64, k=96)
@@ -90,6 +91,31 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     assert gemm_error(output, left, right, SHAPE) < 0.003
     plain = drawn(role)
     assert gemm_error(output, *plain, SHAPE) < 0.12
+
+
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair != REFUSED_PAIR])
+@pytest.mark.parametrize("multiply", [public, kernels.private_scaled_mm, kernels.widened_mm])
+def test_named_formats_are_computed_within_the_limit(multiply, pair):
+    product = Product(shape=SHAPE, formats=pair)
+    left, right = (
+        Quantized(*quantize(matrix, to, False))
+        for matrix, to in zip(drawn(), formats(product, "fp8-tensorwise"), strict=True)
+    )
+    assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
+
+
+@pytest.mark.parametrize(
+    ("pair", "status", "reason"),
+    [
+        (("e5m2", "e4m3"), "ok", None),
+        (REFUSED_PAIR, "unsupported", "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices"),
+    ],
+)
+def test_named_formats_are_timed_without_casts_and_two_e5m2_are_refused_as_on_a_gpu(pair, status, reason):
+    bench = Bench.on("cpu", seconds=1e-4)
+    bf16, fp8 = bench.measure(Product(shape=SHAPE, formats=pair), ("bf16", "fp8-tensorwise")).timings
+    assert (bf16.status, fp8.casts) == ("ok", "none")
+    assert (fp8.status, fp8.reason) == (status, reason)
 
 
 def test_a_cpu_is_marked_as_emulated():
