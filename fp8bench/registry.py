@@ -14,8 +14,7 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
-from fp8bench.schema.broken_library import refusal_of
-from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.errors import UsageError, refusal_of, unknown_name
 
 if TYPE_CHECKING:
     from fp8bench.schema.config import Device

@@ -17,8 +17,7 @@ import typer
 from fp8bench.cli.output import FULL, of_output
 from fp8bench.cli.program import PROGRAM
 from fp8bench.launch import signals
-from fp8bench.schema.broken_library import refusal_of
-from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
+from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert, refusal_of
 
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fp8bench.cli.model import summary_of
+from fp8bench.cli.listings import summary_of
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import Resolved

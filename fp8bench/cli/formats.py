@@ -16,7 +16,7 @@ HELP = "fp8bench numerics formats --help"
 def formats(
     cast: Annotated[
         tuple[str, ...],
-        option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits.", None, "--cast", "--value"),
+        option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits."),
     ] = (),
     block: Annotated[
         tuple[str, ...],

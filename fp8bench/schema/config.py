@@ -5,6 +5,7 @@ record keeps. A field with an `Option` is also an option of `fp8bench run`, whic
 after a field's `=` is the one for records that are older than the field.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -19,6 +20,8 @@ DataSource = Literal["loader", "device"]
 TEAttention = Literal["te", "sdpa"]
 WeightDtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cuda", "cpu"]
+BY_WORKLOAD = partial(Option, shown_unset="by workload")
+
 VariantSettings = dict[str, str | int | float | None]
 """What was requested for one of several variants: its mode, and each setting in which the variants differ."""
 
@@ -44,8 +47,7 @@ class RunConfig(Frozen):
     world_size: PositiveInt = Field(description="workers, one a GPU (or CPU process), over all nodes")
     nodes: PositiveInt = Field(default=1, description="machines that the workers are spread over")
     batch_size: Annotated[
-        PositiveInt,
-        Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), limit=option.BATCH_SIZE),
+        PositiveInt, Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), limit=option.BATCH_SIZE)
     ]
     warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, limit=option.STEPS)]
     steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, limit=option.STEPS)]
@@ -70,23 +72,17 @@ class RunConfig(Frozen):
     ] = "off"
     optimizer: Annotated[
         OptimizerName,
-        Option(
+        BY_WORKLOAD(
             "Optimizer: sgd has momentum, none ends a step after backward",
             if_unset="sgd; of language models adamw, of gpt-layer none",
-            shown_unset="by workload",
         ),
     ] = "sgd"
     data: Annotated[
         DataSource,
-        Option(
-            "Read batches with a DataLoader, or keep one on the GPU",
-            if_unset="loader; of gpt-layer device",
-            shown_unset="by workload",
-        ),
+        BY_WORKLOAD("Read batches with a DataLoader, or keep one on the GPU", if_unset="loader; of gpt-layer device"),
     ]
     workers: Annotated[
-        NonNegativeInt,
-        Option("DataLoader processes a GPU", if_unset="by CPU cores", limit=option.LOADER_WORKERS),
+        NonNegativeInt, Option("DataLoader processes a GPU", if_unset="by CPU cores", limit=option.LOADER_WORKERS)
     ]
     seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, limit=option.SEED)]
     te_attention: Annotated[
@@ -94,39 +90,31 @@ class RunConfig(Frozen):
     ]
     sequence_length: Annotated[
         Annotated[int, Field(ge=2)] | None,
-        Option(
+        BY_WORKLOAD(
             "Tokens a sample, of a language model",
             if_unset="2048; of llm-micro 64",
-            shown_unset="by workload",
             limit=option.SEQUENCE_LENGTH,
             metavar="TOKENS",
         ),
     ] = None
     image_size: Annotated[
         PositiveInt | None,
-        Option(
+        BY_WORKLOAD(
             "Height and width of an image, of a timm:NAME workload",
             if_unset="the model's own",
-            shown_unset="by workload",
             limit=option.IMAGE_SIZE,
             metavar="PIXELS",
         ),
     ] = None
     classes: Annotated[
         Annotated[int, Field(ge=2)] | None,
-        Option(
-            "Classes of a timm:NAME workload",
-            if_unset="the model's own",
-            shown_unset="by workload",
-            limit=option.CLASSES,
-        ),
+        BY_WORKLOAD("Classes of a timm:NAME workload", if_unset="the model's own", limit=option.CLASSES),
     ] = None
     weight_dtype: Annotated[
         WeightDtype,
-        Option(
+        BY_WORKLOAD(
             "Of the weights of gpt-layer, which computes in it too; other models keep float32",
             if_unset="float32; of gpt-layer bfloat16",
-            shown_unset="by workload",
         ),
     ] = "float32"
     te_switches: Switches | None = Field(
@@ -141,8 +129,7 @@ class RunConfig(Frozen):
         Option("GPUs of one host that share every layer, and their samples", default=1, limit=option.TENSOR_PARALLEL),
     ] = 1
     grad_accumulation: Annotated[
-        PositiveInt,
-        Option("Micro-batches that a step takes its samples in", default=1, limit=option.BATCH_SIZE),
+        PositiveInt, Option("Micro-batches that a step takes its samples in", default=1, limit=option.BATCH_SIZE)
     ] = 1
     activation_checkpointing: Annotated[
         CheckpointChoice,

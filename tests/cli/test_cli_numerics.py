@@ -106,10 +106,10 @@ def test_the_limits_of_every_format(formats):
 
 
 def test_the_bits_of_a_value(casts, formats):
-    (half,) = casts("--value", "0.3952", "--dtype", "float8_e4m3fn")
+    (half,) = casts("--cast", "0.3952", "--dtype", "float8_e4m3fn")
     assert (half["sign"], half["exponent"], half["mantissa"], half["becomes"]) == ("0", "0101", "101", 0.40625)
     assert half["relative_error"] == (0.40625 - 0.3952) / 0.3952
-    rows = [line.split() for line in formats("--value", "0.3952").splitlines()]
+    rows = [line.split() for line in formats("--cast", "0.3952").splitlines()]
     assert [one[-3:] for one in rows if "float16" in one] == [["0", "01101", "1001010011"]]
 
 

@@ -81,7 +81,7 @@ COMMANDS = {
     "list modes": (["list", "modes"], "te-fp8"),
     "list workloads": (["list", "workloads"], "vit-huge"),
     "list instances": (["list", "instances"], "p5.48xlarge"),
-    "formats": (["numerics", "formats", "--value", "0.3952", "--block", "mxfp8"], "0.40625"),
+    "formats": (["numerics", "formats", "--cast", "0.3952", "--block", "mxfp8"], "0.40625"),
     "results import": (
         [
             *["results", "import", "--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2"],

@@ -4,7 +4,7 @@ import pytest
 from builders import config
 
 from fp8bench import registry
-from fp8bench.cli.model import document
+from fp8bench.cli.listings import facts_document
 from fp8bench.numerics.model_facts import answer, facts_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.model import Asked
@@ -55,7 +55,7 @@ def test_of_a_convnext_the_mlps_are_taken_layer_by_layer():
     assert (parts.blocks, parts.linears) == (0, 36)
     assert 0.9 < found.fp8_share < 1
 
-    shown = render.render(document(found), "plain")
+    shown = render.render(facts_document(found), "plain")
     assert "fp8: 36 of 37 linear layers can go to fp8, 9" in shown
     assert "te modes: 36 te.Linear and 18 te.LayerNorm layer by layer" in shown
     assert "the head stays bf16 in every mode" in shown
