@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import show
-from fp8bench.numerics.definitions import BLOCK_FORMATS, DEFINITIONS, bits, in_blocks
+from fp8bench.numerics.definitions import DEFINITIONS, MXFP8, bits, in_blocks
 from fp8bench.numerics.formats_document import document
 from fp8bench.schema.errors import UsageError, require_known
 
@@ -20,7 +20,7 @@ def formats(
     ] = (),
     block: Annotated[
         tuple[str, ...],
-        option("|".join(BLOCK_FORMATS), "Cast the values as blocks that share a scale, too. Repeatable."),
+        option(MXFP8, "Cast the values as blocks that share a scale, too."),
     ] = (),
     names: Annotated[
         tuple[str, ...], option("NAME", "Only this format. Repeatable.", "number_formats", "--dtype")
@@ -32,12 +32,12 @@ def formats(
     for name in names:
         require_known("--dtype", name, list(DEFINITIONS), HELP)
     for name in block:
-        require_known("--block", name, list(BLOCK_FORMATS), HELP)
+        require_known("--block", name, [MXFP8], HELP)
     if block and not values:
         raise UsageError("--block casts values, and there are none", "Add them, as --cast 300,1,1e-4")
     chosen = [one for name, one in DEFINITIONS.items() if name in (names or DEFINITIONS)]
     casts = [[bits(one, value) for value in values] for one in chosen]
-    casts += [in_blocks(name, values) for name in block]
+    casts += [in_blocks(values)] if block else []
     show(document(chosen, [one for of_a_value in zip(*casts, strict=True) for one in of_a_value]), form)
 
 

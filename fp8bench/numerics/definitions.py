@@ -1,18 +1,16 @@
-"""Number formats: their limits, what a value becomes in one, bit by bit, and blocks of values that share a scale.
+"""Number formats: their limits, what a value becomes in one, bit by bit, and blocks that share a scale (MXFP8).
 Without torch.
 
     value = (-1)^sign * 2^(exponent - bias) * 1.mantissa        a normal number
     value = (-1)^sign * 2^(1 - bias)        * 0.mantissa        a subnormal number, if the exponent's bits are all 0
 
 A format with inf and nan reserves its highest exponent for them (IEEE 754); one with nan alone (e4m3fn, e8m0fnu) has it
-where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero. In a block format, consecutive values
-along the dimension that a GEMM sums over share a scale; `max` is the elements' format's:
+where all bits but the sign are 1. e8m0fnu is an exponent alone, without zero. In MXFP8, 32 consecutive values of e4m3
+along the dimension that a GEMM sums over share a scale in e8m0:
 
-    e8m0    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
-    e4m3    amax / max / g, rounded to e4m3, where g = tensor's amax / max / 448 is the whole tensor's float32
+    2^ceil(log2(amax / max)): rounded up, as in Transformer Engine and cuDNN, so that nothing saturates
 
-Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentation of MXFP8 and NVFP4. Stochastic
-rounding and Hadamard transforms of the NVFP4 recipe are left out.
+Sources: OCP OFP8; OCP Microscaling Formats 1.0; Transformer Engine's documentation of MXFP8.
 """
 
 import math
@@ -83,19 +81,9 @@ DEFINITIONS = {one.name: one for one in (FLOAT32, BFLOAT16, FLOAT16, E4M3, E5M2,
 """The definitions by torch's names, in the order in which they are shown."""
 
 
-class BlockFormat(NamedTuple):
-    """A format whose values share a scale, `block` at a time."""
-
-    element: Definition
-    scale: Definition
-    block: int
-
-
-BLOCK_FORMATS = {
-    "mxfp8": BlockFormat(E4M3, E8M0, 32),
-    "mxfp4": BlockFormat(E2M1, E8M0, 32),
-    "nvfp4": BlockFormat(E2M1, E4M3, 16),
-}
+MXFP8 = "mxfp8"
+BLOCK = 32
+"""How many values of MXFP8 share a scale."""
 
 
 class Bits(NamedTuple):
@@ -183,22 +171,15 @@ def bits(definition: Definition, value: float, scale: float | None = None) -> Bi
     )
 
 
-def in_blocks(name: str, values: Sequence[float]) -> list[Bits]:
-    """Return what each value becomes in a format of BLOCK_FORMATS. values: one row of a tensor, which is cut into
-    blocks from its start. inf and nan are values of their own, whatever the scale.
+def in_blocks(values: Sequence[float]) -> list[Bits]:
+    """Return what each value becomes in MXFP8. values: one row of a tensor, which is cut into blocks from its start.
+    inf and nan are values of their own, whatever the scale.
     """
-    element, scale_format, size = BLOCK_FORMATS[name]
-    tensor_amax = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     found: list[Bits] = []
-    for start in range(0, len(values), size):
-        block = values[start : start + size]
-        exact = max((abs(value) for value in block if math.isfinite(value)), default=0.0) / element.max
-        if scale_format is E8M0:
-            mantissa, exponent = math.frexp(exact)
-            scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), E8M0.min) if exact else E8M0.min
-        else:
-            # A block whose scale is too small for its format has scale 0, and no value is left in it.
-            shared = tensor_amax / element.max / scale_format.max
-            scale = decode(scale_format, encode(scale_format, exact / shared) or 0) * shared if shared else 0.0
-        found += [bits(element, value, scale)._replace(dtype=name) for value in block]
+    for start in range(0, len(values), BLOCK):
+        block = values[start : start + BLOCK]
+        exact = max((abs(value) for value in block if math.isfinite(value)), default=0.0) / E4M3.max
+        mantissa, exponent = math.frexp(exact)
+        scale = max(math.ldexp(1.0, exponent - (mantissa == 0.5)), E8M0.min) if exact else E8M0.min
+        found += [bits(E4M3, value, scale)._replace(dtype=MXFP8) for value in block]
     return found

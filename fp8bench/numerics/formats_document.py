@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fp8bench.numerics.definitions import BLOCK_FORMATS, Bits, Definition
+from fp8bench.numerics.definitions import BLOCK, E4M3, E8M0, MXFP8, Bits, Definition
 from fp8bench.tables.document import NOTHING, CsvLines, Document, Table, blocks, notes, telling
 from fp8bench.tables.study import Column, word
 
@@ -42,9 +42,6 @@ CASTS: tuple[Column[Bits], ...] = (
     Column("error", lambda one: one.relative_error, ".2g"),
     word("sign exponent mantissa", _digits),
 )
-SHARING = "; ".join(
-    f"{name}: {one.block} {one.element.name} share a {one.scale.name}" for name, one in BLOCK_FORMATS.items()
-)
 
 
 def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
@@ -58,7 +55,7 @@ def document(formats: Sequence[Definition], casts: Sequence[Bits]) -> Document:
             not casts,
             "s+e+m: bits of sign, exponent, mantissa. eps: from 1 to the next value. _x2: two values to a byte.",
         ),
-        (not casts, f"{SHARING}."),
+        (not casts, f"{MXFP8}: {BLOCK} {E4M3.name} share a {E8M0.name}."),
         (not casts, "What values become, bit by bit: --cast 2.07,-0.78; in blocks that share a scale: --block mxfp8."),
         (casts, "By the formats' definitions, to nearest, ties to even, from float32. error: relative."),
         (
