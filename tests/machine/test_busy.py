@@ -73,15 +73,12 @@ def fake(monkeypatch):
     return fake
 
 
-def test_an_idle_machine_has_no_marks_and_is_not_waited_for(fake):
+@pytest.mark.parametrize("held", [{}, {"GPU-aa": 500 * 2**20}, {"GPU-aa": GIB}], ids=["no GPU", "idle", "the driver's"])
+def test_an_idle_machine_has_no_marks_and_is_not_waited_for(held, fake):
+    fake.held = held
+
     assert require_idle({}, None, allow_busy=False) == ()
     assert (fake.now, fake.open) == (0.0, 0)
-
-
-def test_a_machine_without_a_gpu_has_no_marks(fake):
-    fake.held = {}
-
-    assert require_idle({}, None, allow_busy=False) == ()
 
 
 def test_a_busy_gpu_is_refused_with_who_holds_it(fake):
@@ -123,12 +120,6 @@ def test_much_memory_without_a_process_is_somebody_in_another_container(processe
         require_idle({}, None, allow_busy=False)
 
     assert require_idle({}, None, allow_busy=True) == ("busy GPU: 3.0 GiB of processes unseen",)
-
-
-def test_a_little_memory_without_a_process_is_the_drivers(fake):
-    fake.held["GPU-aa"] = GIB
-
-    assert require_idle({}, None, allow_busy=False) == ()
 
 
 def test_processes_whose_share_is_unknown_hold_all_that_is_in_use(fake):
