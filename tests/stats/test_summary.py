@@ -7,6 +7,7 @@ from builders import profile, rank_samples, steps_about, telemetry, workload_fac
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fp8bench.schema.rank import RankTelemetry
 from fp8bench.stats.summary import summarize
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
@@ -118,6 +119,13 @@ def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps():
     assert summary.units_per_kwh == pytest.approx(360_000)
     assert summary.sm_clock_mhz == 1755
     assert summary.flags == ()
+
+
+def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag():
+    hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
+    silent = RankTelemetry(rank=1, warning="NVML: library not found")
+    flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
+    assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
 
 
 def test_a_cpu_has_no_energy_and_misses_no_telemetry():
