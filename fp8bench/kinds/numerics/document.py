@@ -5,7 +5,7 @@ and how many steps after the fall the scale was back. Side by side, each error h
 above 1, it is less exact; equal errors have 1, even if both are 0. The data has each record by itself, unrounded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -25,9 +25,6 @@ ERRORS, JUMP = "errors", "jump"
 """The names of the figures."""
 
 SHORT = {"output": "output", "input_gradient": "input grad.", "weight_gradient": "weight grad."}
-
-CLOSE = 0.05
-"""Errors whose ratio differs from 1 by at most this are called alike: such a difference changes no choice of a mode."""
 
 MANY = 0.01
 """The share of saturated values above which a step saturates; single values saturate all the time."""
@@ -134,8 +131,10 @@ def _blocks(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]
             [doc.Heading(_heading(layer)), ERROR_TABLE.of_several(list(rows), names, letters)]
             for layer, rows in groupby(found, key=lambda rows: next(row.layer for row in rows if row))
         ]
-        said = [*differences_line(differences(group), names), *agreements(found, names)]
-        said.append(f"ratio: the error over that of {names[0]}; above 1 it is less exact.")
+        said = [
+            *differences_line(differences(group), names),
+            f"ratio: the error over that of {names[0]}; above 1 it is less exact.",
+        ]
         ways = beside(answers, JUMP_TABLE.key)
         jumped = JUMP_TABLE.of_several(ways, names, letters)
     below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Sentence, said)]
@@ -229,16 +228,3 @@ def error_ratio(row: LayerError, first: LayerError) -> float | None:
     if row.relative_error == first.relative_error:
         return 1.0
     return row.relative_error / first.relative_error if first.relative_error else None
-
-
-def agreements(found: Aligned[LayerError], names: Sequence[str]) -> Iterator[str]:
-    """Yield how far each record's errors agree with the first's."""
-    for place, name in enumerate(names[1:], start=1):
-        pairs = [(rows[place], rows[0]) for rows in found]
-        ratios = [error_ratio(row, first) for row, first in pairs if row and first]
-        known = [one for one in ratios if one is not None]
-        alike = sum(abs(one - 1) <= CLOSE for one in known)
-        if known:
-            yield f"{name}: {alike} of {len(known)} errors are within {CLOSE * 100:.0f} % of {names[0]}'s."
-        else:
-            yield f"{name} and {names[0]} have no error in common."
