@@ -4,9 +4,9 @@ whatever the mode rounds counts as its error. It runs as in training, in its con
 loss.
 
 A block's weight gradient is that of its four linear layers. Its output includes the residual stream, which no mode
-casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. Delayed
-scaling first sees as many other draws as the mode needs (`settle_passes`). saturated and flushed come from this
-package's own casts of the operands (`scaling`).
+casts, so its error is smaller; te-bf16 shows what Transformer Engine's bfloat16 stream and tanh GELU add. -exact inputs
+apply to the linear layer only. Delayed scaling first sees as many other draws as the mode needs (`settle_passes`), for
+an -exact input the same draw. saturated and flushed come from this package's own casts of the operands (`scaling`).
 
 relative_error  |found - reference| / |reference|, Euclidean, in float64. e4m3 rounds normal values by 0.026, e5m2 by
                 0.053, so a product of two is off by 0.037, and so is a sum of many products of either sign.
@@ -33,6 +33,7 @@ from fp8bench.numerics.scaling import CASTS, DELAYED, OperandCast, examine_jump,
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status, first_line
 from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import (
+    EXACT,
     TENSORS,
     AmaxJump,
     InputName,
@@ -125,8 +126,8 @@ def layer_errors(
     able = [label for label, refusal in refusals.items() if refusal is None]
     settle = max((_settle_passes(make_mode(label)) for label in able), default=0)
     for layer, name in product(config.layers, config.inputs):
-        if not able:
-            break
+        if not able or (layer != "linear" and name.endswith(EXACT)):
+            continue
         progress(f"{layer}, {name} input")
         case = make_case(config, layer, name, settle, device)
         for label in able:
@@ -139,10 +140,12 @@ def layer_errors(
 
 def make_case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int, device: torch.device) -> Case:
     """Draw the operands of a layer and compute its reference. settle: passes before the one that is measured."""
+    exact = name.endswith(EXACT)
     of = shapes(layer, config.width, config.tokens)
-    drawn = [draw(name, of, config.seed, number) for number in range(settle + 1)]
+    drawn = [draw(name, of, config.seed, number) for number in range(1 if exact else settle + 1)]
     draws = [Operands(*(values.to(device) for values in operands)) for operands in drawn]
-    plain = plain_layer(layer, config.width, config.seed).to(device)
+    draws += draws[:1] * (settle + 1 - len(draws))
+    plain = plain_layer(layer, config.width, config.seed, exact).to(device)
     measured = Operands(*(values.double() for values in draws[0]))
     return Case(layer, name, plain, tuple(draws), _pass(deepcopy(plain).double(), measured))
 

@@ -9,7 +9,9 @@ Weights are normal with standard deviation in^-1/2. Each layer gets an input, an
   heavy-tailed  Student's t with 3 degrees of freedom: a few values far out set the scale for all the others.
   outlier       normal, a few channels 100 times as large (Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339).
 
-Everything is drawn on the CPU from the run's seed and the name of what is drawn: the same for every machine and mode.
+With `-exact`, operands and weight are moved to values that fp8 can represent (scaling.representable), the output
+gradient to those that both e4m3 and e5m2 have, so that casts add no error. Everything is drawn on the CPU from the
+run's seed and the name of what is drawn: the same for every machine and mode.
 """
 
 import math
@@ -27,9 +29,10 @@ from fp8bench.modes.te_block import TEBlock
 from fp8bench.modes.te_layers import te_linear
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
-from fp8bench.numerics.scaling import generator
+from fp8bench.numerics.definitions import E4M3
+from fp8bench.numerics.scaling import BOTH, generator, representable
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.numerics import InputName, LayerName
+from fp8bench.schema.numerics import EXACT, InputName, LayerName
 
 MLP_RATIO = 4
 HEADS = 16
@@ -67,12 +70,15 @@ def shapes(layer: LayerName, width: int, tokens: int) -> tuple[tuple[int, ...], 
     return (images, tokens // images, width), (images, tokens // images, width)
 
 
-def plain_layer(layer: LayerName, width: int, seed: int) -> nn.Module:
-    """Return the layer in float32 on the CPU, inside a module, because modes replace a module's parts."""
+def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:
+    """Return the layer in float32 on the CPU, inside a module, because modes replace a module's parts. exact: whether
+    the linear layer's weight is moved to e4m3's values.
+    """
     if layer == "linear":
         linear = nn.Linear(width, MLP_RATIO * width, bias=False)
+        weight = draw_weight(linear.weight.shape, seed, "linear")
         with torch.no_grad():
-            linear.weight.copy_(draw_weight(linear.weight.shape, seed, "linear"))
+            linear.weight.copy_(representable(weight, E4M3) if exact else weight)
         return nn.Sequential(OrderedDict(linear=linear))
     from timm.models.vision_transformer import Block
 
@@ -133,11 +139,15 @@ def weights(module: nn.Module) -> Sequence[nn.Parameter]:
 
 def draw(name: InputName, layer_shapes: tuple[Sequence[int], Sequence[int]], seed: int, number: int) -> Operands:
     """Return draw `number`, on the CPU. Different draws are independent."""
+    kind = name.removesuffix(EXACT)
     given, gradient = (
-        draw_values(name, shape, generator(seed, name, what, number))
+        draw_values(kind, shape, generator(seed, kind, what, number))
         for what, shape in zip(("input", "gradient"), layer_shapes, strict=True)
     )
-    return Operands(given, gradient * GRADIENT_SIZE)
+    gradient = gradient * GRADIENT_SIZE
+    if name.endswith(EXACT):
+        return Operands(representable(given, E4M3), representable(gradient, BOTH))
+    return Operands(given, gradient)
 
 
 def draw_weight(shape: Sequence[int], seed: int, what: str) -> Tensor:

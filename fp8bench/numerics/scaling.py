@@ -36,6 +36,9 @@ from fp8bench.modes.transformer_engine import import_te
 from fp8bench.numerics.definitions import E4M3, E5M2, Definition
 from fp8bench.schema.numerics import Algo, AmaxJump, ScalingTrace, TensorName
 
+BOTH = Definition("float7_e4m2", 4, 2, 7, ())
+"""The values that both e4m3 and e5m2 have: e4m3's range with e5m2's mantissa."""
+
 DELAYED = "te-fp8:delayed"
 FLOAT32_BIAS = 127
 FLOAT32_MANTISSA_BITS = 23
@@ -88,6 +91,16 @@ def scale_for(values: Tensor, to: Definition, across: int | None = None, power_o
     if not power_of_2:
         return scale
     return (scale.view(torch.int32) >> FLOAT32_MANTISSA_BITS << FLOAT32_MANTISSA_BITS).view(torch.float32)
+
+
+def representable(values: Tensor, to: Definition) -> Tensor:
+    """Return the values moved to the format's, times a power of two: exact in fp8 under the scale of the tensor, which
+    is a power of two, and under any larger one that does not move the largest beyond the format.
+    """
+    scale = scale_for(values, to)
+    nearest_power = torch.round(torch.log2(scale.double()))
+    moved = round_to(values.float() * scale, to).clamp(-to.max, to.max)
+    return (moved.double() * torch.exp2(-nearest_power)).float()
 
 
 class OperandCast(NamedTuple):

@@ -21,12 +21,9 @@ Algo = Literal["max", "most_recent"]
 
 LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 TENSORS: tuple[TensorName, ...] = get_args(TensorName)
-DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 INPUTS: tuple[InputName, ...] = get_args(InputName)
-"""Every input of a record, in the order in which they are shown."""
-
 EXACT = "-exact"
-"""The suffix of an input, in older records, whose operands are on fp8's grid, so that casting them changes nothing."""
+"""The suffix of an input whose operands are on fp8's grid, so that casting them changes nothing."""
 
 
 class NumericsConfig(Frozen):

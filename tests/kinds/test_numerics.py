@@ -12,7 +12,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.numerics import DISTRIBUTIONS, LAYERS, LayerError
+from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError
 
 NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -48,7 +48,7 @@ class TestPrepare:
             "te-fp8:block",
             "te-fp8:mxfp8",
         )
-        assert (config.layers, config.inputs) == (LAYERS, DISTRIBUTIONS)
+        assert (config.layers, config.inputs) == (LAYERS, INPUTS)
         assert (config.device, config.width, config.tokens, config.seed) == ("cpu", 64, 64, 0)
 
     def test_a_gpu_has_its_own_sizes(self, tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ class TestPrepare:
             ((), {"seed": "-1"}, "--seed: invalid value '-1': .* greater than or equal to 0"),
             ((), {"seed": "nan"}, "--seed: invalid value 'nan': .* integer"),
             ((), {"instance": "p55"}, "Did you mean"),
-            ((), {"inputs": ("normal-exact",)}, "unknown input 'normal-exact'"),
+            ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
         ],
         ids=str,
     )

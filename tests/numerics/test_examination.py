@@ -20,13 +20,14 @@ from fp8bench.numerics.examination import (
 )
 from fp8bench.numerics.memory import layers_bytes
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
-from fp8bench.schema.numerics import DISTRIBUTIONS, LAYERS, TENSORS, NumericsConfig
+from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
 
 CPU = torch.device("cpu")
 FP8 = ("torchao-float8:tensorwise", "torchao-float8:rowwise")
 RAN = ("baseline-fp32", "baseline-bf16", *FP8)
 MODES = (*RAN, "torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
 SMALL = {"device": "cpu", "layers": ("linear",), "inputs": ("normal",), "width": 32, "tokens": 32, "seed": 0}
+EXACT_INPUTS = [name for name in INPUTS if name.endswith("exact")]
 
 
 def config(*modes, **changes):
@@ -73,7 +74,7 @@ class TestErrors:
 
 @pytest.fixture(scope="module")
 def rows():
-    whole = NumericsConfig(device="cpu", modes=MODES, layers=LAYERS, inputs=DISTRIBUTIONS, width=64, tokens=64, seed=0)
+    whole = NumericsConfig(device="cpu", modes=MODES, layers=LAYERS, inputs=INPUTS, width=64, tokens=64, seed=0)
     return examine(whole, silent).rows
 
 
@@ -89,8 +90,9 @@ class TestOnACPU:
             (mode, layer, name, tensor)
             for mode in RAN
             for layer in LAYERS
-            for name in DISTRIBUTIONS
+            for name in INPUTS
             for tensor in TENSORS
+            if layer == "linear" or name not in EXACT_INPUTS
         ]
         assert set(found) == set(expected)
         ran = [(LAYERS.index(row.layer), MODES.index(row.mode)) for row in rows if row.layer]
@@ -119,6 +121,14 @@ class TestOnACPU:
         assert whole["output"] == pytest.approx(0.037, rel=0.1)
         assert whole["input_gradient"] == pytest.approx((0.053**2 + 0.026**2) ** 0.5, rel=0.1)
         assert all(row[tensor] < 0.75 * whole[tensor] for tensor in TENSORS[1:])
+
+    @pytest.mark.parametrize("mode", FP8)
+    @pytest.mark.parametrize("name", EXACT_INPUTS)
+    def test_exact_operands_leave_only_the_error_of_the_sums(self, found, mode, name):
+        for tensor in TENSORS:
+            row = found[mode, "linear", name, tensor]
+            assert row.relative_error < 1e-6
+            assert (row.saturated, row.flushed, row.cosine) == (0, 0, pytest.approx(1))
 
     def test_shares_are_of_the_casts_of_the_linear_layer(self, found):
         outlier = found[FP8[0], "linear", "outlier", "output"]
@@ -203,6 +213,11 @@ class TestTransformerEnginesPath:
         [layer] = te_delayed_stand_in.LAYERS
         amaxes = [float(draw.input.bfloat16().abs().amax()) for draw in case.draws]
         assert layer.fp8_meta["scaling_fwd"].amax_history[-4:, 0].tolist() == amaxes[1:] + amaxes[:1]
+
+    @pytest.mark.parametrize("name", EXACT_INPUTS)
+    def test_settled_on_exact_operands_only_bfloat16s_rounding_is_left(self, settled, name):
+        for one in settled(name)[1].values():
+            assert one["relative_error"] == pytest.approx(one["rounding_error"], rel=1e-3)
 
     def test_shares_of_delayed_scaling_are_under_the_scale_of_the_draws_before(self, settled):
         case, _ = settled("heavy-tailed")

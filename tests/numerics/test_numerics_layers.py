@@ -1,4 +1,4 @@
-"""What a layer is given: distributions, and seeds; and that our casts of it are torchao's."""
+"""What a layer is given: distributions, their exact forms, and seeds; and that our casts of it are torchao's."""
 
 import pytest
 import torch
@@ -7,11 +7,14 @@ from torch import nn
 
 from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.numerics.definitions import E4M3, E5M2
 from fp8bench.numerics.layers import convert, draw, draw_weight, heads, plain_layer, weights
 from fp8bench.numerics.scaling import CASTS, scale_for, scaled_cast
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.numerics import INPUTS
 
 SHAPES = ((256, 128), (256, 512))
+EXACT_INPUTS = [name for name in INPUTS if name.endswith("exact")]
 
 
 def correlation(one, other):
@@ -41,6 +44,30 @@ def test_the_outlier_input_has_a_few_channels_a_hundred_times_as_large():
     assert float(sizes[~large].mean()) == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.parametrize("name", EXACT_INPUTS)
+def test_an_exact_input_survives_the_casts_unchanged(name):
+    drawn = draw(name, SHAPES, seed=1, number=0)
+    for across, power_of_2 in ((None, False), (None, True), (0, True), (-1, True)):
+        for values, formats in ((drawn.input, (E4M3,)), (drawn.output_gradient, (E4M3, E5M2))):
+            for to in formats:
+                made = scaled_cast(values, scale_for(values, to, across, power_of_2), to)
+                assert torch.equal(made.values, values)
+                assert (made.saturated, made.flushed) == (0, 0)
+            assert torch.equal(values.bfloat16().float(), values)
+    for values in drawn:
+        for block in (32, 128):
+            blocks = values.reshape(-1, block)
+            assert torch.equal(scaled_cast(blocks, scale_for(blocks, E4M3, -1, True), E4M3).values, blocks)
+
+
+@pytest.mark.parametrize("name", EXACT_INPUTS)
+def test_an_exact_input_is_near_the_one_that_it_was_made_of(name):
+    exact, plain = (draw(one, SHAPES, seed=1, number=0).input for one in (name, name.removesuffix("-exact")))
+    factor = float((exact * plain).sum() / plain.square().sum())
+    assert 0.7 < factor < 1.42
+    assert float((exact / factor - plain).norm() / plain.norm()) < 0.04
+
+
 @pytest.mark.parametrize(("width", "count"), [(1280, 16), (64, 4), (16, 1), (48, 1), (1024, 16), (96, 2)])
 def test_heads_are_multiples_of_16_wide(width, count):
     assert heads(width) == count
@@ -50,7 +77,7 @@ def test_heads_are_multiples_of_16_wide(width, count):
 def test_a_block_of_an_unknown_kind_is_refused(monkeypatch):
     te_delayed_stand_in.install(monkeypatch)
     with pytest.raises(ModeUnavailable, match="ArticleBlock"):
-        weights(convert(TEBF16Article(), plain_layer("block", 32, 0)))
+        weights(convert(TEBF16Article(), plain_layer("block", 32, 0, exact=False)))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.formats import ALIGNMENT, padded
-from fp8bench.schema.numerics import DISTRIBUTIONS, LAYERS, AmaxJump, LayerError, NumericsConfig
+from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
@@ -35,7 +35,10 @@ class NumericsRequest(Request):
     layers: Annotated[tuple[str, ...], Option("Only this layer. Repeatable", metavar="linear|block")] = ()
     inputs: Annotated[
         tuple[str, ...],
-        Option("Only normal, heavy-tailed or outlier. Repeatable", metavar="DISTRIBUTION"),
+        Option(
+            "Only normal, heavy-tailed or outlier; with -exact, moved to values that fp8 has. Repeatable",
+            metavar="DISTRIBUTION",
+        ),
     ] = ()
     width: Annotated[
         Annotated[int, Field(ge=ALIGNMENT)] | None,
@@ -78,7 +81,12 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
     """Check the request, then the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
     modes = _modes(request.modes)
     layers = request.chosen("layer", request.layers, LAYERS)
-    inputs = request.chosen("input", request.inputs, DISTRIBUTIONS)
+    inputs = request.chosen("input", request.inputs, INPUTS)
+    if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
+        raise UsageError(
+            f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
+            "Add --layer linear, or another --input",
+        )
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
