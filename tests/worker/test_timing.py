@@ -1,6 +1,7 @@
 """Warm-up and timed steps of a real model on a CPU: where one ends and the other begins, and what happens meanwhile."""
 
 import math
+import sys
 from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from fp8bench.stats.length import LEAD_IN, Length
 from fp8bench.stats.summary import summarize
 from fp8bench.worker import clock, timing
 from fp8bench.worker.clock import StepTimes
-from fp8bench.worker.counters import Compilations
+from fp8bench.worker.counters import MAX_REASONS, REASON_LENGTH, Compilations, compilations
 from fp8bench.worker.evidence import gather
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
@@ -133,6 +134,37 @@ def compiled():
     torch._dynamo.utils.counters.clear()
     yield lambda model: torch.compile(model, backend="aot_eager")
     torch._dynamo.reset()
+
+
+def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+    assert compilations() == Compilations()
+
+
+@pytest.mark.slow
+def test_a_graph_break_is_counted_with_its_reason(compiled):
+    def breaks(x):
+        x = torch.tan(x)
+        torch._dynamo.graph_break()
+        return x + 1
+
+    compiled(breaks)(torch.ones(4))
+    found = compilations()
+    assert (found.graphs, found.graph_breaks) == (2, 1)
+    assert found.frames >= 1
+    assert found.graph_break_reasons
+
+
+def test_reasons_are_a_few_short_lines(monkeypatch):
+    breaks = {f"reason {number} {'x' * 500}\nand a traceback": 2 for number in range(20)}
+    counters = {"frames": {"total": 3}, "stats": {"unique_graphs": 21}, "aot_autograd": {"total": 98}}
+    spent = {"entire_frame_compile": 30.0, "entire_backward_compile": 4.0, "inductor_compile": 25.0}
+    dynamo = SimpleNamespace(counters={**counters, "graph_break": breaks}, calculate_time_spent=lambda: spent)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
+    found = compilations()
+    assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks, found.seconds) == (3, 21, 98, 40, 34)
+    assert len(found.graph_break_reasons) == MAX_REASONS
+    assert all(len(reason) == REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)
 
 
 DECIDED = CompileEvidence(enabled=True, reason="asked for")

@@ -46,13 +46,3 @@ def part_of(full: Tensor, like: Tensor) -> Tensor:
             parts = torch.chunk(full, size, dim)
             full = parts[index] if index < len(parts) else full.narrow(dim, 0, 0)
     return full
-
-
-def rearranged(full: Tensor, order: Tensor | None) -> Tensor:
-    """Return a weight of the plain model with its rows in another order; None for its own order."""
-    return full if order is None else full[order.to(full.device)]
-
-
-def in_plain_order(full: Tensor, order: Tensor | None) -> Tensor:
-    """Return a rearranged weight in the plain model's order."""
-    return full if order is None else full[torch.argsort(order.to(full.device))]

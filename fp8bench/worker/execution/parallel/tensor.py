@@ -10,6 +10,7 @@ of GPUs is the same work however they share it. Transformer Engine's layers have
 `own_layers`.
 """
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -19,7 +20,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.worker.execution.parallel.plans import plan_for
-from fp8bench.worker.execution.parallel.shards import in_plain_order, part_of, rearranged, whole
+from fp8bench.worker.execution.parallel.shards import part_of, whole
 from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR, Strategy
 
 
@@ -66,10 +67,12 @@ class TensorParallel(Strategy):
         return None if shared else self.mesh[TENSOR].get_group()
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        return in_plain_order(whole(tensor), self._orders.get(name))
+        full, order = whole(tensor), self._orders.get(name)
+        return full if order is None else full[torch.argsort(order.to(full.device))]
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        return part_of(rearranged(full, self._orders.get(name)), like)
+        order = self._orders.get(name)
+        return part_of(full if order is None else full[order.to(full.device)], like)
 
     def evidence(self) -> ParallelEvidence:
         notes = (f"layers are shared as in the plan {self._plan!r}",) if self._plan else ()
