@@ -10,6 +10,7 @@ import math
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -65,9 +66,9 @@ def _fork_instead_of_spawning() -> None:
     from torch import multiprocessing
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-    from fp8bench.launch.processes import start
+    from fp8bench.launch.processes import server
 
-    start.start_rank = _fork_rank
+    server.start_server = _fork_server
     SubprocessHandler._popen = _fork_of_torchrun
     start_processes = multiprocessing.start_processes
     multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
@@ -96,6 +97,11 @@ class _Forked:
             self.returncode = os.waitstatus_to_exitcode(status) if found else None
         return self.returncode
 
+    def kill(self) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
     def wait(self, timeout: float | None = None) -> int | None:
         """Until it has ended. Raises TimeoutExpired."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -106,23 +112,24 @@ class _Forked:
         return self.returncode
 
 
-def _fork_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = False) -> _Forked:
-    """In place of `start.start_rank`: a rank whose imports are done, for which nothing is gained by an early start."""
-    assert not waits
-    from fp8bench.launch.processes.rank import main
-    from fp8bench.lifeline import leave_with
+def _fork_server(control: socket.socket) -> _Forked:
+    """In place of `server.start_server`: one whose imports are done."""
+    from fp8bench.launch.processes.server import PACKET_BYTES, serve
 
     parent = os.getpid()
+    its = os.dup(control.fileno())
     pid = _fork()
     if pid:
+        os.close(its)
         return _Forked(pid)
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        pipe = _high(pipe)
-        _renew(but=pipe)
-        leave_with(parent)
-        main(folder, rank, pipe, entry)
+        its = _high(its)
+        _renew(but=its)
+        control = socket.socket(fileno=its)
+        control.recv(PACKET_BYTES)
+        serve(control, parent)
     finally:
         os._exit(1)
 

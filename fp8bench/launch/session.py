@@ -13,7 +13,7 @@ from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_i
 from fp8bench.launch.phases import Timing
 from fp8bench.launch.prepare import Prepared, marks, session_kept
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.watch import spawning
+from fp8bench.launch.processes.watch import SpawnExecutor
 from fp8bench.launch.recipes import words_of
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
@@ -21,7 +21,6 @@ from fp8bench.launch.signals import held_back
 from fp8bench.records import lock, results
 from fp8bench.records.files import Broken
 from fp8bench.records.fit import fit
-from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
@@ -105,7 +104,6 @@ def measure(
     with executor or executor_of(prepared) as executor:
         if prepared.to_size:
             searches = dict(prepared.searches)
-            executor.expect(prepared.entries[0].config)
             for entry, found in batch_size.find_sizes(prepared, rounds, executor, say):
                 if found.config is not None:
                     searches[found.config] = found.search
@@ -123,7 +121,7 @@ def measure(
 
 def executor_of(prepared: Prepared) -> Executor:
     """Return the executor of fresh processes on this machine."""
-    return spawning(prepared.entries[0].config.device, prepared.timeout_s)
+    return SpawnExecutor(prepared.timeout_s)
 
 
 def run_rounds(
@@ -134,21 +132,18 @@ def run_rounds(
     asked: Mapping[str, Any],
     traces: Mapping[str, Path],
     since_s: float,
-    following: RunConfig | None = None,
 ) -> Iterator[tuple[Record, Path]]:
     """Yield each record with the path where it is kept, also if its ranks were interrupted after their last timed step.
 
     asked: fields of the record's `Session` as requested. traces: paths for the Chrome traces of the first round, by the
-    label of the entry. since_s: when the command began, by the monotonic clock. following: what is likely to be run
-    after the last turn. Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
+    label of the entry. since_s: when the command began, by the monotonic clock. Raises Interrupted after Ctrl-C,
+    SIGTERM or SIGHUP, once every worker has ended.
     """
     first = number = schedule.first_round
     timing = Timing(since_s)
     while schedule.goes_on(number):
         turns = schedule.round(number)
-        for position, (entry, turn) in enumerate(turns, start=1):
-            later = turns[position:] or schedule.round(number + 1)
-            executor.expect(later[0][0].config if later else following)
+        for entry, turn in turns:
             place = turn.model_copy(update={**asked, "batch_search": prepared.searches.get(entry.config)})
             trace = traces.get(entry.label) if number == first else None
             kept, interrupted = _turn(prepared, entry, place, executor, listener, trace, timing)

@@ -17,7 +17,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -167,19 +167,15 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 
 @contextmanager
-def process_tree(
-    own: Collection[int] = (), apart: Callable[[], frozenset[tuple[int, int]]] = frozenset
-) -> Iterator["ProcessTree"]:
+def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["ProcessTree"]:
     """Yield the tree of what this process starts within the context, whoever forked it; at its end none is left.
 
-    own: numbers of processes that were started before, but count too. apart: returns the identities of processes that
-    are started meanwhile, but do not count.
+    server: returns the process, started before, whose descendants count too, as long as there is one.
     """
     # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopt_orphans
 
-    among = [one for one in processes() if one.pid not in own]
-    tree = ProcessTree(frozenset(one.identity for one in descendants(os.getpid(), among)), apart)
+    tree = ProcessTree(frozenset(one.identity for one in descendants(os.getpid(), processes())), server)
     adopted_before = adopt_orphans(True)
     try:
         yield tree
@@ -189,17 +185,22 @@ def process_tree(
 
 
 class ProcessTree(NamedTuple):
-    """The descendants of this process. before: identities of descendants whose branches do not count. apart: returns
-    more such identities.
+    """The descendants of this process and of a server. before: identities of descendants whose branches do not count.
+    server: as for `process_tree`.
     """
 
     before: frozenset[tuple[int, int]] = frozenset()
-    apart: Callable[[], frozenset[tuple[int, int]]] = frozenset
+    server: Callable[[], int | None] = lambda: None
+
+    def found(self) -> list[Process]:
+        """Return those of the tree, ended ones included whose exit status nobody has collected."""
+        among, server = processes(), self.server()
+        own = descendants(os.getpid(), among, self.before)
+        return own if server is None else own + descendants(server, among)
 
     def living(self) -> list[Process]:
         """Return those of the tree that run or are stopped."""
-        found = descendants(os.getpid(), processes(), self.before | self.apart())
-        return [one for one in found if one.state not in (ZOMBIE, "X")]
+        return [one for one in self.found() if one.state not in (ZOMBIE, "X")]
 
     def end(self) -> None:
         """End all, by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including those that begin meanwhile."""
@@ -215,7 +216,7 @@ class ProcessTree(NamedTuple):
                         signalled.add(one.identity)
                 time.sleep(POLL_S)
             # Children that ended, adopted ones included, stay zombies until their exit status is collected.
-            for one in descendants(os.getpid(), processes(), self.before | self.apart()):
+            for one in self.found():
                 if one.state == ZOMBIE and one.parent == os.getpid():
                     with suppress(ChildProcessError):
                         os.waitpid(one.pid, os.WNOHANG)

@@ -1,5 +1,6 @@
 """Runs that fail as a test says."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -11,6 +12,8 @@ import fork_server
 import pytest
 from cli.calling import call, environment
 from faults.faulty_runs import WORDS, Done, nothing_left
+
+from fp8bench.schema.files import ROOT
 
 PLUGINS = Path(__file__).parent / "faulty_plugins.py"
 ENTRY_POINTS = """\
@@ -37,7 +40,8 @@ def faulty_site(tmp_path_factory):
 def variables(tmp_path, faulty_site):
     """Of every run: the package, and a folder for temporary files that is the test's own."""
     (tmp_path / "temporary").mkdir()
-    return {"PYTHONPATH": str(faulty_site), "TMPDIR": str(tmp_path / "temporary")}
+    path = os.pathsep.join([str(faulty_site), str(ROOT)])
+    return {"PYTHONPATH": path, "TMPDIR": str(tmp_path / "temporary")}
 
 
 @pytest.fixture(scope="session")

@@ -39,10 +39,7 @@ class FakeExecutor(Executor):
 
     def __init__(self, results_dir, *answers):
         self.results_dir, self.answers, self.closed = results_dir, list(answers or [OK]), False
-        self.on_disk_before, self.ran, self.traces, self.marks, self.expected = [], [], [], [], []
-
-    def expect(self, following):
-        self.expected.append(following)
+        self.on_disk_before, self.ran, self.traces, self.marks = [], [], [], []
 
     def close(self):
         self.closed = True
@@ -250,12 +247,11 @@ def test_the_exit_code_tells_the_worst_that_happened_to_default_modes_and_to_nam
     assert (exit_code_of(statuses.split()), exit_code_of(statuses.split(), named=True)) == (code, named)
 
 
-def test_the_next_run_is_expected_before_every_run_but_the_last_and_none_is_left(tmp_path):
+def test_what_is_kept_for_following_runs_ends_with_the_session(tmp_path):
     executor, what = FakeExecutor(tmp_path, OK, OK, KeyboardInterrupt()), prepared(tmp_path)
     with pytest.raises(Interrupted):
         list(measure(what, Schedule(what.entries, what.stop, "a-session"), Told(), executor=executor))
 
-    assert executor.expected == [TE_FP8.config, TE_BF16.config, None]
     assert executor.closed
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import time
+from pathlib import Path
 
 import pytest
 from builders import config
@@ -11,7 +12,7 @@ from launch import faulty_work
 
 from fp8bench.launch.processes import watch
 from fp8bench.launch.processes.watch import SpawnExecutor
-from fp8bench.launch.signals import descendants, process, processes
+from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
 pytestmark = pytest.mark.thorough
 
@@ -24,23 +25,38 @@ def limit_s(slowness):
     return math.ceil(2 * slowness)
 
 
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory):
+    """One for all tests: its server imports torch once. Ranks import nothing else that is heavy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "ENTRY", faulty_work.ENTRY)
+        patch.setattr(watch, "modules_of", lambda _config: ())
+        patch.setenv(faulty_work.PIDS, str(tmp_path_factory.mktemp("there")))
+        with SpawnExecutor() as executor:
+            yield executor
+
+
 @pytest.fixture
-def run(monkeypatch, tmp_path, slowness):
+def run(executor, monkeypatch, tmp_path, slowness):
     """The reports of two ranks that have this fault. Whatever happens, nothing is left behind."""
-    there, temporary = tmp_path / "there", tmp_path / "temporary"
-    there.mkdir()
+    there, temporary = Path(os.environ[faulty_work.PIDS]), tmp_path / "temporary"
+    for one in there.iterdir():
+        one.unlink()
     temporary.mkdir()
-    monkeypatch.setattr(watch, "ENTRY", faulty_work.ENTRY)
-    monkeypatch.setenv(faulty_work.PIDS, str(there))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     seen = []
     # The server of forked processes may still be starting.
     known = frozenset(one.identity for one in descendants(os.getpid(), processes()))
 
     def running(fault, timeout_s=60 * slowness):
-        reports = SpawnExecutor(timeout_s).run(config(workload=fault, world_size=2), seen.append)
-        assert [one for one in map(int, os.listdir(there)) if process(one) is not None] == []
-        assert descendants(os.getpid(), processes(), known) == []
+        executor.timeout_s = timeout_s
+        reports = executor.run(config(workload=fault, world_size=2), seen.append)
+        # The server collects what ended a moment later.
+        found = [process(int(name)) for name in os.listdir(there)]
+        assert [one for one in found if one is not None and one.state != ZOMBIE] == []
+        # Of this process's children the ranks' server alone is new, and it has no children.
+        left = descendants(os.getpid(), processes(), known)
+        assert [one.pid for one in left if one.pid != executor.server.pid and one.state != ZOMBIE] == []
         assert list(temporary.iterdir()) == []
         return reports
 

@@ -13,6 +13,7 @@ from cli.calling import environment
 from launch.seen import ended, until
 
 from fp8bench.launch.signals import descendants, processes
+from fp8bench.schema.files import ROOT
 
 pytestmark = pytest.mark.thorough
 
@@ -28,7 +29,11 @@ def launched(tmp_path, outside_site):
     def launch(*flags, **popen):
         (tmp_path / "temporary").mkdir()
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FP8BENCH_")}
-        extra = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(outside_site), "TMPDIR": str(tmp_path / "temporary")}
+        extra = {
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": os.pathsep.join([str(outside_site), str(ROOT)]),
+            "TMPDIR": str(tmp_path / "temporary"),
+        }
         command = [sys.executable, "-m", "fp8bench", "run", *flags]
         popen.setdefault("stderr", subprocess.PIPE)
         running.append(subprocess.Popen(command, cwd=tmp_path, env=clean | extra, text=True, **popen))
@@ -45,9 +50,9 @@ def below(launcher):
 
 
 def importing_torch(launcher):
-    """Its ranks, as soon as they map torch's library, which takes them seconds."""
-    ranks = below(launcher)
-    return ranks if len(ranks) == 2 and all("libtorch" in maps(one.pid) for one in ranks) else None
+    """The server of its ranks, as soon as it maps torch's library, which takes it seconds."""
+    server = below(launcher)
+    return server if server and all("libtorch" in maps(one.pid) for one in server) else None
 
 
 def maps(pid):
@@ -109,7 +114,7 @@ def test_while_ranks_train_sigterm_ends_loader_processes_too(tmp_path, slowness)
     assert left_in(tmp_path) == []
 
 
-def test_ranks_whose_parent_is_killed_while_they_import_torch_leave(launched, slowness):
+def test_ranks_whose_launcher_is_killed_while_their_server_imports_torch_leave(launched, slowness):
     launcher = launched(*TINY, "--mode", "outside-polite", "--steps", "100000")
     ranks = until(lambda: importing_torch(launcher))
     launcher.kill()

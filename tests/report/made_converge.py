@@ -117,10 +117,7 @@ class Ranks(Executor):
         self.interrupt = interrupt
         self.machines = machines
         self.marks = marks
-        self.expected, self.closed = [], False
-
-    def expect(self, following):
-        self.expected.append(following)
+        self.closed = False
 
     def close(self):
         self.closed = True

@@ -197,7 +197,8 @@ def measured(prepared: Prepared[CollectivesConfig], executor: Executor, log: Log
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
     group = {name: getattr(config, name) for name in ("device", "world_size", "nodes")}
-    reports = executor.run(RunConfig.model_validate({**NOTHING_TRAINED, **group}), lambda _progress: None)
+    with executor:
+        reports = executor.run(RunConfig.model_validate({**NOTHING_TRAINED, **group}), lambda _progress: None)
     executor.require_ready()
     failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
     if failed is not None:

@@ -57,10 +57,10 @@ def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
     """Train every mode under every seed, except what an earlier, interrupted call has trained. Raises Interrupted after
     a signal, when every worker has ended.
     """
-    from fp8bench.launch.processes.watch import spawning
+    from fp8bench.launch.processes.watch import SpawnExecutor
 
     job = prepared.config
-    return train_all(prepared, spawning(job.config.device, job.timeout_s, work_of(job)), datetime.now(UTC), log)
+    return train_all(prepared, SpawnExecutor(job.timeout_s, work_of(job)), datetime.now(UTC), log)
 
 
 def lead(prepared: Prepared[Job], agent: "Agent", log: Log) -> ConvergeRecord:
@@ -127,7 +127,6 @@ def _train_missing(
         while left:
             mode, seed = left.popleft()
             log(f"{turns.index((mode, seed)) + 1} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
-            executor.expect(run_config(config, *left[0]) if left else None)
             try:
                 reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
             except KeyboardInterrupt as interrupt:

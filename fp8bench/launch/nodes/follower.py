@@ -6,13 +6,16 @@ If node 0 is gone, no other node would keep the record of the run that failed, s
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from fp8bench.launch.nodes.agent import Agent
 from fp8bench.launch.nodes.leader import RunRanks, left_behind, on_machines, reports_on_nodes, run_turn
 from fp8bench.launch.nodes.messages import Ready, Turn, keyed
 from fp8bench.launch.nodes.store import NodeGone
+from fp8bench.launch.processes.server import Server
 from fp8bench.launch.processes.watch import run_ranks
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
@@ -37,15 +40,17 @@ class Follower:
     marks: Marks
     keep: Keep
     timeout_s: float | None = None
-    run_ranks: RunRanks = run_ranks
+    run_ranks: RunRanks | None = None
 
     def obey(self) -> int:
         """Run what node 0 says until it ends the session, and return the exit code. Raises RunFailed if node 0 is gone,
         after the record is kept.
         """
-        turn = 0
-        while (told := self._next(keyed("turn", turn), Turn)) is not None and self._take(turn, told):
-            turn += 1
+        turn, server = 0, Server()
+        run = self.run_ranks or partial(run_ranks, server=server)
+        with closing(server):
+            while (told := self._next(keyed("turn", turn), Turn)) is not None and self._take(turn, told, run):
+                turn += 1
         return self.agent.part(self.agent.ended())
 
     def _next(self, key: str, kind: type[MessageT]) -> MessageT | None:
@@ -56,7 +61,7 @@ class Follower:
             time.sleep(agent.poll_s)
         return found
 
-    def _take(self, turn: int, told: Turn) -> bool:
+    def _take(self, turn: int, told: Turn, run: RunRanks) -> bool:
         """Run this node's ranks, and return whether the session goes on."""
         agent, told_all = self.agent, False
         try:
@@ -77,9 +82,7 @@ class Follower:
                         agent.leave(KeyboardInterrupt())
                 return interrupted()
 
-            seen, gone = run_turn(
-                agent, turn, told, lambda _progress: None, noticed, self.timeout_s, run=self.run_ranks
-            )
+            seen, gone = run_turn(agent, turn, told, lambda _progress: None, noticed, self.timeout_s, run)
             if isinstance(gone, NodeGone):
                 if agent.place.node == 1 and told.place is not None:
                     reports = reports_on_nodes(told.config, {1: left_behind(seen)}, [gone])

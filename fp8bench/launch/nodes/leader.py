@@ -8,6 +8,7 @@ that is gone ends the session: its ranks count as the ones that failed, and noth
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from fp8bench.launch.nodes.agent import Agent
@@ -16,6 +17,7 @@ from fp8bench.launch.nodes.store import NodeGone
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.blame import Lost, in_general
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task, Work
+from fp8bench.launch.processes.server import Server
 from fp8bench.launch.processes.watch import Others, Outcome, RankView, reports_of, run_ranks
 from fp8bench.launch.signals import Interrupt, held_back
 from fp8bench.schema.config import RunConfig
@@ -44,7 +46,7 @@ class Leader(Executor):
     """Runs each configuration on all nodes."""
 
     def __init__(
-        self, agent: Agent, timeout_s: float | None = None, work: Work = MEASURES_A_RUN, run: RunRanks = run_ranks
+        self, agent: Agent, timeout_s: float | None = None, work: Work = MEASURES_A_RUN, run: RunRanks | None = None
     ) -> None:
         """timeout_s: of each phase; None for each phase's own. work: what each rank does."""
         self.agent = agent
@@ -52,7 +54,8 @@ class Leader(Executor):
         self.work = work
         self.place: Session | None = None
         """The place of the next run's record, if it is kept: another node may have to keep it."""
-        self._run_ranks = run
+        self._server = Server()
+        self._run_ranks = run or partial(run_ranks, server=self._server)
         self._turns = 0
         self._gone: NodeGone | None = None
 
@@ -63,6 +66,9 @@ class Leader(Executor):
 
     def begins(self, place: Session) -> None:
         self.place = place
+
+    def close(self) -> None:
+        self._server.close()
 
     def require_ready(self) -> None:
         """Raise the error that ended a node, if any: nothing more can run then."""
@@ -118,7 +124,7 @@ class Leader(Executor):
         agent = self.agent
         try:
             with held_back() as interrupted:
-                mine, gone = run_turn(agent, turn, told, watch, interrupted, self.timeout_s, trace, self._run_ranks)
+                mine, gone = run_turn(agent, turn, told, watch, interrupted, self.timeout_s, self._run_ranks, trace)
                 if mine is not None:
                     seen[0] = mine
             if isinstance(gone, Interrupt):
@@ -208,8 +214,8 @@ def run_turn(
     watch: Watch,
     interrupted: Callable[[], bool],
     timeout_s: float | None,
+    run: RunRanks,
     trace: Path | None = None,
-    run: RunRanks = run_ranks,
 ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
     """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended them
     before they had timed their steps, and why they were ended early if that is because of another node.

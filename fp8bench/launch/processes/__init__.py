@@ -1,7 +1,8 @@
 """The processes of one run: who starts them, how long they may take, and which one is to blame when one fails.
 
     rank    the process of one rank, and what it tells its launcher through a pipe
-    start   fresh processes, one a rank, in a folder that they share; also those of a run that follows, ahead of it
+    server  the process that they are forked from, which has imported what they import
+    start   one process a rank, in a folder that they share
     watch   the ranks of a run from their start to their end, and the reports that follow from what was seen
     blame   when a run has failed, and which rank made it fail
 
@@ -35,9 +36,6 @@ class Executor:
         """
         raise NotImplementedError
 
-    def expect(self, following: RunConfig | None) -> None:
-        """Be told which run follows the next one (None if none does). The next one may still end the session."""
-
     def begins(self, place: Session) -> None:
         """Be told the place of the next run's record."""
 
@@ -45,7 +43,7 @@ class Executor:
         """Raise what keeps anything more from running."""
 
     def close(self) -> None:
-        """End what waits for a run that follows."""
+        """End what is kept for a run that follows."""
 
     def __enter__(self) -> Self:
         return self

@@ -67,9 +67,6 @@ measurement, if a signal ends the run now. error: see `rank.RankError`.
 PIPE_BYTES = 1 << 20
 """The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""
 
-MODULES_AT = "modules.txt"
-"""A file in the folder of ranks that were started ahead: what they import, one module per line."""
-
 
 class Work(Frozen):
     """What each rank does inside its group: a function that is called as `worker.main.measure` is, with `given` as
@@ -190,20 +187,6 @@ def named(target: str) -> Any:
     """Return what `module:function` names."""
     module, _, function = target.partition(":")
     return getattr(import_module(module), function)
-
-
-def wait(folder: Path, rank: int, teller: Teller) -> None:
-    """Run as a rank that was started ahead (see `start.Ahead`): import, wait to be told what to call, and call it."""
-    for module in (folder / MODULES_AT).read_text().split():
-        # The run itself finds what is missing, and says so.
-        with suppress(ImportError):
-            import_module(module)
-    # Empty if the launcher has ended.
-    if entry := sys.stdin.readline().strip():
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        named(entry)(folder, rank, teller)
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:

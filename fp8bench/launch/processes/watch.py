@@ -23,15 +23,18 @@ from fp8bench.launch.processes.blame import (
     stack_written,
 )
 from fp8bench.launch.processes.rank import MEASURES_A_RUN, RankError, Task, Work, rank_path
-from fp8bench.launch.processes.start import POLL_S, Ahead, Ranks, started
+from fp8bench.launch.processes.server import POLL_S, Server
+from fp8bench.launch.processes.start import Ranks, started
 from fp8bench.launch.signals import Interrupt, held_back
-from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage, read_progress
 
 ENTRY = "fp8bench.launch.processes.rank:measure"
+IMPORTED_AS = {"torchao": "torchao.float8", "transformer_engine": "transformer_engine.pytorch"}
+"""What modes import, by the package that they need."""
 
 GRACE_S = 3.0
 """Seconds for the siblings of a rank that failed: most fail too, and write where they were."""
@@ -86,15 +89,13 @@ class Outcome:
 
 
 class SpawnExecutor(Executor):
-    """Runs each configuration in fresh processes."""
+    """Runs each configuration in processes of its own, which one server starts."""
 
-    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN, ahead: Ahead | None = None) -> None:
-        """timeout_s: of each phase; None for each phase's own. work: what each rank does. ahead: starts ranks of a
-        following run early.
-        """
+    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
+        """timeout_s: of each phase; None for each phase's own. work: what each rank does."""
         self.timeout_s = timeout_s
         self.work = work
-        self.ahead = ahead
+        self.server = Server()
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
@@ -106,28 +107,15 @@ class SpawnExecutor(Executor):
         try:
             with held_back() as interrupted:
                 task = Task(config=config, trace=trace, work=self.work)
-                done = run_ranks(task, self.timeout_s, watch, interrupted, ahead=self.ahead)
+                done = run_ranks(task, self.timeout_s, watch, interrupted, server=self.server)
                 reports = [] if done is None else reports_of(done.views, done.overdue, (), in_phase, in_general(config))
         except Interrupt as interrupt:
             interrupt.reports = reports
             raise
         return reports
 
-    def expect(self, following: RunConfig | None) -> None:
-        if self.ahead is not None and following is not None:
-            library = registry.find_workload(following.workload).needs.module
-            self.ahead.expect(range(following.world_size), [library] if library else [])
-        elif self.ahead is not None:
-            self.ahead.expect(None)
-
     def close(self) -> None:
-        if self.ahead is not None:
-            self.ahead.close()
-
-
-def spawning(device: Device, timeout_s: float | None, work: Work = MEASURES_A_RUN) -> SpawnExecutor:
-    """Starts ranks ahead on GPUs. On a CPU they would take the cores of the run before them, whose warm-up is short."""
-    return SpawnExecutor(timeout_s, work, Ahead() if device == "cuda" else None)
+        self.server.close()
 
 
 def run_ranks(
@@ -136,23 +124,27 @@ def run_ranks(
     watch: Watch,
     interrupted: Callable[[], bool],
     others: Others = alone,
-    ahead: Ahead | None = None,
+    *,
+    server: Server,
 ) -> Outcome | None:
     """Run the task's ranks of this machine from their start to their end; return None if an interrupt ended them before
-    they had timed their steps. No rank is left when it returns or raises.
+    they had timed their steps. No rank is left when it returns or raises. server: starts them.
     """
-    with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
-        clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
-
-        def watched(progress: Progress) -> None:
-            watch(progress)
-            if ahead is not None:
-                ahead.look(progress.stage)
-
-        overdue = _wait(ranks, clock, watched, interrupted, others)
+    config = task.config
+    with started(task.model_dump_json(), task.ranks_here, ENTRY, server, modules_of(config)) as ranks:
+        clock = PhaseClock(Deadlines(config, timeout_s), len(task.ranks_here), time.monotonic())
+        overdue = _wait(ranks, clock, watch, interrupted, others)
         if interrupted():
-            return _measured(ranks, task.config.nodes)
+            return _measured(ranks, config.nodes)
         return Outcome(_views(ranks), overdue)
+
+
+def modules_of(config: RunConfig) -> tuple[str, ...]:
+    """Return what the ranks of a run will import, as far as it is of libraries that this package knows."""
+    mode, workload = registry.modes().get(config.mode), registry.find_workload(config.workload)
+    needs = (workload.needs, mode.needs if mode is not None else None)
+    found = [IMPORTED_AS.get(one.module, one.module) for one in needs if one is not None and one.module is not None]
+    return ("torch", *found, "fp8bench.worker.main")
 
 
 def _wait(

@@ -189,9 +189,7 @@ def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
     schedule.restore(before)
     try:
-        # What follows, if anything, is known only after this turn, but all turns have the same ranks.
-        began_s, base = time.monotonic(), prepared.entries[0].config
-        [(record, _)] = run_rounds(prepared, schedule, executor, _One(watch), asked, {}, began_s, base)
+        [(record, _)] = run_rounds(prepared, schedule, executor, _One(watch), asked, {}, time.monotonic())
     except Interrupted as interrupted:
         raise Interrupted(
             "interrupted; the workers of this turn have ended",

@@ -1,0 +1,280 @@
+"""The process that a session's ranks are forked from: it has imported torch and its kin, and has not touched CUDA.
+
+Importing them takes a process about 10 s on a GPU host, and a forked one nothing. `torch.multiprocessing` starts the
+ranks, in this process, so that the launcher itself imports no torch. Each rank is as fresh as one of its own
+interpreter: no step has run in the server, no thread, no context on a GPU. Where an import is to blame that this is not
+so (see `unfit`), it is named, and ranks are spawned: each imports everything itself.
+
+The server is started when ranks are first needed, and again if it has ended, or if the launcher's variables are others:
+libraries read them while they are imported. It has a session of its own, which Ctrl-C on the terminal does not reach,
+and the kernel ends it with the launcher, and its ranks with it. Launcher and server exchange packets through a socket;
+neither waits for the other, so that a library that never finishes its import holds up a phase as any rank does.
+"""
+
+import ctypes
+import faulthandler
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fp8bench.launch.processes.rank import FAILED, REQUEST, hide_harmless, main, rank_path
+from fp8bench.launch.signals import never_failing
+from fp8bench.lifeline import leave_with
+from fp8bench.schema.errors import inert
+from fp8bench.schema.files import Frozen
+
+POLL_S = 0.1
+PACKET_BYTES = 1 << 17
+
+STARTS_RANKS = "torch.multiprocessing"
+DRIVER = "libcuda.so.1"
+NOT_INITIALIZED = 3
+"""CUDA_ERROR_NOT_INITIALIZED of cuda.h."""
+
+WHILE_IMPORTING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
+"""Variables: torchao asks torch whether there is a GPU, and without the first torch asks the driver, which is then
+initialised for every child. OpenBLAS starts its threads when it is loaded. The last is a rank's too (see `rank.main`).
+"""
+
+TORCH_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
+
+_BOOT = f"""
+import json, socket, sys
+control = socket.socket(fileno=int(sys.argv[1]))
+sys.path[:] = json.loads(control.recv({PACKET_BYTES}))
+from fp8bench.launch.processes.server import serve
+serve(control, int(sys.argv[2]))
+"""
+
+
+class Wanted(Frozen):
+    """A rank to be started; the pipe through which it tells its launcher comes with it. modules: what it will import;
+    what is not installed is left for it to find. entry: what it calls, see `rank.main`.
+    """
+
+    folder: Path
+    rank: int
+    entry: str
+    modules: tuple[str, ...] = ()
+
+
+class Answer(Frozen):
+    """What became of a rank. pid: its process. exit_code: None while it lives; negative for a signal. alive_s: when it
+    was last seen alive, by the monotonic clock. remedy: of its end. spawned: why it is not forked.
+    """
+
+    rank: int
+    pid: int
+    exit_code: int | None = None
+    alive_s: float = 0.0
+    remedy: str | None = None
+    spawned: str | None = None
+
+
+class Server:
+    """The launcher's side. No process exists before the first rank is wanted, nor after `close`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._environ: dict[str, str] = {}
+        self._named: set[str] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, None if there is none."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def ready(self) -> None:
+        """Start the server unless it runs with the variables of this process."""
+        if self.alive and self._environ == os.environ:
+            return
+        self.close()
+        self._environ = dict(os.environ)
+        self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._process = start_server(its)
+        finally:
+            its.close()
+        self._control.send(json.dumps(sys.path).encode())
+        self._control.setblocking(False)
+
+    def want(self, wanted: Wanted, pipe: int) -> None:
+        """Have a rank started. pipe: the end to which it writes. A server that is gone is noticed by `alive`."""
+        assert self._control is not None
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._control.setblocking(True)
+            socket.send_fds(self._control, [wanted.model_dump_json().encode()], [pipe])
+            self._control.setblocking(False)
+
+    def answers(self) -> Iterator[Answer]:
+        """Yield what the server has said, and write to standard error why ranks are spawned, once."""
+        while self._control is not None:
+            try:
+                data = self._control.recv(PACKET_BYTES)
+            except (BlockingIOError, ConnectionResetError):
+                return
+            if not data:
+                return
+            answer = Answer.model_validate_json(data)
+            if answer.spawned is not None and answer.spawned not in self._named:
+                self._named.add(answer.spawned)
+                print(f"fp8bench: ranks are spawned, which takes longer: {answer.spawned}", file=sys.stderr)
+            yield answer
+
+    def close(self) -> None:
+        """End the server, and with it ranks that it still has."""
+        if self._process is not None and self._control is not None:
+            self._process.kill()
+            self._process.wait()
+            self._control.close()
+        self._process = self._control = None
+
+
+def start_server(control: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start the server's process. control: its end of the socket.
+
+    Standard output is for results alone. NCCL writes there if NCCL_DEBUG is set, and so may a plug-in, so both streams
+    of the ranks go to standard error.
+    """
+    command = [sys.executable, "-c", _BOOT, str(control.fileno()), str(os.getpid())]
+    errors = (sys.__stderr__ or sys.stderr).fileno()
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=errors,
+        stderr=errors,
+        start_new_session=True,
+        pass_fds=(control.fileno(),),
+    )
+
+
+def serve(control: socket.socket, launcher: int) -> NoReturn:
+    """Start the ranks that the launcher wants, and tell it how they end, as long as both live."""
+    leave_with(launcher)
+    os.set_inheritable(control.fileno(), False)
+    sys.stdout, sys.stderr = never_failing(1), never_failing(2)
+    hide_harmless()
+    living: dict[int, Any] = {}
+    while True:
+        seen_s = time.monotonic()
+        if select.select([control], [], [], POLL_S if living else None)[0]:
+            data, descriptors, _, _ = socket.recv_fds(control, PACKET_BYTES, 1)
+            if not data:
+                os._exit(0)
+            wanted = Wanted.model_validate_json(data)
+            why = unfit(wanted)
+            process = _started(wanted, why, descriptors[0], control)
+            living[process.pid] = wanted.rank, process
+            control.send(Answer(rank=wanted.rank, pid=process.pid, spawned=why).model_dump_json().encode())
+        for pid, (rank, process) in [*living.items()]:
+            if (code := process.exitcode) is not None:
+                del living[pid]
+                answer = Answer(rank=rank, pid=pid, exit_code=code, alive_s=seen_s, remedy=remedy_of(code))
+                control.send(answer.model_dump_json().encode())
+
+
+def unfit(wanted: Wanted) -> str | None:
+    """Import what the rank will import; return what a process that is forked afterwards would lack of a fresh one, and
+    which module is to blame, or None.
+    """
+    with suppress(OSError):
+        faulthandler.register(REQUEST, rank_path(wanted.folder, wanted.rank, "stack").open("w"))
+    with _variables(WHILE_IMPORTING):
+        for name in (*wanted.modules, STARTS_RANKS):
+            if not _installed(name):
+                continue
+            try:
+                import_module(name)
+            except BaseException as error:  # noqa: BLE001 - of any library; the rank raises it again
+                return f"{name} cannot be imported: {inert(f'{type(error).__name__}: {error}'.splitlines()[0])}"
+            if driver_initialised():
+                return f"{name} initialises CUDA when it is imported"
+            if (threads := len(os.listdir("/proc/self/task"))) > 1:
+                return f"{name} leaves {threads - 1} threads running when it is imported"
+    return None
+
+
+def driver_initialised() -> bool:
+    """Return whether this process has initialised the CUDA driver, which no child that it forks can use then."""
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError:
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
+
+
+def _installed(name: str) -> bool:
+    return name in sys.modules or find_spec(name.partition(".")[0]) is not None
+
+
+@contextmanager
+def _variables(more: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in more.items() if name not in before})
+    try:
+        yield
+    finally:
+        for name in more.keys() - before.keys():
+            os.environ.pop(name, None)
+
+
+def _started(wanted: Wanted, why: str | None, pipe: int, control: socket.socket) -> Any:
+    # Without torch the rank, which the same classes spawn then, says itself what is wrong.
+    multiprocessing = import_module(STARTS_RANKS if "torch" in sys.modules else "multiprocessing")
+    end = Connection(pipe, readable=False)
+    process = multiprocessing.get_context("spawn" if why else "fork").Process(
+        target=_begin, args=(wanted, end, os.getpid(), None if why else control)
+    )
+    process.start()
+    end.close()
+    return process
+
+
+def _begin(wanted: Wanted, pipe: Connection, server: int, control: socket.socket | None) -> NoReturn:
+    """Run as a rank: in its own session, tied to the server."""
+    try:
+        leave_with(server)
+        os.setsid()
+        faulthandler.unregister(REQUEST)
+        if control is not None:
+            control.close()
+        if numpy := sys.modules.get("numpy"):
+            # Python does the same with its own generator.
+            numpy.random.seed()
+        main(wanted.folder, wanted.rank, pipe.fileno(), wanted.entry)
+    finally:
+        os._exit(FAILED)
+
+
+def remedy_of(exit_code: int | None) -> str | None:
+    """Return what this host knows to do about a child that ended with this code (negative for a signal): a limit that
+    it reached, or a variable that makes torch crash; None if nothing is known.
+    """
+    if exit_code in (-signal.SIGKILL, -signal.SIGXCPU):
+        limit_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # What the kernel compares with the limit is counted more coarsely.
+        if limit_s != resource.RLIM_INFINITY and used.ru_utime + used.ru_stime > 0.9 * limit_s:
+            return f"Raise the limit on CPU time (`ulimit -t`), by which a process is ended after {limit_s} s of it"
+    if exit_code == -signal.SIGSEGV and os.environ.get(TORCH_DEBUG, "").upper() == "DETAIL":
+        return f"Unset {TORCH_DEBUG}: with DETAIL some versions of torch crash in DDP"
+    return None

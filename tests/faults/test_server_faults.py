@@ -1,0 +1,136 @@
+"""The server that ranks are forked from: it is killed, or left alone, or cannot import what it should."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from builders import config
+from cli.calling import environment
+from faults.faulty_runs import LIMIT_S, WORDS, nothing_left, records_in, until
+from launch import faulty_work
+from launch.test_spawn_signals import maps
+
+from fp8bench.launch.processes import watch
+from fp8bench.launch.processes.watch import SpawnExecutor
+from fp8bench.launch.signals import ZOMBIE, descendants, processes
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+
+def children(pid):
+    return [one.pid for one in processes() if one.parent == pid and one.state != ZOMBIE]
+
+
+def fresh(folder, variables, *words, **popen):
+    """A run in an interpreter of its own, whose server imports torch."""
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    environ = environment(**variables)
+    return subprocess.Popen([sys.executable, "-m", "fp8bench", *words], cwd=folder, env=environ, **streams, **popen)
+
+
+@pytest.mark.parametrize("phase", ["proving", "timing"])
+def test_if_it_is_killed_its_ranks_end_and_the_run_has_failed(begin, tmp_path, phase):
+    waiting = tmp_path / "waiting"
+    running, _ = begin(FAULT=f"waits {phase} 1", WAITING=str(waiting))
+    until(waiting.exists)
+    [server] = children(running.pid)
+    ranks = children(server)
+    assert len(ranks) == 2
+    os.kill(server, signal.SIGKILL)
+    until(lambda: not {server, *ranks} & {one.pid for one in processes() if one.state != ZOMBIE}, 10)
+    assert running.wait(LIMIT_S) == 5
+    [record] = records_in(tmp_path / "results")
+    assert (record["status"], record["cause"]) == ("failed", "host-death")
+    assert "ended by SIGKILL" in record["reason"]
+    assert "forked from was ended" in record["remedy"]
+    assert nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_while_it_imports_leaves_nothing(tmp_path, variables, number):
+    """Ctrl-C on a terminal goes to all of the launcher's group."""
+    running = fresh(tmp_path, variables, *WORDS, process_group=0)
+    [server] = until(lambda: [pid for pid in children(running.pid) if "libtorch" in maps(pid)])
+    os.killpg(running.pid, number)
+    _, errors = running.communicate(timeout=LIMIT_S)
+
+    assert running.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in errors
+    until(lambda: server not in [one.pid for one in processes()], 10)
+    assert number == signal.SIGKILL or nothing_left(tmp_path)
+
+
+def test_a_library_that_cannot_be_imported_is_named_and_the_ranks_say_it_too(tmp_path, variables):
+    site = tmp_path / "broken"
+    site.mkdir()
+    (site / "timm.py").write_text("raise RuntimeError('it is damaged')")
+    path = os.pathsep.join([str(site), variables["PYTHONPATH"]])
+    words = ("run", "--mode", "baseline-bf16", "--workload", "vit-micro", "--batch-size", "4", "--rounds", "1")
+    running = fresh(tmp_path, {**variables, "PYTHONPATH": path}, *words)
+    _, errors = running.communicate(timeout=LIMIT_S)
+
+    assert running.returncode in (3, 5)
+    assert "fp8bench: ranks are spawned, which takes longer: timm cannot be imported: RuntimeError: it is" in errors
+    [record] = records_in(tmp_path / "results")
+    assert "it is damaged" in record["reason"]
+    assert "Traceback" not in errors
+
+
+class TestItself:
+    """Ranks that import no torch, and what they are said to import."""
+
+    @pytest.fixture
+    def executor(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(watch, "ENTRY", faulty_work.ENTRY)
+        monkeypatch.setattr(watch, "modules_of", lambda _config: ())
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "starts_a_thread.py").write_text(
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        )
+        (tmp_path / "never_done.py").write_text("import time\ntime.sleep(600)\n")
+        before = frozenset(one.identity for one in descendants(os.getpid(), processes()))
+        with SpawnExecutor(60) as executor:
+            yield executor
+        assert descendants(os.getpid(), processes(), before) == []
+
+    def run(self, executor):
+        return executor.run(config(workload="well", world_size=2), lambda _progress: None)
+
+    def test_it_stays_unless_it_is_killed_or_variables_change_and_ends_with_the_session(self, executor, monkeypatch):
+        servers = []
+        for value in ("1", "1", "2", "2"):
+            monkeypatch.setenv("SOME_LIBRARY_READS", value)
+            assert [report.status for report in self.run(executor)] == ["ok", "ok"]
+            servers.append(executor.server.pid)
+            if len(servers) == 3:
+                os.kill(servers[2], signal.SIGKILL)
+                until(lambda: not executor.server.alive)
+
+        assert servers[0] == servers[1]
+        assert len({*servers[1:]}) == 3
+        executor.close()
+        assert executor.server.pid is None
+
+    def test_where_an_import_starts_threads_ranks_are_spawned_and_it_is_named_once(self, executor, monkeypatch, capfd):
+        monkeypatch.setattr(watch, "modules_of", lambda _config: ("starts_a_thread",))
+        assert [report.status for _ in range(2) for report in self.run(executor)] == ["ok"] * 4
+
+        assert capfd.readouterr().err.count("starts_a_thread leaves 1 thread") == 1
+
+    def test_what_is_not_installed_is_left_for_the_ranks_to_find(self, executor, monkeypatch, capfd):
+        monkeypatch.setattr(watch, "modules_of", lambda _config: ("no_such_module",))
+        assert [report.status for report in self.run(executor)] == ["ok", "ok"]
+        assert capfd.readouterr().err == ""
+
+    def test_an_import_that_never_ends_is_ended_by_the_deadline_with_its_place(self, executor, monkeypatch):
+        monkeypatch.setattr(watch, "modules_of", lambda _config: ("never_done",))
+        executor.timeout_s = 3
+        reports = self.run(executor)
+
+        assert {report.cause for report in reports} == {"timeout"}
+        assert "held up the phase 'starting'" in reports[0].reason
+        assert "never_done.py:2" in "".join(report.log or "" for report in reports)
+        monkeypatch.setattr(watch, "modules_of", lambda _config: ())
+        assert [report.status for report in self.run(executor)] == ["ok", "ok"]

@@ -1,0 +1,53 @@
+"""Whether a process that has imported something may be forked."""
+
+import pytest
+
+from fp8bench.launch.processes import server
+from fp8bench.launch.processes.server import Wanted, driver_initialised, unfit
+
+
+class Driver:
+    """libcuda."""
+
+    def __init__(self, code):
+        self.cuDeviceGetCount = lambda _count: code
+
+
+@pytest.mark.parametrize(("code", "initialised"), [(3, False), (0, True), (100, True)])
+def test_the_driver_itself_says_whether_it_was_initialised(monkeypatch, code, initialised):
+    monkeypatch.setattr(server.ctypes, "CDLL", lambda _name: Driver(code))
+    assert driver_initialised() == initialised
+
+
+def test_without_a_driver_there_is_none_to_initialise(monkeypatch):
+    monkeypatch.setattr(server, "DRIVER", "libcuda-of-nobody.so.1")
+    assert not driver_initialised()
+
+
+@pytest.mark.parametrize(
+    ("driver", "threads", "said"),
+    [
+        (True, 1, "json initialises CUDA"),
+        (False, 3, "json leaves 2 threads running"),
+        (False, 1, None),
+    ],
+)
+def test_the_module_is_named_after_which_no_rank_can_be_forked(monkeypatch, tmp_path, driver, threads, said):
+    monkeypatch.setattr(server, "driver_initialised", lambda: driver)
+    monkeypatch.setattr(server.os, "listdir", lambda _folder: range(threads))
+    monkeypatch.setattr(server, "STARTS_RANKS", "socket")
+    monkeypatch.setattr(server.faulthandler, "register", lambda *_: None)
+    found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("no_such_module", "json")))
+
+    assert found == said if said is None else found.startswith(said)
+
+
+@pytest.mark.parametrize("error", ["ImportError('no libcudnn')", "RuntimeError('no\\nlibcudnn')", "SystemExit(3)"])
+def test_a_module_that_cannot_be_imported_is_named_in_one_line(monkeypatch, tmp_path, error):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "damaged_library.py").write_text(f"raise {error}")
+    monkeypatch.setattr(server.faulthandler, "register", lambda *_: None)
+    found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("damaged_library",)))
+
+    assert found.startswith(f"damaged_library cannot be imported: {error.partition('(')[0]}")
+    assert "\n" not in found
