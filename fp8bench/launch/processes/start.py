@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fp8bench.launch.processes.blame import End, Stacks, ask_for_stacks
-from fp8bench.launch.processes.rank import Inbox, RankError, What, task_path
+from fp8bench.launch.processes.rank import Inbox, RankError, What, rank_path, task_path
 from fp8bench.launch.processes.server import POLL_S, Server, Wanted
 from fp8bench.launch.signals import process_tree
 from fp8bench.machine import temporary
@@ -114,6 +114,9 @@ def started(task: str, numbers: range, entry: str, server: Server, modules: tupl
         try:
             folder = stack.enter_context(temporary.folder(temporary.RANKS))
             task_path(folder).write_text(task)
+            for rank in numbers:
+                # Room for what the rank will write here, its progress above all: without it, nothing runs.
+                rank_path(folder, rank, "stack").write_text("\n")
         except OSError as error:
             raise RunFailed(
                 f"cannot write to the folder for temporary files: {error.strerror}",
