@@ -258,8 +258,11 @@ def test_its_numbers_are_those_of_its_sentences():
     [
         ((), ""),
         (({"status": "invalid"},), "no row is a valid measurement"),
-        (({}, {"batch_size": 128}), "no row has a baseline-bf16"),
+        (({},), "no other row"),
+        (({"emulated": True}, {"emulated": True}), "every row is an emulation"),
         (({}, {"emulated": True}), "a GPU with fp8 units"),
+        (({"device": "cpu"}, {"device": "cpu"}), "every row ran on a CPU"),
+        (({}, {"batch_size": 128}), "no row has a baseline-bf16"),
     ],
 )
 def test_rows_that_decide_nothing_say_why(changes, why):

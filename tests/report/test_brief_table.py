@@ -152,8 +152,7 @@ class TestNotes:
         lines = shown(judged(marks=marks), refused).splitlines()[4:]
         assert lines == [
             "* certain: the whole interval on one side, and 4 % more between machines",
-            "Which mode? Not decided: no row has a baseline-bf16 of its instance, batch size and machine beside it; "
-            "run it with the same options.",
+            "Which mode? Not decided: there is no other row to compare it with.",
             "te-bf16: the gradient at the input is 0",
             "te-fp8: not comparable with the reference: machine",
             "te-fp8: busy GPU",

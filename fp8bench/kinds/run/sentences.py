@@ -34,11 +34,18 @@ def sentences(comparison: Comparison) -> Iterator[str]:
 
 
 def _undecided(rows: Sequence[Row]) -> str:
-    if all(row.status != "ok" for row in rows):
-        return "no row is a valid measurement"
+    """Return why rows answer nothing, and what would."""
+    ran = [row for row in rows if row.status == "ok"]
+    own = [row for row in ran if not row.emulated]
+    reasons = (
+        (not ran, "no row is a valid measurement"),
+        (not own, "every row is an emulation, whose time is not that of fp8"),
+        (len(ran) == 1, "there is no other row to compare it with"),
+        (len(own) == 1, "the other rows are emulations, whose time is not that of fp8; run it on a GPU with fp8 units"),
+        (all(row.device == "cpu" for row in own), "every row ran on a CPU, whose speed does not predict a GPU's"),
+    )
     base = "no row has a baseline-bf16 of its instance, batch size and machine beside it; run it with the same options"
-    emulated = any(row.emulated for row in rows)
-    return f"{base}{' (an emulation has not the time of fp8: run it on a GPU with fp8 units)' if emulated else ''}"
+    return next((text for holds, text in reasons if holds), base)
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
