@@ -114,10 +114,13 @@ class TestItself:
         assert executor.server.pid is None
 
     def test_where_an_import_starts_threads_ranks_are_spawned_and_it_is_named_once(self, executor, monkeypatch, capfd):
-        monkeypatch.setattr(watch, "modules_of", lambda _config: ("starts_a_thread",))
+        monkeypatch.setattr(watch, "modules_of", lambda _config: ("json", "starts_a_thread"))
         assert [report.status for _ in range(2) for report in self.run(executor)] == ["ok"] * 4
 
-        assert capfd.readouterr().err.count("starts_a_thread leaves 1 thread") == 1
+        errors = capfd.readouterr().err
+        assert errors.count("starts_a_thread leaves 1 thread") == 1
+        assert errors.count("ranks are spawned") == 1, "no innocent module is blamed for the later ranks"
+        assert "resource_tracker" not in errors
 
     def test_what_is_not_installed_is_left_for_the_ranks_to_find(self, executor, monkeypatch, capfd):
         monkeypatch.setattr(watch, "modules_of", lambda _config: ("no_such_module",))

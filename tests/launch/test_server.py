@@ -37,7 +37,7 @@ def test_the_module_is_named_after_which_no_rank_can_be_forked(monkeypatch, tmp_
     monkeypatch.setattr(server.os, "listdir", lambda _folder: range(threads))
     monkeypatch.setattr(server, "STARTS_RANKS", "socket")
     monkeypatch.setattr(server.faulthandler, "register", lambda *_: None)
-    found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("no_such_module", "json")))
+    found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("no_such_module", "json")), [])
 
     assert found == said if said is None else found.startswith(said)
 
@@ -47,7 +47,7 @@ def test_a_module_that_cannot_be_imported_is_named_in_one_line(monkeypatch, tmp_
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "damaged_library.py").write_text(f"raise {error}")
     monkeypatch.setattr(server.faulthandler, "register", lambda *_: None)
-    found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("damaged_library",)))
+    found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("damaged_library",)), [])
 
     assert found.startswith(f"damaged_library cannot be imported: {error.partition('(')[0]}")
     assert "\n" not in found

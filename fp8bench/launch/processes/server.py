@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -173,7 +174,10 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
     os.set_inheritable(control.fileno(), False)
     sys.stdout, sys.stderr = never_failing(1), never_failing(2)
     hide_harmless()
+    # Spawning starts one, which shares nothing here and is ended with the ranks of its run.
+    warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly")
     living: dict[int, Any] = {}
+    spoilt: list[str] = []
     while True:
         seen_s = time.monotonic()
         if select.select([control], [], [], POLL_S if living else None)[0]:
@@ -181,7 +185,7 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
             if not data:
                 os._exit(0)
             wanted = Wanted.model_validate_json(data)
-            why = unfit(wanted)
+            why = unfit(wanted, spoilt)
             process = _started(wanted, why, descriptors[0], control)
             living[process.pid] = wanted.rank, process
             control.send(Answer(rank=wanted.rank, pid=process.pid, spawned=why).model_dump_json().encode())
@@ -192,9 +196,9 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
                 control.send(answer.model_dump_json().encode())
 
 
-def unfit(wanted: Wanted) -> str | None:
+def unfit(wanted: Wanted, spoilt: list[str]) -> str | None:
     """Import what the rank will import; return what a process that is forked afterwards would lack of a fresh one, and
-    which module is to blame, or None.
+    which module is to blame, or None. spoilt: takes what no later rank can be rid of, the first alone.
     """
     with suppress(OSError):
         faulthandler.register(REQUEST, rank_path(wanted.folder, wanted.rank, "stack").open("w"))
@@ -206,11 +210,11 @@ def unfit(wanted: Wanted) -> str | None:
                 import_module(name)
             except BaseException as error:  # noqa: BLE001 - of any library; the rank raises it again
                 return f"{name} cannot be imported: {inert(f'{type(error).__name__}: {error}'.splitlines()[0])}"
-            if driver_initialised():
-                return f"{name} initialises CUDA when it is imported"
-            if (threads := len(os.listdir("/proc/self/task"))) > 1:
-                return f"{name} leaves {threads - 1} threads running when it is imported"
-    return None
+            if not spoilt and driver_initialised():
+                spoilt.append(f"{name} initialises CUDA when it is imported")
+            elif not spoilt and (threads := len(os.listdir("/proc/self/task"))) > 1:
+                spoilt.append(f"{name} leaves {threads - 1} threads running when it is imported")
+    return spoilt[0] if spoilt else None
 
 
 def driver_initialised() -> bool:
