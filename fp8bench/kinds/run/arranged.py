@@ -58,16 +58,16 @@ def _require_column(name: str, known: Sequence[str]) -> None:
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
     """Return the rows to show. Raises UsageError if no row is left, or if a condition does not apply to its column."""
     # A filter may ask for the front of all rows; what is shown is the front of the rows that are left.
-    view = options.view
-    rows = with_front(comparison.rows) if view.filter else list(comparison.rows)
-    for condition in view.conditions:
+    view, conditions = options.view, options.view.conditions
+    rows = with_front(comparison.rows) if conditions else list(comparison.rows)
+    for condition in conditions:
         rows = [row for row in rows if holds(condition, row)]
-    if not options.every and not any(condition.column == "mode" for condition in view.conditions):
+    if not options.every and not any(condition.column == "mode" for condition in conditions):
         # Hidden modes are kept to show what the gate refuses.
         hidden = {entry.name for entry in registry.modes().values() if entry.hidden}
         rows = [row for row in rows if row.mode not in hidden] or rows
     if not rows:
-        words = " ".join(f"--filter {quoted(text)}" for text in view.filter)
+        words = " ".join(f"--filter {quoted(one.words)}" for one in conditions)
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
     if view.best_batch:
         rows = best_batches(rows, of_each_machine=view.group_by == "machine")
