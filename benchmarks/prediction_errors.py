@@ -24,7 +24,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from fp8bench.cli.output import load_catalog, tell_broken
-from fp8bench.predict.prediction import Source, source
+from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import (
     ATTENTION_FLOPS_A_BYTE,
     Amounts,

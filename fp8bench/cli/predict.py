@@ -13,7 +13,8 @@ from fp8bench.cli.options import Form, HowBought, PriceAsOf, Region, ResultsDir,
 from fp8bench.cli.output import load_catalog, log, require_read, show, tell_broken
 from fp8bench.cli.selection import BatchSize
 from fp8bench.predict.document import document
-from fp8bench.predict.prediction import Sources, parse_source, predictions, sources, target, wanted
+from fp8bench.predict.prediction import predictions, target
+from fp8bench.predict.source import Sources, parse_source, sources, wanted
 from fp8bench.predict.step import known
 from fp8bench.pricing.catalog import find
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.predict.prediction import tokens_of
+from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, gradient_bytes, ring_share
 from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Point

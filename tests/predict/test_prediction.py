@@ -20,16 +20,8 @@ from builders import (
 from known import FP8_STEP, QUERY, case_of, catalog, gpu, one_source, records, some, what_is_known
 
 from fp8bench.predict.document import document
-from fp8bench.predict.prediction import (
-    Sources,
-    parse_source,
-    predictions,
-    sources,
-    target,
-    tokens_of,
-    unsupported,
-    wanted,
-)
+from fp8bench.predict.prediction import predictions, target, unsupported
+from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
 from fp8bench.predict.step import Machine, gradient_bytes
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError

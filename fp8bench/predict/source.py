@@ -1,0 +1,139 @@
+"""What a prediction begins with: a measurement that was profiled, and what is missing of one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from fp8bench.kinds.run.unit_cost import unit_time
+from fp8bench.predict.step import Machine, Work
+from fp8bench.records.select import Filter, Measurement, select
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import split_variant, suffix
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.rank import Profile, starved
+from fp8bench.schema.record import Record, Summary
+
+
+@dataclass(frozen=True)
+class Source:
+    """A measurement that was profiled. record: of the round whose profile is used. work: what one GPU does in a step.
+    interval_s: the 95 % interval of the measured step, in seconds.
+    """
+
+    measurement: Measurement
+    record: Record
+    profile: Profile
+    summary: Summary
+    machine: Machine
+    work: Work
+    interval_s: tuple[float, float] | None
+
+    @property
+    def label(self) -> str:
+        """The mode with its recipe, e.g. `te-fp8:delayed`."""
+        return self.record.what.mode_label
+
+    @property
+    def step_s(self) -> float:
+        """Elapsed time over steps, the mean over rounds."""
+        return self.work.step_s
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The peak of the GPU that needed the most memory in any round."""
+        peaks = [one.peak_allocated_bytes for each in self.measurement.rounds for one in each.memory]
+        return max((peak for peak in peaks if peak is not None), default=None)
+
+
+def tokens_of(sizes: dict[str, object]) -> int | None:
+    """Return the tokens of a sequence. A language model's sizes give the number; a vision transformer has its patches,
+    and the class token if it uses one. None if the sizes do not tell.
+    """
+    length = sizes.get("sequence_length")
+    if isinstance(length, int) and length > 0:
+        return length
+    image, patch = sizes.get("img_size"), sizes.get("patch_size")
+    if not isinstance(image, int) or not isinstance(patch, int) or patch < 1:
+        return None
+    return (image // patch) ** 2 + bool(sizes.get("class_token", True))
+
+
+def source(measurement: Measurement, catalog: Catalog) -> Source:
+    """Return the source that a measurement gives, with the profile of the round nearest to its step time. Raises
+    UsageError, which says what is missing.
+    """
+    latest = measurement.latest
+    config, name = latest.config, f"{latest.instance}:{latest.what.mode}"
+    if latest.status != "ok":
+        raise UsageError(f"{name} is {latest.status}", f"See why with `fp8bench compare {latest.instance}`")
+    if config is None or latest.environment is None:
+        raise UsageError(f"{name} is a {latest.source} figure, which has no profile", "Name a measured record")
+    if config.device == "cpu":
+        raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
+    if config.nodes > 1:
+        what = f"{name} ran on {config.nodes} nodes, whose network no figure here covers"
+        raise UsageError(what, "Name a record of one host")
+    product = latest.environment.device_name
+    gpu = catalog.gpu_by_product(product)
+    if gpu is None:
+        what = f"{name} ran on {product!r}, which the catalogue does not know, so its peak and bandwidth are unknown"
+        raise UsageError(what, "Name a record of a GPU that `fp8bench list instances` lists")
+    time = unit_time(measurement)
+    profiled = [(one, one.profile, one.summary) for one in measurement.rounds if one.profile and one.summary]
+    if time is None or not profiled:
+        remedy = f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`"
+        raise UsageError(f"{name} was recorded without a profile", remedy)
+    unit_s = fmean(one.mean_s for one in time.processes)
+    record, profile, summary = min(profiled, key=lambda one: abs(one[2].step_time_s - unit_s * one[2].units_per_step))
+    step_s, flops = unit_s * summary.units_per_step, summary.flops_per_step
+    work = Work(
+        step_s=step_s,
+        by_category=profile.by_category,
+        nccl_s=profile.nccl_s,
+        host_bound=bool(starved(profile.idle_share(step_s))),
+        tokens=tokens_of(record.fingerprint.get("sizes") or {}),
+        sequences=record.what.batch_size,
+        causal=record.parity is not None and record.parity.later_leakage is not None,
+        flops=None if flops is None else flops / record.what.world_size,
+    )
+    machine, interval_s = Machine(gpu, config.world_size), time.step_time_s(summary.units_per_step)[1]
+    return Source(measurement, record, profile, summary, machine, work, interval_s)
+
+
+class Sources(NamedTuple):
+    """At least one source. omitted: why nothing can be predicted from other measurements."""
+
+    found: tuple[Source, ...]
+    omitted: tuple[str, ...]
+
+
+def parse_source(text: str, workload: str | None, batch_size: int | None) -> Filter:
+    """Parse `INSTANCE[:MODE[:RECIPE]][/VARIANT]`. Raises UsageError."""
+    label, execution = split_variant(text, f"--from {text!r}")
+    instance, _, mode = label.partition(":")
+    return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
+
+
+def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
+    """Return the latest measurement of each requested variant. Raises UsageError if there is no such record."""
+    chosen = select(records, False, requested)
+    if not chosen:
+        there = {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
+        label = ":".join(filter(None, (requested.instance, requested.mode))) + suffix(requested.execution)
+        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(sorted(there))}")
+    return chosen
+
+
+def sources(measurements: Sequence[Measurement], catalog: Catalog) -> Sources:
+    """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
+    found, refused = [], []
+    for measurement in measurements:
+        try:
+            found.append(source(measurement, catalog))
+        except UsageError as error:
+            refused.append(error)
+    if not found:
+        # The error of a measurement that ran without a profile says more than the error of one that did not run.
+        raise next((one for one in refused if "profile" in one.what), refused[0])
+    return Sources(tuple(found), tuple(f"omitted: {error.what}" for error in refused))
