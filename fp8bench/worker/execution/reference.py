@@ -43,8 +43,8 @@ class NotProved(ModeUnavailable):
 class Expected:
     """The results of plain steps, by the trained name of each weight; of tensors, what this rank holds. piece: samples
     taken at once. losses: one per step. weights: after the last step; states: the optimizer's then. gradients: of the
-    last step; first_gradients: of the first, under Adam. own: of the last before they were averaged, if there are
-    several ranks. scales: after the last step.
+    last step; first_gradients: of the first, under Adam. own: of the last before they were averaged, if ranks see
+    different samples. scales: after the last step.
     """
 
     piece: int
@@ -103,7 +103,8 @@ def _plain_steps(
                     (scale * loss).backward()
                 total += loss.detach()
             losses.append(total.item())
-            if batch is batches[-1] and dist.get_world_size() > 1:
+            # Ranks that share layers see the same samples: their own gradients are the mean but for rounding.
+            if batch is batches[-1] and dist.get_world_size(parts.strategy.group()) > 1:
                 own = _held(parts, _gradients(weights), place)
             with _or_not_proved():
                 taken = _updated(weights, rule, scale, skips=scaling is not None)
