@@ -1,13 +1,17 @@
-"""What the tests of the comparison share: a catalogue of round prices, and one call that compares."""
+"""What the tests of the comparison share: a catalogue of round prices, one call that compares, and cases of rows."""
 
+from collections.abc import Mapping
 from datetime import date
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import builders
+from builders import environment, machine_called, measured, replayed, rounds
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.instance import Catalog, Instance, Price
@@ -16,6 +20,17 @@ from fp8bench.schema.record import Record
 TODAY = date(2026, 7, 1)
 OLD, NEW = date(2023, 1, 1), date(2026, 6, 1)
 RELATIVE_NUMBERS = ("gain_vs_reference", "speedup_vs_reference", "break_even_usd_per_hour")
+NO_RELATIVES: dict[str, Any] = dict.fromkeys(RELATIVE_NUMBERS)
+
+UNPRICED: dict[str, Any] = dict.fromkeys(("usd_per_hour", "units_per_usd", "usd_per_million_units"))
+
+REAL = load()
+
+HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
+
+OLD_TORCH = {"environment": environment(versions={"torch": "2.10.0"})}
+
+REFUSED = replayed(enabled=False, reason="an event was queried")
 
 
 def price(usd_per_hour: float, as_of: date | None, **changes: Any) -> Price:
@@ -56,3 +71,43 @@ def compared(
 def row_of(comparison: Comparison, record: Record) -> Row:
     """The row that the record became."""
     return next(row for row in comparison.rows if row.run_id == record.run_id)
+
+
+class Case(NamedTuple):
+    """Records of which the last becomes the row. has: fields and their values. marks: all of them, or else said: parts
+    of some of them. unsaid: no mark has it. options: of the comparison.
+    """
+
+    records: list[Record]
+    has: Mapping[str, Any] = MappingProxyType({})
+    marks: tuple[str, ...] | None = None
+    said: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+def require(case: Case) -> None:
+    """Compare, and look at the row."""
+    row = row_of(compared(*case.records, **case.options), case.records[-1])
+    assert {name: getattr(row, name) for name in case.has} == case.has
+    assert case.marks in (None, row.marks)
+    assert all(any(part in mark for mark in row.marks) for part in case.said)
+    assert not any(part in mark for mark in row.marks for part in case.unsaid)
+
+
+def fp8(**changes: Any) -> Record:
+    return measured("p5", "te-fp8", "delayed", **changes)
+
+
+def te_bf16(**changes: Any) -> Record:
+    return measured("p5", "te-bf16", **changes)
+
+
+def summarized(*changes: dict[str, Any], **of_rounds: Any) -> list[Record]:
+    """Rounds of one mode that differ in their summaries alone."""
+    records = rounds(*[0.1] * len(changes), **of_rounds)
+    return [
+        record.model_copy(update={"summary": record.summary.model_copy(update=change)})
+        for record, change in zip(records, changes, strict=True)
+        if record.summary
+    ]

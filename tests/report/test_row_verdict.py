@@ -1,0 +1,230 @@
+"""A row of several rounds: its time, its interval, and its verdict."""
+
+from statistics import fmean, pstdev
+from typing import Any
+
+import pytest
+from builders import (
+    evidence,
+    fingerprint,
+    invalid,
+    machine_called,
+    measured_on_cpu,
+    place,
+    published,
+    rank_samples,
+    rounds,
+    steps_about,
+    unsupported,
+)
+from report.comparing import NEW, catalog, compared, instance, price, row_of
+
+from fp8bench.kinds.run.row import Row
+from fp8bench.schema.rank import RankMemory
+from fp8bench.schema.record import Record, Steadiness
+from fp8bench.stats.estimate import estimate
+from fp8bench.stats.ratio import ratio
+
+approx = pytest.approx
+
+UNITS = 512
+BASELINE = (0.1, 0.1001, 0.0999)
+ONE = rounds(0.2, 0.2002, 0.1998, instance="one")
+TWICE = rounds(0.105, 0.1051, 0.1049, instance="two", minutes=0.5)
+TWO_PRICES = catalog(instance("one", price(4.0, NEW)), instance("two", price(8.0, NEW)))
+CLOSE = "the interval holds a difference of less than 4 %, and machines of one type differ by as much"
+IMITATION = {"mode": "te-fp8", "recipe": "delayed", "evidence": evidence(recipe="delayed", emulated=True)}
+
+
+def seconds_per_unit(*step_times_s: float) -> Any:
+    return estimate(fmean(steps_about(time)) / UNITS for time in step_times_s)
+
+
+def last(*records: Record, **options: Any) -> Row:
+    return row_of(compared(*records, **options), records[-1])
+
+
+def with_spikes(step_time_s: float, spikes: tuple[float, ...], again: int = 21, **changes: Any) -> list[Record]:
+    """Three rounds of 21 steps, or of ten times as many as lie between two spikes (again); in each, the step in the
+    middle between two spikes takes so many times as long as the others.
+    """
+    found = []
+    for number, spike in enumerate(spikes, start=1):
+        steps = list(steps_about(step_time_s, 21 if again == 21 else 10 * again + 1))
+        for at in range(again // 2, len(steps), again):
+            steps[at] = step_time_s * spike
+        ranks = tuple(rank_samples(rank, tuple(steps)) for rank in range(8))
+        (record,) = rounds(step_time_s, samples=ranks, **{"minutes": number, **changes})
+        found.append(record.model_copy(update={"session": place(number)}))
+    return found
+
+
+def test_the_time_and_its_interval_are_of_all_rounds_together():
+    (row,) = compared(*rounds(0.1, 0.104, 0.102)).rows
+    found = seconds_per_unit(0.1, 0.104, 0.102)
+    assert row.rounds == 3
+    assert row.step_time_s == approx(0.102)
+    assert row.step_time_ci_s == approx([end * UNITS for end in found.interval])
+    assert row.spread_between_processes == approx(found.spread)
+    assert row.units_per_usd == approx(UNITS / 0.102 * 3600 / 50)
+
+
+def test_of_what_steps_explain_it_knows_as_much_as_every_round_does():
+    records = rounds(0.1, 0.104, 0.102)
+    steadiness = Steadiness(lag1_autocorrelation=0, effective_samples=4, outliers=(), drift=0, unsteady=None)
+    every = [
+        one.model_copy(update={"summary": one.summary.model_copy(update={"steadiness": steadiness})}) for one in records
+    ]
+    errors = [pstdev(steps_about(time)) / 2 / time for time in (0.1, 0.104, 0.102)]
+    assert compared(*every).rows[0].spread_within_process == approx(fmean(errors), rel=1e-3)
+    assert compared(every[0], *records[1:]).rows[0].spread_within_process is None
+
+
+def test_elapsed_time_is_that_of_the_slowest_rank_and_spikes_count():
+    ranks = tuple(rank_samples(rank, steps_about(0.1 + 0.05 * rank)) for rank in range(8))
+    assert compared(*rounds(0.1, 0.1, samples=ranks)).rows[0].step_time_s == approx(0.45)
+    # The rank that took longest, and not each step's slowest.
+    fast, slow = (0.1, 0.3) * 10, (0.3, 0.11) * 10
+    (row,) = compared(*rounds(0.2, 0.2, samples=(rank_samples(0, fast), rank_samples(1, slow)))).rows
+    assert row.step_time_s == approx(sum(slow) / 20)
+    (row,) = compared(*with_spikes(0.1, (5, 5, 5))).rows
+    steps = [*steps_about(0.1)]
+    steps[10] = 0.5
+    assert row.step_time_s == approx(sum(steps) / len(steps))
+    assert row.median_step_time_s == approx(0.1, rel=1e-3)
+
+
+def test_peaks_are_the_highest_and_what_the_rounds_found_is_their_median():
+    found = [
+        {"joules_per_unit": 1.5, "units_per_kwh": 2.4e6, "data_wait_share": 0.1, "host_lead_s": 0.02},
+        {"joules_per_unit": 1.7, "units_per_kwh": 2.1e6, "data_wait_share": None, "host_lead_s": 0.04},
+        {"joules_per_unit": None, "units_per_kwh": None, "data_wait_share": 0.3, "host_lead_s": 0.05},
+    ]
+    records = []
+    for record, change, peaks in zip(rounds(0.1, 0.1, 0.1), found, (2**30, 2**32, 2**31), strict=True):
+        memory = [
+            RankMemory(rank=rank, peak_allocated_bytes=peak, peak_reserved_bytes=None, peak_host_bytes=2**40)
+            for rank, peak in enumerate((2**20, peaks))
+        ]
+        summary = record.summary.model_copy(update=change)
+        records.append(record.model_copy(update={"summary": summary, "memory": tuple(memory)}))
+    (row,) = compared(*records).rows
+
+    assert row.joules_per_unit == approx(1.6)
+    assert row.units_per_kwh == approx(2.25e6)
+    assert row.data_wait_share == approx(0.2)
+    assert row.host_lead_share == approx(0.4)
+    assert row.peak_memory_bytes == 2**32
+
+
+def test_a_session_names_its_rounds_and_stopped_ones_are_counted():
+    good = rounds(0.1, 0.104, session_id="20260501T100000Z-cccccc")
+    broke = unsupported(
+        "p5", "baseline-bf16", None, status="failed", session=place(3, "20260501T100000Z-cccccc"), minutes=9
+    )
+    (row,) = compared(*good, broke).rows
+    assert (row.status, row.rounds, row.step_time_s) == ("ok", 2, approx(0.102))
+    assert (row.run_ids, row.session_id) == (tuple(record.run_id for record in good), "20260501T100000Z-cccccc")
+    assert f"1 of 3 rounds failed: {broke.reason}" in row.marks
+    wrong = invalid("p5", "baseline-bf16", None, session=place(3, "20260501T100000Z-cccccc"), minutes=9)
+    assert [one.status for one in compared(*good, wrong).rows] == ["invalid"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ((0.12, 0.121, 0.119), "better value"),
+        ((0.17, 0.171, 0.169), "worse value"),
+        ((0.145, 0.146, 0.144), "inconclusive"),
+        ((0.1, 0.15, 0.12), "inconclusive"),
+    ],
+    ids=["far below", "far above", "alike", "too wide to tell"],
+)
+def test_a_verdict_is_that_of_the_ratio_of_both_and_its_interval_the_ratios_turned_round(ours, verdict):
+    others = 0.144, 0.145, 0.146
+    row = last(*rounds(*others), *rounds(*ours, mode="te-fp8", recipe="delayed", minutes=0.5))
+    held = ratio(seconds_per_unit(*ours), seconds_per_unit(*others))
+    assert (row.verdict, row.verdict_why, row.verdict_on) == (verdict, held.why, "units_per_usd")
+    assert {"faster": "better value", "slower": "worse value"}.get(held.verdict, held.verdict) == verdict
+    assert row.speedup_vs_reference == approx(1 / held.value)
+    assert row.speedup_ci_vs_reference == approx((1 / held.interval[1], 1 / held.interval[0]))
+
+
+def test_the_gain_is_as_uncertain_as_the_speed_up_times_the_ratio_of_the_prices():
+    row = last(*ONE, *TWICE, prices=TWO_PRICES)
+    low, high = row.speedup_ci_vs_reference
+    assert (row.verdict, row.verdict_on, row.verdict_why) == ("worse value", "units_per_usd", None)
+    assert row.gain_vs_reference == approx(0.2 / 0.105 / 2 - 1)
+    assert row.gain_ci_vs_reference == approx((low * 4 / 8 - 1, high * 4 / 8 - 1))
+    assert row.gain_ci_vs_reference[0] < row.gain_vs_reference < row.gain_ci_vs_reference[1] < -0.01
+    assert low > 1.8
+
+
+HALF = rounds(0.1, 0.1001, 0.0999, instance="two", minutes=0.5)
+TWO_CPUS = [
+    measured_on_cpu(
+        "cpu",
+        session=place(number),
+        samples=tuple(rank_samples(rank, steps_about(0.8)) for rank in range(2)),
+        minutes=number,
+        fingerprint=fingerprint(),
+    )
+    for number in (1, 2)
+]
+SPIKED = with_spikes(0.093, (4, 4, 4), again=10, mode="te-bf16")
+VERDICTS = {
+    "slower and much cheaper": ([*TWICE, *ONE], TWO_PRICES, ("better value", "units_per_usd", None)),
+    "half the speed at half the price": ([*HALF, *ONE], TWO_PRICES, ("inconclusive", "units_per_usd", CLOSE)),
+    "one price alone": ([*ONE, *TWICE], catalog(instance("one", price(4.0, NEW))), ("faster", "throughput", None)),
+    "one process": (
+        [*ONE, *TWICE[:1]],
+        TWO_PRICES,
+        ("inconclusive", "units_per_usd", "one process is not a measurement"),
+    ),
+    # Twice the batch in twice the time is as fast.
+    "medians contradict": (
+        [*rounds(*BASELINE), *SPIKED],
+        None,
+        ("inconclusive", "units_per_usd", "worse value by elapsed time, better value by medians"),
+    ),
+    "both agree": (
+        [*rounds(*BASELINE), *with_spikes(0.05, (2, 2, 2), mode="te-bf16")],
+        None,
+        ("better value", "units_per_usd", None),
+    ),
+    "the reference": (rounds(*BASELINE), None, (None, None, None)),
+    "against a figure": ([published("p4d"), *rounds(0.1, 0.1)], None, (None, None, None)),
+    "a cpu": ([*rounds(0.1, 0.1), *TWO_CPUS], None, (None, None, None)),
+    "an emulation": ([*rounds(0.1, 0.1), *rounds(0.01, 0.01, minutes=0.5, **IMITATION)], None, (None, None, None)),
+}
+
+
+@pytest.mark.parametrize(("records", "prices", "wanted"), VERDICTS.values(), ids=VERDICTS)
+def test_a_verdict_its_subject_and_why(records, prices, wanted):
+    row = last(*records, allow_mismatch=True, **({"prices": prices} if prices else {}))
+    verdict, on, why = wanted
+    assert (row.verdict, row.verdict_on) == (verdict, on)
+    assert why is None or row.verdict_why == why
+    assert (row.speedup_ci_vs_reference is None) == (verdict is None or "one process" in str(why))
+    assert on == "units_per_usd" or row.gain_ci_vs_reference is None
+
+
+@pytest.mark.parametrize(
+    ("machines", "instances", "verdict"),
+    [
+        (("a", "a"), ("one", "one"), "worse value"),
+        (("a", "a"), ("one", "two"), "worse value"),
+        (("a", "b"), ("one", "two"), "inconclusive"),
+        ((None, None), ("one", "one"), "worse value"),
+        ((None, None), ("one", "two"), "inconclusive"),
+    ],
+)
+def test_two_machines_must_differ_by_more_than_those_of_one_type_do(machines, instances, verdict):
+    """2 % slower at the same price, by processes that agree to 0.1 %."""
+    here, there = (machine_called(name) if name else None for name in machines)
+    reference = rounds(*BASELINE, instance=instances[0], machine=here)
+    other = rounds(0.102, 0.1021, 0.1019, instance=instances[1], minutes=0.5, mode="te-bf16", machine=there)
+    row = last(
+        *reference, *other, prices=catalog(*(instance(name, price(4.0, NEW)) for name in dict.fromkeys(instances)))
+    )
+    assert (row.verdict, row.verdict_why) == (verdict, CLOSE if verdict == "inconclusive" else None)
