@@ -142,8 +142,8 @@ class ExecutedEvidence(Frozen):
     unshared: float | None = Field(
         default=None,
         description="of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, "
-        "1 its own; null: every rank has all of them, or sees the same samples, or only the sharded model could be compared "
-        "with",
+        "1 its own; null: every rank has all of them, or sees the same samples, or only the sharded model could be "
+        "compared with",
     )
     layers: int | None = Field(
         default=None, description="of the model that was compared, where a whole one does not fit; null: all"
