@@ -33,7 +33,10 @@ TERM_S = 3.0
 """Seconds that processes have to end themselves after SIGTERM."""
 
 KILL_S = 3.0
-"""Seconds that the kernel has after SIGKILL. A process that hangs inside a driver stays, and is not waited for."""
+"""Seconds that the kernel has after SIGKILL, between two runs. A process that hangs inside a driver stays."""
+
+GONE_S = 10.0
+"""Seconds that the kernel has at the end: what a process holds on a GPU is its own until the driver has let go."""
 
 POLL_S = 0.05
 STOPPED = "T"
@@ -122,17 +125,25 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Sig
 
 
 class Process(NamedTuple):
-    """A process as the kernel sees it. state: one letter of proc(5). began: in clock ticks since boot."""
+    """A process as the kernel sees it. state: of its main thread, one letter of proc(5). began: in clock ticks since
+    boot. threads: how many it has, an ended main thread included.
+    """
 
     pid: int
     parent: int
     state: str
     began: int
+    threads: int = 1
 
     @property
     def identity(self) -> tuple[int, int]:
         """Number and start: another process that is later given the same number has a later start."""
         return self.pid, self.began
+
+    @property
+    def living(self) -> bool:
+        """Whether any of its threads runs or is stopped: a driver may hold one longer than the main thread."""
+        return self.state not in (ZOMBIE, "X") or self.threads > 1
 
 
 def process(pid: int) -> Process | None:
@@ -142,7 +153,7 @@ def process(pid: int) -> Process | None:
             fields = file.read().rpartition(")")[2].split()
     except (OSError, UnicodeDecodeError):
         return None
-    return Process(pid, int(fields[1]), fields[0], int(fields[19]))
+    return Process(pid, int(fields[1]), fields[0], int(fields[19]), int(fields[17]))
 
 
 def processes() -> list[Process]:
@@ -200,7 +211,7 @@ class ProcessTree(NamedTuple):
 
     def living(self) -> list[Process]:
         """Return those of the tree that run or are stopped."""
-        return [one for one in self.found() if one.state not in (ZOMBIE, "X")]
+        return [one for one in self.found() if one.living]
 
     def end(self) -> None:
         """End all, by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including those that begin meanwhile."""
@@ -215,11 +226,38 @@ class ProcessTree(NamedTuple):
                         send(one.pid, signal.SIGCONT)
                         signalled.add(one.identity)
                 time.sleep(POLL_S)
-            # Children that ended, adopted ones included, stay zombies until their exit status is collected.
-            for one in self.found():
-                if one.state == ZOMBIE and one.parent == os.getpid():
-                    with suppress(ChildProcessError):
-                        os.waitpid(one.pid, os.WNOHANG)
+            collect(self.found())
+
+
+def collect(those: Sequence[Process]) -> None:
+    """Collect the exit status of children that have ended, adopted ones included: they stay zombies until then."""
+    for one in those:
+        if one.state == ZOMBIE and one.parent == os.getpid():
+            with suppress(ChildProcessError):
+                os.waitpid(one.pid, os.WNOHANG)
+
+
+def kill_with_descendants(of: int, end: Callable[[float], object]) -> None:
+    """Kill a child and all that descend from it, and return when the kernel knows none of them any more, after GONE_S
+    at most. end: kills the child and collects it, within the seconds that it is given.
+    """
+    # Imported here because it imports ctypes.
+    from fp8bench.lifeline import adopt_orphans
+
+    deadline = time.monotonic() + GONE_S
+    adopted_before = adopt_orphans(True)
+    try:
+        branch = {one.identity for one in descendants(of, processes())}
+        end(GONE_S)
+        while left := [one for one in processes() if one.identity in branch]:
+            for one in left:
+                send(one.pid, signal.SIGKILL)
+            collect(left)
+            if time.monotonic() > deadline:
+                return
+            time.sleep(POLL_S)
+    finally:
+        adopt_orphans(adopted_before)
 
 
 def send(pid: int, number: signal.Signals) -> None:

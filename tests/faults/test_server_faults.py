@@ -14,9 +14,28 @@ from launch.test_spawn_signals import maps
 
 from fp8bench.launch.processes import watch
 from fp8bench.launch.processes.watch import SpawnExecutor
-from fp8bench.launch.signals import ZOMBIE, descendants, processes
+from fp8bench.launch.signals import ZOMBIE, descendants, process, processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+DRIVER = """
+import ctypes, os, sys, time
+SEIZE, CONTINUE, MAY_NOT = 0x4206, 7, 3
+while not (ranks := os.listdir(sys.argv[1])):
+    time.sleep(0.02)
+rank, ptrace = int(ranks[0]), ctypes.CDLL(None).ptrace
+if ptrace(SEIZE, rank, None, None):
+    sys.exit(MAY_NOT)
+print(rank, flush=True)
+while (seen := os.waitid(os.P_PID, rank, os.WEXITED | os.WSTOPPED | os.WNOWAIT)).si_code == os.CLD_TRAPPED:
+    os.waitpid(rank, 0)
+    ptrace(CONTINUE, rank, None, ctypes.c_void_p(seen.si_status))
+time.sleep(1)
+os.waitpid(rank, 0)
+"""
+"""Lets a rank that is killed disappear a second later, as a GPU's driver does: the kernel tells its parent of its end
+only when whoever traces it has taken note.
+"""
 
 
 def children(pid):
@@ -112,6 +131,23 @@ class TestItself:
         assert len({*servers[1:]}) == 3
         executor.close()
         assert executor.server.pid is None
+
+    def test_it_is_gone_only_when_a_rank_that_the_kernel_ends_slowly_is_gone_too(self, executor, monkeypatch, tmp_path):
+        there = tmp_path / "there"
+        there.mkdir()
+        monkeypatch.setenv(faulty_work.PIDS, str(there))
+        executor.timeout_s = 3
+        with subprocess.Popen([sys.executable, "-c", DRIVER, str(there)], stdout=subprocess.PIPE, text=True) as driver:
+            reports = executor.run(config(workload="all_hang", world_size=2), lambda _progress: None)
+            held = driver.stdout.readline()
+            if not held:
+                pytest.skip("processes may not be traced here")
+            ours = [executor.server.pid, *map(int, os.listdir(there))]
+            assert process(int(held)) is not None, "it has had less than a second"
+            executor.close()
+            assert [pid for pid in ours if process(pid) is not None] == []
+            assert driver.wait(LIMIT_S) == 0
+        assert {report.cause for report in reports} == {"timeout"}
 
     def test_where_an_import_starts_threads_ranks_are_spawned_and_it_is_named_once(self, executor, monkeypatch, capfd):
         monkeypatch.setattr(watch, "modules_of", lambda _config: ("json", "starts_a_thread"))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fp8bench.launch.signals import Process, descendants, process, process_tree
+from fp8bench.launch.signals import ZOMBIE, Process, descendants, process, process_tree
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 
@@ -48,6 +48,29 @@ def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_n
     for one in (before, deaf, stopped):
         one.wait()
         one.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_process_lives_as_long_as_a_thread_of_it_whatever_becomes_of_its_main_thread():
+    """As when a driver holds a thread of a rank that is ended."""
+    code = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+print(flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    with process_tree() as tree, subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as one:
+        one.stdout.readline()
+        deadline = time.monotonic() + 20
+        while process(one.pid).state != ZOMBIE and time.monotonic() < deadline:
+            time.sleep(0.05)
+        main_thread, living = process(one.pid), [found.pid for found in tree.living()]
+        tree.end()
+        left = process(one.pid)
+        one.kill()
+    assert main_thread.state == ZOMBIE
+    assert living == [one.pid]
+    assert left is None
 
 
 @pytest.mark.slow

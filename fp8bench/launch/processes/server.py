@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fp8bench.launch.processes.rank import FAILED, REQUEST, hide_harmless, main, rank_path
-from fp8bench.launch.signals import never_failing
+from fp8bench.launch.signals import kill_with_descendants, never_failing
 from fp8bench.lifeline import leave_with
 from fp8bench.schema.errors import inert
 from fp8bench.schema.files import Frozen
@@ -142,12 +142,18 @@ class Server:
             yield answer
 
     def close(self) -> None:
-        """End the server, and with it ranks that it still has."""
-        if self._process is not None and self._control is not None:
-            self._process.kill()
-            self._process.wait()
+        """End the server and ranks that it still has, and wait until they are gone (see `kill_with_descendants`)."""
+        if self._process is not None and self.alive:
+            kill_with_descendants(self._process.pid, self._kill)
+        if self._control is not None:
             self._control.close()
         self._process = self._control = None
+
+    def _kill(self, limit_s: float) -> None:
+        assert self._process is not None
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit_s)
 
 
 def start_server(control: socket.socket) -> "subprocess.Popen[bytes]":
