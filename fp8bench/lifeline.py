@@ -8,6 +8,8 @@ still imports torch does no useless work.
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
@@ -33,10 +35,14 @@ def signal_with_parent(number: int) -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(number), 0, 0, 0)
 
 
-def adopt_orphans(wanted: bool) -> bool:
-    """Set whether this process adopts its descendants when their parents end. Return the previous setting."""
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Adopt this process's descendants when their parents end, while the context lasts."""
     libc = ctypes.CDLL(None)
     held = ctypes.c_int()
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(held), 0, 0, 0)
-    libc.prctl(_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
-    return bool(held.value)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_SET_CHILD_SUBREAPER, held.value, 0, 0, 0)

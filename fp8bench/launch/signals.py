@@ -184,15 +184,14 @@ def process_tree(server: Callable[[], int | None] = lambda: None) -> Iterator["P
     server: returns the process, started before, whose descendants count too, as long as there is one.
     """
     # Imported here because it imports ctypes.
-    from fp8bench.lifeline import adopt_orphans
+    from fp8bench.lifeline import adopting_orphans
 
     tree = ProcessTree(frozenset(one.identity for one in descendants(os.getpid(), processes())), server)
-    adopted_before = adopt_orphans(True)
-    try:
-        yield tree
-    finally:
-        tree.end()
-        adopt_orphans(adopted_before)
+    with adopting_orphans():
+        try:
+            yield tree
+        finally:
+            tree.end()
 
 
 class ProcessTree(NamedTuple):
@@ -242,11 +241,10 @@ def kill_with_descendants(of: int, end: Callable[[float], object]) -> None:
     at most. end: kills the child and collects it, within the seconds that it is given.
     """
     # Imported here because it imports ctypes.
-    from fp8bench.lifeline import adopt_orphans
+    from fp8bench.lifeline import adopting_orphans
 
     deadline = time.monotonic() + GONE_S
-    adopted_before = adopt_orphans(True)
-    try:
+    with adopting_orphans():
         branch = {one.identity for one in descendants(of, processes())}
         end(GONE_S)
         while left := [one for one in processes() if one.identity in branch]:
@@ -256,8 +254,6 @@ def kill_with_descendants(of: int, end: Callable[[float], object]) -> None:
             if time.monotonic() > deadline:
                 return
             time.sleep(POLL_S)
-    finally:
-        adopt_orphans(adopted_before)
 
 
 def send(pid: int, number: signal.Signals) -> None:
