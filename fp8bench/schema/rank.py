@@ -133,6 +133,9 @@ class ExecutedEvidence(Frozen):
         default=None, description="of the single weight that is furthest off: its change, or Adam's moments of it"
     )
     furthest_weight: str | None = Field(default=None, description="that weight; null in older records, as its error")
+    rounding_weights: tuple[str, ...] = Field(
+        default=(), description="weights beyond the bound that rounding alone takes as far: judged by their size"
+    )
     state_error: float | None = Field(
         default=None, description="of the scales that the mode keeps; null: it keeps none"
     )

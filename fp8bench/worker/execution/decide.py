@@ -24,7 +24,7 @@ from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated, allocated_peak, reset_peaks
-from fp8bench.worker.execution import applied, proof
+from fp8bench.worker.execution import applied, proof, verdict
 from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
@@ -42,7 +42,7 @@ from fp8bench.worker.execution.reference import (
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
 from fp8bench.worker.memory import room_on
-from fp8bench.worker.parallel import agreement
+from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch, stated
 
@@ -210,10 +210,10 @@ def _replayed(trial: "_Trial", resident: int, stage: Callable[[Stage], None], ca
     begun = allocated(trial.parts.device)
     with agreement():
         replay = capture(trial.parts, trial.batches[0])
-    stage("comparing")
-    executed = trial.proved(replay)
     # The copies of the proof are in both numbers that are subtracted.
     peak = resident + allocated_peak(trial.parts.device) - begun
+    stage("comparing")
+    executed = trial.proved(replay)
     return Execution.of(replay, replay.evidence(trial.choice.graph.reason), trial.parts, executed, None, peak)
 
 
@@ -253,12 +253,14 @@ class _Trial:
         """Run the steps with `launch`. Raises MeasurementInvalid if their results are not the expected ones."""
         optimizer = self.config.optimizer
         losses = proof.executed_steps(launch, self.batches[:1])
-        first = proof.gradient_error(self.parts, self.expected.first_gradients)
+        first = proof.gradients_apart(self.parts, self.expected.first_gradients)
         faults = applied.faults(self.parts, self.before, optimizer)
         losses += proof.executed_steps(launch, self.batches[1:])
         faults += applied.missed(self.parts, len(losses))
-        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate.loss_size, first)
-        faults += proof.complaints(errors, self.gate.tolerance, self.gate.trained - set(self.expected.weights))
+        errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate, first)
+        if largest(int(errors.may_be_rounding), self.parts.device):
+            errors = replace(errors, rounding=self._rounding())
+        faults += verdict.complaints(errors, self.gate.trained - set(self.expected.weights))
         with agreement():
             if faults:
                 raise MeasurementInvalid(
@@ -266,4 +268,19 @@ class _Trial:
                     f"Do not use its speed: {plainer(self.choice, self.parts)}",
                     "execution",
                 )
-        return proof.to_evidence(errors, self.expected, self.gate.tolerance)
+        return verdict.to_evidence(errors, self.expected.piece)
+
+    def _rounding(self) -> verdict.Rounding | None:
+        """Take the steps back, and return what rounding alone does to plain ones; None if memory does not suffice."""
+        # A captured graph writes into these: weights must get them back.
+        gradients = [(weight, weight.grad) for weight in self.parts.plain.parameters()]
+        self.begin_again()
+        host, optimizer = torch.device("cpu"), self.config.optimizer
+        try:
+            nudged = plain_steps(self.parts, self.gate.again, optimizer, self.batches, host, nudged=True)
+        except NotProved:
+            return None
+        finally:
+            for weight, gradient in gradients:
+                weight.grad = gradient
+        return proof.rounding(self.parts, self.before, self.expected, nudged)

@@ -14,20 +14,16 @@ parts. All are relative and without unit, |.| the Euclidean norm over all weight
   weight_error    the same of the single weight that is furthest off: of its change under SGD, which is linear in the
                   gradients; of Adam's moments under Adam; of its gradient without an optimizer. A weight that hardly
                   changes is measured against a share of what weights change on average: SMALL, or SMALL_VECTOR
+  rounding_weights  those beyond their bound which rounding alone takes as far (`rounding`): judged by size, OF_SIZE
   state_error     of the scales that the mode keeps, each tensor in units of its own norm
   spread          |w_r - mean(w)| / |mean(u)| over all ranks that hold the same weights, of the one furthest off
   unshared        for sharded gradients, <g' - g, d> / <d, d>, d being the difference between a rank's own gradient and
                   the mean g of all: 0 if gradients were shared, 1 if each rank kept its own. Rounding has no such
                   direction, so this is seen even if fp8's rounding is as large as d
-
-Bounds are those on steps (`rounding.of_steps`): the loss's; the gradient's for the others, twice that for one weight;
-under Adam BY_ADAM for the update and the gradient after it. They are wide for fp8, and narrow compared with the faults
-that they must find: a step that never came has an error of 1. What the optimizer does by itself is held to narrow
-bounds (`applied`).
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,35 +31,25 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fp8bench.modes.protocol import Mode
-from fp8bench.schema.rank import ExecutedEvidence, Tolerance
-from fp8bench.stats.length import PROOF_STEPS
+from fp8bench.schema.rank import Tolerance
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales
-from fp8bench.worker.relative import finite, norm, ratio
+from fp8bench.worker.execution.verdict import (
+    MAX_SPREAD,
+    MAX_SPREAD_IN_LAYERS,
+    OF_ONE_WEIGHT,
+    Apart,
+    Errors,
+    Rounding,
+)
+from fp8bench.worker.relative import norm, ratio
 from fp8bench.workloads.protocol import Batch
-
-MAX_SPREAD = 1e-4
-"""All ranks apply the same gradients to the same weights; only the float32 mean rounds."""
-
-MAX_UNSHARED = 0.1
-
-OF_ONE_WEIGHT, MOST = 2.0, 0.9
-"""How many times further off one weight may be than all together, and how far at most: a fault has an error of 1."""
-
-BY_ADAM = 0.5
-"""The bound on the change of weights under Adam, and on the gradient after it: near the start the change follows the
-signs of gradients, and rounding turns those of small ones. The gradient of the first step and Adam's moments are held
-to the bound on gradients.
-"""
 
 SMALL, SMALL_VECTOR = 1e-3, 0.02
 """The root mean square, in units of that of all weights, below which a weight's change or gradient is compared with
 this share: in a two-layer language model queries have 0.011, and a bias whose gradient is rounding alone 0.002.
 """
-
-LONGER = 0.15
-"""How much longer or shorter gradients may be."""
 
 
 @dataclass(frozen=True)
@@ -78,34 +64,24 @@ class Gate:
     trained: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Errors of the executed steps against the plain ones, by the name in the evidence (see the module); None where
-    there is nothing to measure. longer: |g'| / |g|, less 1. furthest: the weight that is furthest off. by_adam: whether
-    weights changed by Adam. of_weight: the bound on one weight, in units of that on all.
-    """
-
-    values: Mapping[str, float | None]
-    longer: float
-    furthest: str | None
-    untrained: tuple[str, ...] = ()
-    by_adam: bool = False
-    of_weight: float = OF_ONE_WEIGHT
-
-
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
     """Run the same steps as they will be timed and return their losses; other results stay in place."""
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
-def gradient_error(parts: Parts, expected: Mapping[str, Tensor]) -> float | None:
-    """Return the error of the gradients that are in `parts` now; None if none are expected. Every rank calls this."""
+def bound_on_spread(parts: Parts) -> float:
+    """Return how far weights of ranks that hold the same may be apart."""
+    return MAX_SPREAD_IN_LAYERS if "tp" in parts.strategy.word else MAX_SPREAD
+
+
+def gradients_apart(parts: Parts, expected: Mapping[str, Tensor]) -> Apart | None:
+    """Compare the gradients that are in `parts` now; None if none are expected. Every rank calls this."""
     if not expected:
         return None
     sums, trained = _Sums(parts, expected), dict(parts.plain.named_parameters())
     for name, gradient in expected.items():
         sums.add(name, gradient_of(trained[name]), gradient)
-    return sums.over_ranks().value
+    return sums.over_ranks().all
 
 
 def compare(
@@ -113,48 +89,81 @@ def compare(
     before: Snapshot,
     plain: Expected,
     losses: Sequence[float],
-    loss_size: float,
-    first_gradient_error: float | None = None,
+    gate: Gate,
+    first: Apart | None = None,
 ) -> Errors:
     """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls this.
 
-    loss_size: of the plain model before any step, as the gate saw it. A number that is not finite stays so, and passes
-    no limit.
+    first: of the gradients of the first step. A number that is not finite stays so, and passes no limit.
     """
     trained = dict(parts.plain.named_parameters())
-    change, gradient, moments, spread = (_Sums(parts, plain.weights) for _ in range(4))
-    for name, expected in plain.weights.items():
-        weight = trained[name]
-        begun, found = _double(before.weights[name], parts), _double(local(weight), parts)
-        change.add(name, found - begun, _double(expected, parts) - begun)
-        if (group := parts.strategy.replicas(weight)) is not None:
-            mean = found.clone()
+    spread = _Sums(parts, plain.weights)
+    for name in plain.weights:
+        if (group := parts.strategy.replicas(trained[name])) is not None:
+            begun, mean = _double(before.weights[name], parts), _double(local(trained[name]), parts)
             dist.all_reduce(mean, group=group)
             mean /= dist.get_world_size(group)
-            spread.add(name, found, mean, mean - begun)
-        gradient.add(name, gradient_of(weight), plain.gradients[name])
-        for key, states in plain.states.items():
-            kept = parts.optimizer.state.get(weight, {}).get(key)
-            wanted = _moment(key, _double(states[name], parts))
-            moments.add(name, torch.zeros_like(wanted) if kept is None else _moment(key, local(kept).double()), wanted)
-    for sums in (change, gradient, moments):
-        sums.over_ranks()
-    by_weight = moments if plain.states else change if change.whole > 0 else gradient
-    furthest, of_weight = by_weight.furthest()
+            spread.add(name, local(trained[name]), mean, mean - begun)
+
+    def found(name: str) -> _Results:
+        state = parts.optimizer.state.get(trained[name], {})
+        kept = {key: local(state[key]) for key in plain.states if key in state}
+        return local(trained[name]), gradient_of(trained[name]), kept
+
+    change, gradient, of_weights = _sums(parts, before, plain, found)
     values = {
-        "loss_error": loss_error(plain.losses, losses, loss_size),
-        "gradient_error": gradient.value,
-        "first_gradient_error": first_gradient_error,
-        "update_error": change.value,
-        "weight_error": of_weight,
+        "loss_error": loss_error(plain.losses, losses, gate.loss_size),
+        "gradient_error": gradient.all.error,
+        "first_gradient_error": None if first is None else first.error,
+        "update_error": change.all.error,
         "state_error": _state_error(parts, before.scales, plain.scales),
         "spread": spread.worst if spread.added else None,
         "unshared": _unshared(parts, plain) if parts.strategy.sharded and plain.own else None,
     }
-    frozen = tuple(name for name in plain.weights if not trained[name].requires_grad)
-    # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
-    of_weight = math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT
-    return Errors(values, gradient.longer, furthest, frozen, bool(plain.states), of_weight)
+    return Errors(
+        values,
+        gate.tolerance,
+        longer=(first or gradient.all).longer,
+        weights=of_weights.each,
+        untrained=tuple(name for name in plain.weights if not trained[name].requires_grad),
+        by_adam=bool(plain.states),
+        # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
+        of_weight=math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT,
+        of_spread=bound_on_spread(parts),
+    )
+
+
+def rounding(parts: Parts, before: Snapshot, plain: Expected, nudged: Expected) -> Rounding:
+    """Return how far plain steps are from plain steps that were nudged. Every rank calls this."""
+
+    def found(name: str) -> _Results:
+        return nudged.weights[name], nudged.gradients[name], {key: one[name] for key, one in nudged.states.items()}
+
+    change, gradient, of_weights = _sums(parts, before, plain, found)
+    errors = {name: one.error for name, one in of_weights.each.items()}
+    return Rounding(errors, max(change.all.error, gradient.all.error))
+
+
+_Results = tuple[Tensor, Tensor, Mapping[str, Tensor]]
+"""Of one weight: what this rank holds of it, of its gradient, and of the optimizer's states."""
+
+
+def _sums(
+    parts: Parts, before: Snapshot, plain: Expected, found: Callable[[str], _Results]
+) -> tuple["_Sums", "_Sums", "_Sums"]:
+    """Compare changes of weights, gradients, and what a single weight is judged by. found: gives a weight's results."""
+    change, gradient, moments = (_Sums(parts, plain.weights) for _ in range(3))
+    for name, expected in plain.weights.items():
+        begun, (weight, its_gradient, states) = _double(before.weights[name], parts), found(name)
+        change.add(name, _double(weight, parts) - begun, _double(expected, parts) - begun)
+        gradient.add(name, its_gradient, plain.gradients[name])
+        for key, expected_states in plain.states.items():
+            wanted = _moment(key, _double(expected_states[name], parts))
+            kept = states.get(key)
+            moments.add(name, torch.zeros_like(wanted) if kept is None else _moment(key, _double(kept, parts)), wanted)
+    for sums in (change, gradient, moments):
+        sums.over_ranks()
+    return change, gradient, moments if plain.states else change if change.whole > 0 else gradient
 
 
 def small(weight: Tensor) -> float:
@@ -185,48 +194,6 @@ def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) 
     """Return the error of the losses of executed and plain steps (see the module); NaN if one is not finite."""
     apart = [abs(b - a) for a, b in zip(plain, executed, strict=True)]
     return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, (*plain, fresh))))
-
-
-def complaints(errors: Errors, tolerance: Tolerance, lost: Collection[str] = ()) -> list[str]:
-    """Return what exceeds the mode's limits. A number that is not finite exceeds any limit. lost: weights that
-    were trained in the gate, and are no longer when the mode converts a model again.
-    """
-    of_weights, by_adam = tolerance.input_gradient, update_bound(errors, tolerance)
-    limits = {
-        "loss_error": ("its losses differ", tolerance.loss),
-        "gradient_error": ("its gradients differ", by_adam),
-        "first_gradient_error": ("its gradients of the first step differ", of_weights),
-        "update_error": ("what it makes of the weights differs", by_adam),
-        "weight_error": (f"what it makes of {errors.furthest} differs", min(MOST, errors.of_weight * of_weights)),
-        "state_error": ("what it makes of fp8's scales differs", of_weights),
-        "spread": ("its ranks' weights move apart", MAX_SPREAD),
-        "unshared": ("its ranks keep gradients of their own, which differ from the mean", MAX_UNSHARED),
-    }
-    found = [(*limits[name], error) for name, error in errors.values.items() if error is not None]
-    faults = [f"{what} by {error:.3g} (at most {limit:.3g})" for what, limit, error in found if not error <= limit]
-    if not abs(errors.longer) <= LONGER:
-        faults.append(f"its gradients are {abs(errors.longer):.0%} {'longer' if errors.longer > 0 else 'shorter'}")
-    if untrained := [*errors.untrained, *sorted(lost)]:
-        faults.insert(0, f"it does not train {', '.join(untrained[:3])}")
-    return faults
-
-
-def update_bound(errors: Errors, tolerance: Tolerance) -> float:
-    """Return how far off the change of all weights, and the gradient after it, may be."""
-    return max(tolerance.input_gradient, BY_ADAM) if errors.by_adam else tolerance.input_gradient
-
-
-def to_evidence(errors: Errors, plain: Expected, tolerance: Tolerance) -> ExecutedEvidence:
-    """Return the evidence for the record. tolerance: as in `complaints`."""
-    found = {name: None if error is None else finite(error) for name, error in errors.values.items()}
-    return ExecutedEvidence(
-        steps=PROOF_STEPS,
-        batch_size=plain.piece,
-        furthest_weight=errors.furthest,
-        bound=tolerance.input_gradient,
-        update_bound=update_bound(errors, tolerance) if errors.by_adam else None,
-        **found,  # type: ignore[arg-type]
-    )
 
 
 def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]) -> float | None:
@@ -273,32 +240,35 @@ class _Sums:
         return float(self._sums[:, 1].sum().sqrt())
 
     @property
-    def longer(self) -> float:
-        """By what share more is found than wanted, as norms of all weights together."""
-        _, wanted, found, _ = self._sums.sum(0).tolist()
-        return math.sqrt(found) / math.sqrt(wanted) - 1 if wanted > 0 else 0.0
+    def all(self) -> Apart:
+        """How far all weights are together."""
+        return _apart(*self._sums[:, :3].sum(0).tolist())
 
     @property
-    def value(self) -> float:
-        """The error of all weights together."""
-        apart, whole, _, _ = self._sums.sum(0).tolist()
-        return 0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(whole))
-
-    def furthest(self) -> tuple[str | None, float | None]:
-        """Return the weight that is furthest off and its error; None for both if there is nothing to measure."""
+    def each(self) -> dict[str, Apart]:
+        """How far each weight is; of no weight if there is nothing to measure."""
         if self.whole == 0:
-            return None, None
-        apart, whole, _, number = self._sums.unbind(1)
+            return {}
+        apart, whole, found, number = self._sums.unbind(1)
         usual = self._small**2 * whole.sum() / number.sum()
-        errors = torch.where(apart == 0, 0.0, apart / torch.maximum(whole, usual * number)).sqrt()
-        place = int(torch.where(errors.isnan(), math.inf, errors).argmax())
-        return list(self._places)[place], float(errors[place])
+        sums = torch.stack([apart, torch.maximum(whole, usual * number), whole, found], 1).tolist()
+        return {
+            name: Apart(_apart(*sums[place][:2]).error, _apart(0.0, *sums[place][2:]).longer)
+            for name, place in self._places.items()
+        }
 
     @property
     def worst(self) -> float:
         """The error of the weight that is furthest off; of all together if they are zero."""
-        _, error = self.furthest()
-        return self.value if error is None else error
+        return max((one.sortable for one in self.each.values()), default=self.all.error)
+
+
+def _apart(apart: float, whole: float, found: float = 0.0) -> Apart:
+    """Return this of sums of squares: of the difference, of what is expected and of what was found."""
+    return Apart(
+        0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(whole)),
+        math.sqrt(found) / math.sqrt(whole) - 1 if whole > 0 else 0.0 if found == 0 else math.inf,
+    )
 
 
 def _double(values: Tensor, parts: Parts) -> Tensor:

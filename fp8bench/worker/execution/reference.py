@@ -58,30 +58,43 @@ class Expected:
 
 
 def plain_steps(
-    parts: Parts, again: Callable[[], Mode], optimizer: OptimizerName, batches: Sequence[Batch], place: torch.device
+    parts: Parts,
+    again: Callable[[], Mode],
+    optimizer: OptimizerName,
+    batches: Sequence[Batch],
+    place: torch.device,
+    nudged: bool = False,
 ) -> Expected:
     """Run the plain steps from the weights, buffers and scales of `parts`, which do not change. Every rank calls this.
-    again: makes the mode anew. place: where the results are kept.
+    again: makes the mode anew. place: where the results are kept. nudged: begin with weights that differ in bf16's last
+    digit, so that all that follows is rounded otherwise; the weights that are returned are without that difference.
 
     Raises NotProved on every rank if the memory of one does not suffice, even with the timed model on the host.
     """
     try:
-        return _plain_steps(parts, again(), optimizer, batches, place)
+        return _plain_steps(parts, again(), optimizer, batches, place, nudged)
     except NotProved:
-        if parts.strategy.sharded or parts.device.type == "cpu":
+        # A captured graph holds the addresses of the timed model.
+        if parts.strategy.sharded or parts.device.type == "cpu" or nudged:
             raise
         torch.cuda.empty_cache()
     with _on_host(parts):
-        return _plain_steps(parts, again(), optimizer, batches, place)
+        return _plain_steps(parts, again(), optimizer, batches, place, nudged)
 
 
 def _plain_steps(
-    parts: Parts, mode: Mode, optimizer: OptimizerName, batches: Sequence[Batch], place: torch.device
+    parts: Parts,
+    mode: Mode,
+    optimizer: OptimizerName,
+    batches: Sequence[Batch],
+    place: torch.device,
+    nudged: bool,
 ) -> Expected:
     with apart(mode):
         model, workload, device = mode.convert(parts.workload.build(parts.device)), parts.workload, parts.device
         _take_state(parts, mode, model, batches[0])
         weights = trained_weights(model)
+        nudges = _nudge(weights) if nudged else {}
         rule = UpdateRule(optimizer)
         at_once = piece_size(parts, batches[0])
         scaling, listens = getattr(mode, "loss_scaling", None), getattr(mode, "micro_batch", None)
@@ -115,13 +128,32 @@ def _plain_steps(
         return Expected(
             piece=at_once,
             losses=losses,
-            weights=_held(parts, weights, place),
+            weights=_held(
+                parts, {name: one - nudges[name] for name, one in weights.items()} if nudged else weights, place
+            ),
             gradients=_held(parts, _gradients(weights), place),
             first_gradients=first_gradients,
             own=own,
             states={kind: _held(parts, rule.state[kind], place) for kind in MOMENTS if kind in rule.state},
             scales=copied(_scales(mode, model), place),
         )
+
+
+LAST_DIGIT = 2.0**-9
+"""By which share rounding to bf16, of 8 bits, changes a number at most."""
+
+
+@torch.no_grad()
+def _nudge(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Change each number by a random share of up to LAST_DIGIT, the same on every rank. Return the changes."""
+    nudges = {}
+    for place, (name, weight) in enumerate(weights.items()):
+        generator = torch.Generator(weight.device).manual_seed(place)
+        share = torch.empty_like(weight).uniform_(-LAST_DIGIT, LAST_DIGIT, generator=generator)
+        begun = weight.clone()
+        weight.mul_(1 + share)
+        nudges[name] = weight - begun
+    return nudges
 
 
 MOVED_BY_SIGNS = ("adam", "adamw")

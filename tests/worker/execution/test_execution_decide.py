@@ -26,6 +26,7 @@ from worker.execution.executing import (
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.stats.length import PROOF_STEPS
+from fp8bench.worker.execution import applied, reference
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
@@ -84,6 +85,41 @@ def test_a_replay_that_is_wrong_is_found(launch, told, tolerance):
         settled(launch, tolerance=tolerance)
     assert refusal.value.cause == "execution"
     assert refusal.value.what.startswith("baseline-bf16 as executed does not compute what it does plainly")
+
+
+class OneWeightApart(Replayed):
+    """Moves one bias by 1.5 times what its gradient says, and writes gradients where it wrote them when captured."""
+
+    WEIGHT = "blocks.0.norm1.bias"
+
+    def __init__(self, parts, batch):
+        super().__init__(parts, batch)
+        self.gradients = {name: torch.zeros_like(weight) for name, weight in parts.plain.named_parameters()}
+
+    def __call__(self, batch, marks):
+        weight = dict(self.parts.plain.named_parameters())[self.WEIGHT]
+        begun = weight.detach().clone()
+        loss = super().__call__(batch, marks)
+        weight.data.add_(weight.data - begun, alpha=0.5)
+        for name, one in self.parts.plain.named_parameters():
+            one.grad = self.gradients[name].copy_(one.grad)
+        return loss
+
+
+@pytest.mark.parametrize("coarse", [True, False])
+def test_a_weight_that_rounding_alone_takes_as_far_passes_and_a_replay_keeps_its_gradients(coarse, monkeypatch):
+    parts, batches = some_parts()
+    monkeypatch.setattr(applied, "faults", lambda *_: [])
+    if not coarse:
+        with pytest.raises(MeasurementInvalid, match=f"what it makes of {OneWeightApart.WEIGHT} differs by 0.5 "):
+            settled(OneWeightApart, parts=(parts, batches))
+        return
+    monkeypatch.setattr(reference, "LAST_DIGIT", 0.9)
+    found, _ = settled(OneWeightApart, parts=(parts, batches))
+    assert found.executed.rounding_weights == ("blocks.*.norm1.bias x 1",)
+    assert found.executed.furthest_weight != OneWeightApart.WEIGHT
+    for name, weight in parts.plain.named_parameters():
+        assert weight.grad is found.launch.gradients[name]
 
 
 def test_scales_that_are_kept_from_step_to_step_are_compared():

@@ -1,6 +1,7 @@
 """How far losses and gradients may be apart, the rules of optimizers, and where a proof keeps its copies."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from fp8bench.worker.counters import peak_memory
 from fp8bench.worker.execution.copies import copied, fits, place_for, size
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS, UpdateRule, settings_of
-from fp8bench.worker.execution.proof import Errors, complaints, loss_error
+from fp8bench.worker.execution.proof import loss_error, rounding
 from fp8bench.worker.execution.reference import plain_steps
 from fp8bench.worker.execution.step import Snapshot
+from fp8bench.worker.execution.verdict import MAX_SPREAD, Apart, Errors, Rounding, complaints, to_evidence
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,63 @@ def test_the_error_of_losses_is_a_share_of_the_largest_and_of_the_fresh_one(plai
 def test_gradients_after_changes_by_adam_are_held_to_the_bound_on_these_and_the_first_to_that_of_rounding(
     by_adam, errors, told
 ):
-    found = complaints(Errors(errors, 0.0, None, by_adam=by_adam), BF16_TOLERANCE)
+    found = complaints(Errors(errors, BF16_TOLERANCE, by_adam=by_adam))
     assert [one.partition(" by ")[0] for one in found] == told
+
+
+@pytest.mark.parametrize(
+    ("error", "longer", "alone", "excused"),
+    [
+        (0.5, 0.0, 0.4, True),
+        (0.99, -0.3, 1.1, True),
+        (0.5, 0.0, 0.3, False),
+        (0.5, 0.0, math.nan, False),
+        (math.nan, 0.0, math.inf, False),
+        (1.0, -1.0, 1.2, False),
+        (1.2, 1.1, 1.2, False),
+    ],
+    ids=["as far", "fp8", "further", "rounding is nan", "nan", "it never moved", "twice as long"],
+)
+def test_a_weight_that_rounding_alone_takes_as_far_is_judged_by_its_size_and_named(error, longer, alone, excused):
+    weights = {"blocks.0.norm.weight": Apart(error, longer), "head.weight": Apart(0.01)}
+    alone = Rounding({"blocks.0.norm.weight": alone, "head.weight": 0.01}, 0.0)
+    within = dict.fromkeys(("loss_error", "gradient_error", "update_error", "spread"), 0.01 * MAX_SPREAD)
+    errors = Errors(within, BF16_TOLERANCE, weights=weights)
+    assert len(complaints(errors)) == 1
+    judged = replace(errors, rounding=alone)
+    assert bool(complaints(judged)) is not excused
+    evidence = to_evidence(judged, 8)
+    assert evidence.rounding_weights == (("blocks.*.norm.weight x 1",) if excused else ())
+    assert evidence.furthest_weight == ("head.weight" if excused else "blocks.0.norm.weight")
+
+
+def test_rounding_explains_adams_changes_but_not_those_of_sgd_nor_anything_else():
+    of_adam, over = Rounding({}, 0.8), {"gradient_error": 0.7, "update_error": 0.7}
+    assert complaints(Errors(over, BF16_TOLERANCE, by_adam=True, rounding=of_adam)) == []
+    assert len(complaints(Errors(over, BF16_TOLERANCE, rounding=of_adam))) == 2
+    most = Rounding({}, math.inf)
+    assert len(complaints(Errors(dict.fromkeys(over, 0.95), BF16_TOLERANCE, by_adam=True, rounding=most))) == 2
+    for other in ("loss_error", "first_gradient_error", "state_error", "spread", "unshared"):
+        wrong = Errors({**over, other: 0.7}, BF16_TOLERANCE, by_adam=True)
+        assert not wrong.may_be_rounding, other
+        assert len(complaints(replace(wrong, rounding=most))) == 1
+    assert Errors(over, BF16_TOLERANCE, by_adam=True).may_be_rounding
+    assert not Errors({"update_error": 0.01}, BF16_TOLERANCE).may_be_rounding, "nothing is to be explained"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_plain_steps_from_nudged_weights_differ_by_rounding_alone(optimizer, process_group):
+    parts, batches = some_parts(warm=1, optimizer=optimizer)
+    host, taken = torch.device("cpu"), [next(batches) for _ in range(3)]
+    before = Snapshot.of(parts, host)
+    plain, *nudged = (
+        plain_steps(parts, gate(parts).again, optimizer, taken, host, nudged=nudge) for nudge in (False, True, True)
+    )
+    found = [rounding(parts, before, plain, one) for one in (plain, *nudged)]
+    assert found[1] == found[2], "every rank must see the same"
+    assert max(*found[0].weights.values(), found[0].of_steps) == 0
+    assert 0 < found[1].of_steps < 0.1
+    assert 0 < max(found[1].weights.values()) < 0.2
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
