@@ -45,17 +45,17 @@ def test_delayed_scaling_is_compared_with_a_second_model_that_has_a_state_of_its
 
 
 @pytest.mark.parametrize(
-    ("mode", "compile"),
+    ("mode", "compile", "spread"),
     [
-        ("baseline-bf16", "off"),
-        ("baseline-bf16", "blocks"),
-        pytest.param("torchao-float8:tensorwise", "blocks", marks=needs_fp8),
+        ("baseline-bf16", "off", 1e-4),
+        ("baseline-bf16", "blocks", 1e-4),
+        pytest.param("torchao-float8:tensorwise", "blocks", 2**-8, marks=needs_fp8),
     ],
 )
-def test_two_gpus_that_share_layers_do_what_one_does(mode, compile, settled):
+def test_two_gpus_that_share_layers_do_what_one_does(mode, compile, spread, settled):
     for found in settled(mode, tensor_parallel=2, compile=compile, **MICRO):
         assert (found.get("join"), found.get("reference")) == ("tp2", "whole model"), found
-        assert found["spread"] < 2**-8
+        assert found["spread"] < spread
         assert found["update_error"] < 0.45
 
 

@@ -36,14 +36,15 @@ from fp8bench.worker.execution.copies import SPARE, free_bytes
 from fp8bench.worker.execution.copies import size as size_of
 from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import samples_of
-from fp8bench.worker.execution.proof import Gate, bound_on_spread, small
+from fp8bench.worker.execution.proof import Gate, small
 from fp8bench.worker.execution.sketches import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of, gradients_are_finite
-from fp8bench.worker.execution.verdict import MOST, OF_ONE_WEIGHT
+from fp8bench.worker.execution.verdict import OF_ONE_WEIGHT, bound_on_spread
 from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
 from fp8bench.worker.relative import ratio
+from fp8bench.worker.rounding import MOST
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 SHOWN = 3
@@ -135,7 +136,7 @@ def require_still(
     now = sketches(parts)
     faults = []
     apart = spread(parts, begun, timed)
-    if apart is not None and not apart <= (most := bound_on_spread(parts)):
+    if apart is not None and not apart <= (most := bound_on_spread(parts.strategy.word)):
         faults.append(f"its ranks' weights moved apart while steps were timed, by {apart:.3g} (at most {most:.3g})")
     loss_error = ratio(abs(found - expected.loss), max(abs(expected.loss), gate.loss_size))
     if not loss_error <= tolerance.loss:

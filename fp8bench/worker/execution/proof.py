@@ -35,14 +35,7 @@ from fp8bench.schema.rank import Tolerance
 from fp8bench.worker.execution.parallel.shards import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales
-from fp8bench.worker.execution.verdict import (
-    MAX_SPREAD,
-    MAX_SPREAD_IN_LAYERS,
-    OF_ONE_WEIGHT,
-    Apart,
-    Errors,
-    Rounding,
-)
+from fp8bench.worker.execution.verdict import OF_ONE_WEIGHT, Apart, Errors, Rounding, bound_on_spread
 from fp8bench.worker.relative import norm, ratio
 from fp8bench.workloads.protocol import Batch
 
@@ -67,11 +60,6 @@ class Gate:
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
     """Run the same steps as they will be timed and return their losses; other results stay in place."""
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
-
-
-def bound_on_spread(parts: Parts) -> float:
-    """Return how far weights of ranks that hold the same may be apart."""
-    return MAX_SPREAD_IN_LAYERS if "tp" in parts.strategy.word else MAX_SPREAD
 
 
 def gradients_apart(parts: Parts, expected: Mapping[str, Tensor]) -> Apart | None:
@@ -129,7 +117,7 @@ def compare(
         by_adam=bool(plain.states),
         # On a CPU a norm of 16 bits, as sharded ones are, adds up the gradient of its bias in 16 bits.
         of_weight=math.inf if parts.strategy.sharded and parts.device.type == "cpu" else OF_ONE_WEIGHT,
-        of_spread=bound_on_spread(parts),
+        of_spread=bound_on_spread(parts.strategy.word),
     )
 
 
@@ -251,11 +239,8 @@ class _Sums:
             return {}
         apart, whole, found, number = self._sums.unbind(1)
         usual = self._small**2 * whole.sum() / number.sum()
-        sums = torch.stack([apart, torch.maximum(whole, usual * number), whole, found], 1).tolist()
-        return {
-            name: Apart(_apart(*sums[place][:2]).error, _apart(0.0, *sums[place][2:]).longer)
-            for name, place in self._places.items()
-        }
+        sums = torch.stack([apart, whole, found, usual * number], 1).tolist()
+        return {name: _apart(*sums[place]) for name, place in self._places.items()}
 
     @property
     def worst(self) -> float:
@@ -263,10 +248,12 @@ class _Sums:
         return max((one.sortable for one in self.each.values()), default=self.all.error)
 
 
-def _apart(apart: float, whole: float, found: float = 0.0) -> Apart:
-    """Return this of sums of squares: of the difference, of what is expected and of what was found."""
+def _apart(apart: float, whole: float, found: float, least: float = 0.0) -> Apart:
+    """Return this of sums of squares: of the difference, of what is expected, of what was found, and of the least that
+    the difference is measured against.
+    """
     return Apart(
-        0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(whole)),
+        0.0 if apart == 0 else ratio(math.sqrt(apart), math.sqrt(max(whole, least))),
         math.sqrt(found) / math.sqrt(whole) - 1 if whole > 0 else 0.0 if found == 0 else math.inf,
     )
 

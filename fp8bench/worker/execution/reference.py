@@ -149,7 +149,8 @@ def _nudge(weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     nudges = {}
     for place, (name, weight) in enumerate(weights.items()):
         generator = torch.Generator(weight.device).manual_seed(place)
-        share = torch.empty_like(weight).uniform_(-LAST_DIGIT, LAST_DIGIT, generator=generator)
+        # A weight may be kept in fp8, and cannot be drawn then.
+        share = torch.empty(weight.shape, device=weight.device).uniform_(-LAST_DIGIT, LAST_DIGIT, generator=generator)
         begun = weight.clone()
         weight.mul_(1 + share)
         nudges[name] = weight - begun

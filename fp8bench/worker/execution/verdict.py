@@ -17,10 +17,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from fp8bench.modes.layers import counted
+from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, Tolerance
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.relative import finite
-from fp8bench.worker.rounding import OVER_ROUNDING
+from fp8bench.worker.rounding import MOST, OVER_ROUNDING
 
 MAX_SPREAD = 1e-4
 """All ranks apply the same gradients to the same weights; only the float32 mean rounds."""
@@ -32,8 +33,8 @@ are equal but for rounding, to 2^-8 in bf16. Compiled ones with fp8 GEMMs were 0
 
 MAX_UNSHARED = 0.1
 
-OF_ONE_WEIGHT, MOST = 2.0, 0.9
-"""How many times further off one weight may be than all together, and how far at most: a fault has an error of 1."""
+OF_ONE_WEIGHT = 2.0
+"""How many times further off one weight may be than all together, up to MOST: a fault has an error of 1."""
 
 BY_ADAM = 0.5
 """The bound on the change of weights under Adam, and on the gradient after it: near the start the change follows the
@@ -126,6 +127,11 @@ class Errors:
         """Whether rounding alone, if it were large, would explain all that exceeds its bound."""
         large = Rounding(dict.fromkeys(self.weights, math.inf), math.inf)
         return bool(complaints(self)) and not complaints(replace(self, rounding=large))
+
+
+def bound_on_spread(join: Join) -> float:
+    """Return how far weights of ranks that hold the same may be apart."""
+    return MAX_SPREAD_IN_LAYERS if "tp" in join else MAX_SPREAD
 
 
 def complaints(errors: Errors, lost: Collection[str] = ()) -> list[str]:

@@ -66,11 +66,11 @@ def test_gradients_after_changes_by_adam_are_held_to_the_bound_on_these_and_the_
 )
 def test_a_weight_that_rounding_alone_takes_as_far_is_judged_by_its_size_and_named(error, longer, alone, excused):
     weights = {"blocks.0.norm.weight": Apart(error, longer), "head.weight": Apart(0.01)}
-    alone = Rounding({"blocks.0.norm.weight": alone, "head.weight": 0.01}, 0.0)
+    of_rounding = Rounding({"blocks.0.norm.weight": alone, "head.weight": 0.01}, 0.0)
     within = dict.fromkeys(("loss_error", "gradient_error", "update_error", "spread"), 0.01 * MAX_SPREAD)
     errors = Errors(within, BF16_TOLERANCE, weights=weights)
     assert len(complaints(errors)) == 1
-    judged = replace(errors, rounding=alone)
+    judged = replace(errors, rounding=of_rounding)
     assert bool(complaints(judged)) is not excused
     evidence = to_evidence(judged, 8)
     assert evidence.rounding_weights == (("blocks.*.norm.weight x 1",) if excused else ())
