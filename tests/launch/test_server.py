@@ -1,9 +1,12 @@
 """Whether a process that has imported something may be forked."""
 
+import threading
+from pathlib import Path
+
 import pytest
 
 from fp8bench.launch.processes import server
-from fp8bench.launch.processes.server import Wanted, driver_initialised, unfit
+from fp8bench.launch.processes.server import Wanted, driver_initialised, threads_lost_by_a_fork, unfit
 
 
 class Driver:
@@ -27,19 +30,40 @@ def test_without_a_driver_there_is_none_to_initialise(monkeypatch):
 @pytest.mark.parametrize(
     ("driver", "threads", "said"),
     [
-        (True, 1, "json initialises CUDA"),
-        (False, 3, "json leaves 2 threads running"),
-        (False, 1, None),
+        (True, 0, "json initialises CUDA"),
+        (False, 2, "json leaves 2 threads running"),
+        (False, 0, None),
     ],
 )
 def test_the_module_is_named_after_which_no_rank_can_be_forked(monkeypatch, tmp_path, driver, threads, said):
     monkeypatch.setattr(server, "driver_initialised", lambda: driver)
-    monkeypatch.setattr(server.os, "listdir", lambda _folder: range(threads))
+    monkeypatch.setattr(server, "threads_lost_by_a_fork", lambda: threads)
     monkeypatch.setattr(server, "STARTS_RANKS", "socket")
     monkeypatch.setattr(server.faulthandler, "register", lambda *_: None)
     found = unfit(Wanted(folder=tmp_path, rank=0, entry="", modules=("no_such_module", "json")), [])
 
     assert found == said if said is None else found.startswith(said)
+
+
+@pytest.mark.parametrize(("name", "lost"), [("cuda00001800007", 0), ("python3", 1)])
+def test_of_the_threads_that_run_nvmls_alone_is_not_missed_in_a_child(name, lost):
+    before = threads_lost_by_a_fork()
+    ended = threading.Event()
+
+    def run():
+        Path("/proc/thread-self/comm").write_text(name)
+        named.set()
+        ended.wait()
+
+    named = threading.Event()
+    thread = threading.Thread(target=run)
+    thread.start()
+    named.wait()
+    during = threads_lost_by_a_fork()
+    ended.set()
+    thread.join()
+
+    assert during - before == lost
 
 
 @pytest.mark.parametrize("error", ["ImportError('no libcudnn')", "RuntimeError('no\\nlibcudnn')", "SystemExit(3)"])

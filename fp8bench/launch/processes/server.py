@@ -45,6 +45,9 @@ DRIVER = "libcuda.so.1"
 NOT_INITIALIZED = 3
 """CUDA_ERROR_NOT_INITIALIZED of cuda.h."""
 
+NVML_THREAD = "cuda"
+"""What the name of its thread begins with; the driver's threads have such names too, see `driver_initialised`."""
+
 WHILE_IMPORTING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
 """Variables: torchao asks torch whether there is a GPU, and without the first torch asks the driver, which is then
 initialised for every child. OpenBLAS starts its threads when it is loaded. The last is a rank's too (see `rank.main`).
@@ -218,9 +221,20 @@ def unfit(wanted: Wanted, spoilt: list[str]) -> str | None:
                 return f"{name} cannot be imported: {inert(f'{type(error).__name__}: {error}'.splitlines()[0])}"
             if not spoilt and driver_initialised():
                 spoilt.append(f"{name} initialises CUDA when it is imported")
-            elif not spoilt and (threads := len(os.listdir("/proc/self/task"))) > 1:
-                spoilt.append(f"{name} leaves {threads - 1} threads running when it is imported")
+            elif not spoilt and (threads := threads_lost_by_a_fork()):
+                spoilt.append(f"{name} leaves {threads} threads running when it is imported")
     return spoilt[0] if spoilt else None
+
+
+def threads_lost_by_a_fork() -> int:
+    """Return how many threads run beside this one. NVML's own is not counted: a child asks NVML, and runs CUDA, the
+    profiler and graphs, without it.
+    """
+    lost = 0
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):
+            lost += not name.read_text().startswith(NVML_THREAD)
+    return lost - 1
 
 
 def driver_initialised() -> bool:
