@@ -50,6 +50,13 @@ def holds_noise(noise: float) -> str:
     return f"the interval holds a difference of less than {100 * noise:.2g} %{why}"
 
 
+def verdict_on_speed(low: float, high: float, noise: float = NOISE) -> Verdict:
+    """low, high: the 95 % interval of a step time over the reference's. noise: how far from 1 all of it must be."""
+    if high < 1 - noise:
+        return "faster"
+    return "slower" if low > 1 + noise else "inconclusive"
+
+
 def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdict:
     """low, high: the 95 % interval of a unit's cost over its cost in the reference. noise: how far from 1 all of it
     must be.

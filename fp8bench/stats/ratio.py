@@ -21,7 +21,7 @@ from itertools import combinations
 from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
-from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict
+from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, verdict_on_speed
 from fp8bench.stats.estimate import Estimate, around, estimate, t_quantile
 
 LIMIT = 0.2
@@ -61,12 +61,9 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     rest = a**2 / (ours.processes - 1) + b**2 / (reference.processes - 1)
     reach = t_quantile(max(1.0, (a + b) ** 2 / rest)) * math.sqrt(a + b) if rest > 0 else 0.0
     low, high = around(value, ours.mean_log - reference.mean_log, reach)
-    if high < 1 - noise:
-        return Ratio(value, (low, high), "faster", None)
-    if low > 1 + noise:
-        return Ratio(value, (low, high), "slower", None)
+    verdict = verdict_on_speed(low, high, noise)
     held = f"a difference of less than {100 * noise:.2g} %" if noise else "1"
-    return Ratio(value, (low, high), "inconclusive", f"the interval holds {held}")
+    return Ratio(value, (low, high), verdict, f"the interval holds {held}" if verdict == "inconclusive" else None)
 
 
 class Regression(NamedTuple):

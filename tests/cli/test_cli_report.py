@@ -21,7 +21,7 @@ def test_the_page_of_all_that_was_measured_is_one_file(fp8bench_in, tmp_path):
 
     assert (outcome.code, outcome.stdout) == (0, "")
     assert outcome.stderr == "fp8bench: written as report.html\n"
-    assert "Which mode? te-fp8:delayed: " in text
+    assert "Which mode? te-fp8: " in text
     assert not re.findall(r"(?:src|href)=.(?!#)", text)
     assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
 

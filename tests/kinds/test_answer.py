@@ -6,7 +6,17 @@ from pathlib import Path
 
 import builders
 import pytest
-from builders import environment, evidence, fingerprint, measured_on_cpu, published, replayed, rounds, unsupported
+from builders import (
+    environment,
+    evidence,
+    fingerprint,
+    machine_called,
+    measured_on_cpu,
+    published,
+    replayed,
+    rounds,
+    unsupported,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.comparing import NEW, catalog, compared, price
@@ -58,24 +68,48 @@ class TestWhichMode:
         found = compared(*P5, *large).answer.modes
         assert [(one.pair.row.batch_size, round(one.pair.gain, 3)) for one in found] == [(256, 0.385), (64, 0.25)]
 
+    @pytest.mark.parametrize(
+        ("step_times_s", "told", "single"),
+        [
+            ((0.08,), 0.25, ""),
+            ((0.08, 0.0833), 0.20, "(its 2 machines: 20.0 to 25.0 %)"),
+            ((0.08, 0.0833, 0.0815), 0.226, "(its 3 machines: 20.0 to 25.0 %)"),
+        ],
+    )
+    def test_every_machine_of_an_instance_is_told(self, step_times_s, told, single):
+        records = []
+        for place, step_time_s in enumerate(step_times_s):
+            there = {"machine": machine_called(f"machine-{place}"), "minutes": 20 * place}
+            records += [*on("p5", 0.10, **there), *on("p5", step_time_s, "te-fp8", recipe="delayed", **there)]
+        found = compared(*records)
+        (of,) = found.answer.modes
+        assert of.pair.gain == pytest.approx(told, abs=1e-3)
+        assert of.pair.decided
+        assert single in next(sentences(found))
+        assert [round(0.10 / (1 + pair.gain), 4) for pair in of.on_machines] == sorted(step_times_s, reverse=True)
+        low, high = of.pair.gain_ci
+        assert low < told < high
+        # From three machines on, theirs is the spread that counts: 2 degrees of freedom.
+        assert (high - low > 0.1) == (len(step_times_s) > 2)
+
     def test_gains_of_one_mode_are_one_clause(self):
         told = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed"), *OTHER)
         said = next(sentences(told))
         assert re.fullmatch(
-            r"Which mode\? te-fp8:delayed: 25\.0 % more images per USD \([^)]+\) than the best baseline-bf16 on p5 "
+            r"Which mode\? te-fp8: 25\.0 % more images per USD \([^)]+\) than the best baseline-bf16 on p5 "
             r"at batch 64, 50\.0 % \([^)]+\) on undated at batch 64\.",
             said,
         )
 
     def test_a_mode_that_is_worse_is_not_recommended(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.2, "te-fp8", minutes=10, recipe="delayed"))))
-        assert said.startswith("Which mode? baseline-bf16 on p5 at batch 64; te-fp8:delayed there: 50.0 % fewer images")
+        assert said.startswith("Which mode? baseline-bf16 on p5 at batch 64; te-fp8 there: 50.0 % fewer images")
         low, high = map(float, re.search(r"\((\S+) to (\S+)\)", said).groups())
         assert 0 < low < 50 < high
 
     def test_what_is_not_decided_says_so(self):
         said = next(sentences(compared(*on("p5", 0.1), *on("p5", 0.0999, "te-fp8", minutes=10, recipe="delayed"))))
-        assert "te-fp8:delayed there: not told apart, +0.1 % (" in said
+        assert "te-fp8 there: not told apart, +0.1 % (" in said
 
     def test_a_gain_that_needs_a_graph_says_what_is_left_without(self):
         replayed = compared(*on("p5", 0.1), *on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed", evidence=GRAPHED))
@@ -278,4 +312,4 @@ def test_the_answer_of_grouped_rows_stands_once_below_the_tables():
     text = render(document(*grouped(every, "mode")), "plain")
 
     assert text.count("Which mode?") == text.count("All of these rows") == 1
-    assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8:delayed")
+    assert text.index("mode: te-fp8") < text.index("All of these rows") < text.index("Which mode? te-fp8")

@@ -48,7 +48,7 @@ def cells(table, heading):
 def test_the_answer_is_that_of_the_table_with_price_and_day():
     shown, comparison = made(*BASELINE, *FP8)
     assert [shown.answer, *shown.grounds][: len(list(sentences(comparison)))] == list(sentences(comparison))
-    assert "te-fp8:delayed: 25.0 % more images per USD" in shown.answer
+    assert "te-fp8: 25.0 % more images per USD" in shown.answer
     assert f"50.00 USD an hour on demand, as of {NEW}; measured on 2026-05-01" in " ".join(shown.grounds)
 
 
@@ -75,7 +75,7 @@ def test_published_figures_are_no_ground_for_a_purchase():
 def test_a_published_figure_above_the_best_measured_row_is_no_part_of_its_answer():
     shown, comparison = made(published("p4d", step_time_s=0.05, minutes=-59), *BASELINE, *FP8)
     assert comparison.rows[0].source == "published"
-    assert shown.answer.startswith("Which mode? te-fp8:delayed: ")
+    assert shown.answer.startswith("Which mode? te-fp8: ")
     assert "p4d" not in " ".join((shown.answer, *shown.grounds))
 
 

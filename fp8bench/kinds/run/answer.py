@@ -2,17 +2,19 @@
 
 A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows, whatever an
 option leaves out of the table. Rows of equal batch size are compared, measured ones with measured and published with
-published; a mode on one machine, since machines of one type differ; two instances by modes that both were given. An
-instance is the best if it wins every pair; in a circle none is.
+published; a mode by its ratio within each machine, since machines of one type differ; two instances by modes that both
+were given. An instance is the best if it wins every pair; in a circle none is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 
 from fp8bench.kinds.run.row import Answer, Elsewhere, OfMode, Pair, Row
 from fp8bench.records.named import Reference
 from fp8bench.schema.execution import is_replayed
 from fp8bench.schema.instance import Catalog, Instance
+from fp8bench.stats.certainty import verdict_on_speed, verdict_on_value
+from fp8bench.stats.estimate import estimate
 
 # Compares a row with another one; returns USD an hour for an instance.
 Against = Callable[[Row, Row], Row]
@@ -125,8 +127,47 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[
         on_machines = [_gain([row for row in there if row.machine == one], reference, against) for one in machines]
         known = [gain for gain in on_machines if gain is not None]
         if known:
-            found[key] = max(known, key=lambda gain: _worth(gain.pair.row))
+            best = max(known, key=lambda gain: _worth(gain.pair.row))
+            found[key] = _on_machines(best, there, machines, against)
     return found
+
+
+def _on_machines(best: OfMode, rows: Sequence[Row], machines: Iterable[str | None], against: Against) -> OfMode:
+    """Return what the best row's mode gains on all machines that ran both rows. Of two, the smaller gain is told; from
+    three on, the mean of their ratios. The interval of one machine does not hold what the others say.
+    """
+    pairs = []
+    for machine in machines:
+        both = [
+            [row for row in rows if row.machine == machine and _configured(row) == _configured(side)]
+            for side in (best.pair.row, best.pair.reference)
+        ]
+        pair = _pair(max(both[0], key=_worth), max(both[1], key=_worth), against) if all(both) else None
+        pairs += [pair] if pair is not None else []
+    pairs.sort(key=lambda pair: pair.gain)
+    told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
+    return best.model_copy(update={"pair": told, "on_machines": tuple(pairs)})
+
+
+def _configured(row: Row) -> tuple[object, ...]:
+    return row.mode_label, row.execution, row.te_switches, row.grad_accumulation
+
+
+def _pooled(pairs: Sequence[Pair]) -> Pair:
+    """Return a pair with the mean of the pairs' ratios, its interval and its verdict. Each is of another machine."""
+    row = pairs[0].row
+    update: dict[str, object] = {}
+    for name, of_nothing in (("speedup", 0.0), ("gain", 1.0)):
+        each = [getattr(pair.row, f"{name}_vs_reference") for pair in pairs]
+        if None not in each:
+            found = estimate(value + of_nothing for value in each)
+            low, high = found.interval or (found.value, found.value)
+            update |= {
+                f"{name}_vs_reference": found.value - of_nothing,
+                f"{name}_ci_vs_reference": (low - of_nothing, high - of_nothing),
+                "verdict": verdict_on_value(1 / high, 1 / low) if of_nothing else verdict_on_speed(1 / high, 1 / low),
+            }
+    return pairs[0].model_copy(update={"row": row.model_copy(update=update)})
 
 
 def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode | None:

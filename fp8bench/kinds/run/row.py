@@ -8,6 +8,7 @@ from statistics import median
 
 from pydantic import Field
 
+from fp8bench import registry
 from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.priced import Priced
 from fp8bench.kinds.run.marks import MarkField, marks
@@ -124,6 +125,13 @@ class Row(Labelled, Frozen):
         return cost.rate_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
 
     @property
+    def short_label(self) -> str:
+        """The mode with its recipe, unless that is the mode's default."""
+        entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
+        default = entry is not None and entry.recipes is not None and self.recipe in entry.recipes[:1]
+        return self.mode if default else self.mode_label
+
+    @property
     def outcome(self) -> str:
         """The status, with its cause if known, e.g. `failed: oom`."""
         return f"{self.status}: {self.cause}" if self.cause else self.status
@@ -190,11 +198,14 @@ class Pair(Frozen):
 
 class OfMode(Frozen):
     """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
-    and machine. in_python: a row of the same mode and batch size whose steps are launched from Python, against the same
-    reference; None if there is none. needs_graph: whether the best row is replayed as a CUDA graph.
+    and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
+    both, the smallest gain first. in_python: a row of the same mode and batch size whose steps are launched from
+    Python, against the same reference; None if there is none. needs_graph: whether the best row is replayed as a CUDA
+    graph.
     """
 
     pair: Pair
+    on_machines: tuple[Pair, ...] = ()
     needs_graph: bool = False
     in_python: Pair | None = None
 

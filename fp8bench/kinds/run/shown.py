@@ -8,7 +8,6 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections.abc import Callable, Iterator, Sequence
 
-from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import ROUNDED, Comparison, Row
@@ -119,9 +118,7 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:
     """Return what tells the row from the others, apart from instance and batch size."""
-    entry = next((one for one in registry.BUILTIN_MODES if one.name == row.mode), None)
-    default = entry is not None and entry.recipes is not None and row.recipe in entry.recipes[:1]
-    words = [row.mode if default else row.mode_label]
+    words = [row.short_label]
     if row.te_switches:
         words[0] += f"+{row.te_switches}"
     words += _executed(row.execution, {one.execution for one in rows if one.mode_label == row.mode_label})

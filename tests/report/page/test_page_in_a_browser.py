@@ -90,7 +90,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 def test_it_shows_without_errors_requests_or_scrolling_sideways(looks, show, text):
     watched = show(text, **looks)
 
-    assert watched.tab.inner_text("h1").startswith("Which mode? te-fp8:delayed: ")
+    assert watched.tab.inner_text("h1").startswith("Which mode? te-fp8: ")
     assert watched.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     shown = watched.tab.evaluate("[...document.querySelectorAll('figure svg')].filter(e => e.checkVisibility()).length")
     assert shown == watched.tab.evaluate("document.querySelectorAll('figure').length") > 3
