@@ -81,7 +81,7 @@ def _place(output: Path | None, plot: str | None) -> tuple[Path, str]:
     """
     usual = PAGE if plot is None else "png"
     path = output or Path(f"{plot or 'report'}.{usual}")
-    if not path.suffix and not path.is_dir():
+    if not path.suffix and not path.exists():
         path = path.with_name(f"{path.name}.{usual}")
     kind, folder = path.suffix.lower().removeprefix("."), path.parent
     for refused, what, remedy in (

@@ -167,6 +167,7 @@ prices set p5 3 --as-of 2999-01-01 | --as-of 2999-01-01 is in the future
 report -o nowhere/report.html | there is no folder nowhere
 report -o results | results is a folder
 report -o report.docx | report.docx ends in no known format
+report -o /dev/stdout | /dev/stdout ends in no known format
 report -o report.png | a page cannot be png
 report --plot speed -o speed.html | a plot is no page
 report --plot nothing | --plot 'nothing'
