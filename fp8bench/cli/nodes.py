@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.nodes.agent import Agent
-    from fp8bench.launch.nodes.leader import Leader
+    from fp8bench.launch.nodes.executor import NodesExecutor
     from fp8bench.launch.nodes.messages import Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
@@ -64,26 +64,24 @@ class Group:
             log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
         return prepared
 
-    def executor(self, request: "RunRequest") -> "Leader":
+    def executor(self, request: "RunRequest") -> "NodesExecutor":
         """Meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0 requests, and
         then raise typer.Exit. Raises as `meet`.
         """
-        from fp8bench.launch.nodes.follower import Follower
-        from fp8bench.launch.nodes.leader import Leader
+        from fp8bench.launch.nodes.executor import NodesExecutor
         from fp8bench.launch.prepare import marks, prepare
 
         # The session is node 0's to look up.
         alone = request.model_copy(update={"session": None})
         prepared = self.meet(request, lambda: prepare(alone, os.environ, self.agent.place))
+        executor = NodesExecutor(self.agent, request.timeout_s)
         if self.agent.leads:
-            return Leader(self.agent, request.timeout_s)
-        follower = Follower(
-            self.agent,
+            return executor
+        code = executor.follow(
             lambda config: marks(prepared, config),
             lambda turn, reports: _keep(prepared, request.price, turn, reports),
-            prepared.timeout_s,
         )
-        raise typer.Exit(follower.obey())
+        raise typer.Exit(code)
 
 
 def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
@@ -168,10 +166,9 @@ def code_of(error: BaseException) -> int:
 def _joined(place: "Elastic") -> Iterator[Group]:
     """Yield the group, and tell its nodes how the block ends."""
     from fp8bench.launch.nodes.agent import Agent
-    from fp8bench.launch.nodes.store import GroupStore, StoreLost
+    from fp8bench.launch.nodes.store import StoreLost, joined
 
-    with GroupStore(place) as store:
-        store.join(log)
+    with joined(place, log) as store:
         agent = Agent(place, store, log)
         group = Group(agent)
         try:

@@ -54,9 +54,9 @@ def run(
 
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
         requested = resolved(settings, config)
-        leader = group.executor(requested.request) if group is not None else None
+        executor = group.executor(requested.request) if group is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
-            prepared = prepare(requested.request, os.environ, place, leader.machines if leader else ())
+            prepared = prepare(requested.request, os.environ, place, group.agent.verdict.machines if group else ())
             named = bool(requested.request.mode or prepared.variants)
             requested = requested.resumed(prepared.resumed, prepared.session or "")
             price_of_machine = requested.request.price
@@ -74,7 +74,7 @@ def run(
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
                 began_s = process_began_s()
-                for record, path in measure(prepared, rounds, listening, say=say, since_s=began_s, executor=leader):
+                for record, path in measure(prepared, rounds, listening, say=say, since_s=began_s, executor=executor):
                     records.append(record)
                     paths.append(path)
                     # At once: a machine may be taken away. After a failure, the remote is not tried again here.

@@ -170,18 +170,18 @@ def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecor
 
 def lead(prepared: Prepared[CollectivesConfig], agent: "Agent", log: Log) -> CollectivesRecord:
     """Time every case on the ranks of all nodes, from node 0. Raises RunFailed also if a node is gone."""
-    from fp8bench.launch.nodes.leader import Leader
+    from fp8bench.launch.nodes.executor import NodesExecutor
 
     limit_s, work = work_of(prepared.config)
-    return measured(prepared, Leader(agent, limit_s, work), log)
+    return measured(prepared, NodesExecutor(agent, limit_s, work), log)
 
 
 def follow(prepared: Prepared[CollectivesConfig], agent: "Agent") -> int:
-    """Run the ranks of another node, and return its exit code. Raises as `Follower.obey`."""
-    from fp8bench.launch.nodes.follower import Follower
+    """Run the ranks of another node, and return its exit code. Raises as `NodesExecutor.follow`."""
+    from fp8bench.launch.nodes.executor import NodesExecutor
 
     limit_s, _ = work_of(prepared.config)
-    return Follower(agent, lambda _config: (), lambda _told, _reports: None, limit_s).obey()
+    return NodesExecutor(agent, limit_s).follow(lambda _config: ())
 
 
 def work_of(config: CollectivesConfig) -> tuple[float, Work]:

@@ -67,20 +67,19 @@ def lead(prepared: Prepared[Job], agent: "Agent", log: Log) -> ConvergeRecord:
     """Train as `measure` does, on all nodes, from node 0. Raises RunFailed also if a node is gone: what the others
     found of that training is no finding about its mode.
     """
-    from fp8bench.launch.nodes.leader import Leader
+    from fp8bench.launch.nodes.executor import NodesExecutor
 
     job = prepared.config
-    return train_all(prepared, Leader(agent, job.timeout_s, work_of(job)), datetime.now(UTC), log)
+    return train_all(prepared, NodesExecutor(agent, job.timeout_s, work_of(job)), datetime.now(UTC), log)
 
 
 def follow(prepared: Prepared[Job], agent: "Agent") -> int:
-    """Train this node's part of what node 0 says, and return the exit code. Raises as `Follower.obey`. Nothing is kept
-    here: the trainings that are done lie on node 0.
+    """Train this node's part of what node 0 says, and return the exit code. Raises as `NodesExecutor.follow`. Nothing
+    is kept here: the trainings that are done lie on node 0.
     """
-    from fp8bench.launch.nodes.follower import Follower
+    from fp8bench.launch.nodes.executor import NodesExecutor
 
-    marks, timeout_s = prepared.warnings, prepared.config.timeout_s
-    return Follower(agent, lambda _config: marks, lambda _told, _reports: None, timeout_s).obey()
+    return NodesExecutor(agent, prepared.config.timeout_s).follow(lambda _config: prepared.warnings)
 
 
 def work_of(job: Job) -> "Work":

@@ -10,8 +10,7 @@ of node 0 leads: it decides what runs, gathers the reports, keeps the records an
     store      torchrun's TCPStore: keys that every node can read, and signs of life
     messages   what nodes tell each other, what may differ between them, and what is refused
     agent      from the first message between the nodes to the last
-    leader     node 0: an executor like any other; and the ranks of one node in one run
-    follower   the other nodes
+    executor   the runs between them
 
 On one node there is no other agent to talk to: its agent is a run like any other.
 """

@@ -1,9 +1,10 @@
 """A node's agent, from its first message to the other nodes to its last.
 
-All messages go through the store. Node 0 listens for the signs of life of every node, and every node for those of node
-0: a node that was silent for `SILENT_S` is gone, and if the store no longer answers, so is the node that holds it.
+Node 0 depends on every other node, and each of them on node 0: a node that was silent for `SILENT_S` is gone, and if
+the store no longer answers, so is the node that holds it.
 """
 
+import math
 import os
 import signal
 import socket
@@ -14,12 +15,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fp8bench.launch import signals
-from fp8bench.launch.nodes.messages import End, Hello, Left, Verdict, judge, keyed, named
+from fp8bench.launch.nodes.messages import Hello, Left, Verdict, judge, named
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import GroupStore, NodeGone, StoreLost
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.model import Refusal
-from fp8bench.worker.progress import Stage
 
 MessageT = TypeVar("MessageT")
 
@@ -45,7 +45,7 @@ POLL_S = 0.2
 @dataclass
 class Agent:
     """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met.
-    stage: of the rank here that is furthest behind, as last seen; None if none runs.
+    signalled: nodes of which it was said that a signal ended them.
     """
 
     place: Elastic
@@ -53,47 +53,100 @@ class Agent:
     log: Callable[[str], None]
     parent: int = field(default_factory=os.getppid)
     verdict: Verdict = field(default_factory=Verdict)
-    stage: Stage | None = None
     poll_s: float = POLL_S
+    signalled: set[int] = field(default_factory=set)
 
     @property
     def leads(self) -> bool:
         """Whether this node decides what runs, writes and prints."""
         return self.place.node == 0
 
-    @property
-    def others(self) -> list[int]:
-        """All nodes except this one."""
-        return [node for node in range(self.place.nodes) if node != self.place.node]
-
     def called(self, node: int) -> str:
         """Return the node's name for a line on standard error: `node 1 (ip-10-0-0-12)`."""
         hosts = self.verdict.hosts
         return named(node, hosts[node]) if node < len(hosts) else f"node {node}"
+
+    def say(self, what: str, message: object) -> None:
+        """Send this node's message of that name. Raises StoreLost."""
+        self.store.put(f"{what}/{self.place.node}", message)
+
+    def hear(
+        self, what: str, kind: type[MessageT], limit_s: float = math.inf, lost: list[NodeGone] | None = None
+    ) -> dict[int, MessageT]:
+        """Wait for the message of that name from each node that this one depends on, and return them by node.
+
+        limit_s: without a limit the end of the session ends the wait too. lost: takes the nodes that are gone or late,
+        and the messages are removed once read; without it they stay, and NodeGone is raised. Raises Interrupt if a
+        signal ended one of the nodes.
+        """
+        heard: dict[int, MessageT] = {}
+        missing, began, said = list(self.place.peers), time.monotonic(), limit_s == math.inf
+        while missing and (limit_s < math.inf or self.ended() is None):
+            waited_s = time.monotonic() - began
+            if waited_s > SAID_S and not said:
+                said = True
+                self.log(f"waiting for {' and '.join(map(self.called, missing))}, {limit_s:.0f} s at most")
+            for node in tuple(missing):
+                try:
+                    # Asked before, because a node sends its messages before it leaves.
+                    gone = self.gone(node)
+                    found = self.store.get(f"{what}/{node}", kind, once=lost is not None)
+                    if found is not None:
+                        heard[node] = found
+                    elif gone is not None:
+                        raise gone
+                    elif waited_s > limit_s:
+                        how = f"said nothing for {limit_s:.0f} s"
+                        raise NodeGone(node, self.called(node), how, time.time() - limit_s)
+                    else:
+                        continue
+                except NodeGone as error:
+                    if lost is None:
+                        raise
+                    lost.append(error)
+                missing.remove(node)
+            if missing:
+                time.sleep(self.poll_s)
+        return heard
+
+    def gone(self, node: int) -> NodeGone | signals.Interrupt | None:
+        """Return that the node has left early or is silent, or the signal that ended it; None if it is there."""
+        left = self.store.get(f"left/{node}", Left)
+        silent_s, stage = self.store.heard(node)
+        if left is not None and left.interrupted is not None:
+            if node not in self.signalled:
+                self.signalled.add(node)
+                self.log(f"{self.called(node)} {left.what}")
+            return signals.Interrupt(left.interrupted)
+        if left is not None and left.code is None:
+            # What it said last is newer than its latest sign of life.
+            return NodeGone(node, self.called(node), left.what, left.at_s, left.stage or stage)
+        if silent_s > SILENT_S:
+            how = f"gave no sign of life for {silent_s:.0f} s"
+            return NodeGone(node, self.called(node), how, time.time() - silent_s, stage)
+        return None
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:
         for the messages of all nodes; None for MEET_S.
         """
         limit_s = max(limit_s or 0.0, MEET_S)
-        self.store.put(keyed("hello", self.place.node), mine)
+        self.say("hello", mine)
         if self.leads:
             try:
-                since = time.monotonic()
-                theirs = [self._awaited(keyed("hello", n), n, Hello, limit_s, self.others, since) for n in self.others]
-                met = judge([mine, *theirs])
+                theirs = self.hear("hello", Hello, limit_s)
             except NodeGone as gone:
                 # For those that came.
-                self.store.put("verdict", Verdict(refusal=Refusal.of(gone)))
+                self.say("verdict", Verdict(refusal=Refusal.of(gone)))
                 raise
-            self.store.put("verdict", met)
+            self.verdict = judge([mine, *(theirs[node] for node in self.place.peers)])
+            self.say("verdict", self.verdict)
         else:
             # Node 0 may have begun to wait for others only now.
-            met = self._awaited("verdict", 0, Verdict, 2 * limit_s, [0], time.monotonic())
-        self.verdict = met
-        if met.refusal is not None:
-            raise met.refusal.error()
-        return met
+            self.verdict = self.hear("verdict", Verdict, 2 * limit_s)[0]
+        if self.verdict.refusal is not None:
+            raise self.verdict.refusal.error()
+        return self.verdict
 
     def refuse(self, error: Fp8benchError) -> None:
         """Say, as the first message, that this node cannot run, and log what the nodes conclude if that differs."""
@@ -107,50 +160,6 @@ class Agent:
         if not self.leads:
             # Node 0 need not wait for this one at its end.
             self.part()
-
-    def await_message(self, key: str, node: int, kind: type[MessageT], limit_s: float) -> MessageT:
-        """Wait for a message under this key. node: whose it is, and whose end ends the wait.
-
-        Raises NodeGone, also if the message did not come in time, and Interrupt if a signal ended the node.
-        """
-        return self._awaited(key, node, kind, limit_s, [node], time.monotonic())
-
-    def _awaited(
-        self, key: str, node: int, kind: type[MessageT], limit_s: float, watched: list[int], since: float
-    ) -> MessageT:
-        began, said = time.monotonic(), False
-        while (found := self.store.get(key, kind)) is None:
-            for one in watched:
-                self.require_alive(one)
-            now = time.monotonic()
-            if now - since > limit_s:
-                raise NodeGone(node, self.called(node), f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
-            if now - began > SAID_S and not said:
-                said = True
-                self.log(f"waiting for {self.called(node)}, {limit_s:.0f} s at most")
-            time.sleep(self.poll_s)
-        return found
-
-    def require_others(self) -> None:
-        """Require the nodes that this one depends on: node 0 all others, and each other node 0. Raises as
-        `require_alive` does.
-        """
-        for node in self.others if self.leads else (0,):
-            self.require_alive(node)
-
-    def require_alive(self, node: int) -> None:
-        """Raise NodeGone if the node has left or is silent, and Interrupt if a signal ended it."""
-        left = self.store.get(keyed("left", node), Left)
-        silent_s, stage = self.store.heard(node)
-        if left is not None and left.interrupted is not None:
-            self.log(f"{self.called(node)} {left.what}")
-            raise signals.Interrupt(left.interrupted)
-        if left is not None:
-            # What it said last is newer than its latest sign of life.
-            raise NodeGone(node, self.called(node), left.what, left.at_s, left.stage or stage)
-        if silent_s > SILENT_S:
-            how = f"gave no sign of life for {silent_s:.0f} s"
-            raise NodeGone(node, self.called(node), how, time.time() - silent_s, stage)
 
     def orphaned(self) -> bool:
         """Return whether torchrun is gone. This process learns of that by SIGTERM, a little before the kernel is done
@@ -172,37 +181,36 @@ class Agent:
             what = f"was ended by {signal.Signals(number).name}"
         if self.orphaned():
             what, number = "lost its torchrun, which was killed", None
-        try:
-            left = Left(what=what, at_s=time.time(), interrupted=number, stage=self.stage)
-            self.store.put(keyed("left", self.place.node), left)
-        except StoreLost as lost:
-            self.log(f"warning: the other nodes could not be told: {lost.what}")
+        self._last(Left(what=what, interrupted=number, stage=self.store.stage))
 
     def end(self, code: int, why: str) -> None:
         """Tell all nodes, as node 0, that the session is over, and wait a moment until they have heard it."""
+        self._last(Left(what=why, code=code))
+
+    def _last(self, left: Left) -> None:
         try:
-            self.store.put("end", End(code=code, why=why))
+            self.say("left", left)
             deadline = time.monotonic() + PART_S
-            while not all(map(self._parted, self.others)) and time.monotonic() < deadline:
+            while self.leads and not all(map(self._parted, self.place.peers)) and time.monotonic() < deadline:
                 time.sleep(self.poll_s)
         except StoreLost as lost:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 
-    def ended(self) -> End | None:
-        """Return the end of the session, if node 0 has told it."""
-        return self.store.get("end", End)
-
     def _parted(self, node: int) -> bool:
         # Without a verdict, a node without a first message has not come.
-        unmet = not self.verdict.hosts and self.store.get(keyed("hello", node), Hello) is None
-        said_so = (self.store.get(keyed("bye", node), bool), self.store.get(keyed("left", node), Left))
-        return unmet or any(said_so) or self.store.heard(node)[0] > SILENT_S
+        unmet = not self.verdict.hosts and self.store.get(f"hello/{node}", Hello) is None
+        return unmet or self.store.get(f"left/{node}", Left) is not None or self.store.heard(node)[0] > SILENT_S
 
-    def part(self, end: End | None = None) -> int:
+    def ended(self) -> Left | None:
+        """Return the end of the session, if node 0 has told it to this node."""
+        return None if self.leads else self.store.get("left/0", Left)
+
+    def part(self, end: Left | None = None) -> int:
         """Tell node 0 that its end was heard, and say why it ended. Returns the exit code."""
+        code = end.code if end is not None and end.code is not None else 0
         # Node 0 may not have waited for this message.
         with suppress(StoreLost):
-            self.store.put(keyed("bye", self.place.node), True)
-        if end is not None and end.why:
-            self.log(f"{self.called(0)}: {end.why}")
-        return 0 if end is None else end.code
+            self.say("left", Left(code=code))
+        if end is not None and end.what:
+            self.log(f"{self.called(0)}: {end.what}")
+        return code

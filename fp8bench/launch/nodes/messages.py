@@ -1,12 +1,24 @@
-"""What nodes tell each other, as JSON under keys of the store; and what may differ between nodes, and what is refused.
+"""What nodes tell each other, as JSON under keys of the store; and what may differ between them, and what is refused.
+
+Node 0 listens to all others, and every other node to node 0. A key is the message's name, the turn if it is of one
+(turns are counted from 0 in each call), and the node that says it: `view/3/1`.
+
+    hello    what a node is, and what was requested on it
+    verdict  of node 0: whether the nodes fit together
+    turn     of node 0: what runs next
+    ready    whether a node can begin
+    go       of node 0: all can
+    stop     one of some node's ranks did not end well: the seconds that ranks on other nodes may go on. Of nobody alone
+    view     what became of a node's ranks
+    left     a node's last message; that of node 0 ends the session
 
 A run is one measurement of one kind of machine: nodes with another GPU, driver, number of processes or version, or with
 another request, make a measurement that nobody can read. Differences that hardly matter are marked in the record.
 """
 
 import socket
+import time
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -23,19 +35,6 @@ from fp8bench.schema.machine import MachineIdentity, variables_that_matter
 from fp8bench.schema.model import Refusal
 from fp8bench.schema.record import Session
 from fp8bench.worker.progress import Stage
-
-Key = Literal["hello", "verdict", "turn", "ready", "go", "stop", "view", "left", "end", "bye"]
-"""hello: what a node is, and what was requested on it. verdict: of node 0, whether the nodes fit together. turn: what
-runs next; turns are counted from 0 in each call. ready: whether a node can begin. go: all can. stop: one of a node's
-ranks did not end well; the seconds that ranks on other nodes may go on. view: what became of a node's ranks. left: a
-node leaves before the end. end: the session is over. bye: a node has heard of the end.
-"""
-
-
-def keyed(what: Key, *numbers: int) -> str:
-    """Return the key of a message. numbers: the turn, the node, or both."""
-    return "/".join(map(str, (what, *numbers)))
-
 
 EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "allow_busy"})
 """Settings that change nothing about what ranks do."""
@@ -88,21 +87,16 @@ class Ready(Frozen):
 
 
 class Left(Frozen):
-    """That a node left early. what: the event, in words. interrupted: the signal that ended it. at_s: since 1970.
-    stage: of its rank that was furthest behind; None if none ran.
+    """A node's last message. what: the event that ended it, in words; may be empty. code: if it ends in order, the exit
+    code of its processes (from node 0: of all nodes). interrupted: the signal that ended it. at_s: since 1970. stage:
+    of its rank that was furthest behind; None if none ran.
     """
 
-    what: str
-    at_s: float
+    what: str = ""
+    code: int | None = None
     interrupted: int | None = None
+    at_s: float = Field(default_factory=time.time)
     stage: Stage | None = None
-
-
-class End(Frozen):
-    """The end. code: the exit code of all nodes. why: the reason for the nodes that follow; may be empty."""
-
-    code: int
-    why: str = ""
 
 
 def hello(place: Elastic, request: BaseModel, machine: Machine, environ: Mapping[str, str]) -> Hello:

@@ -10,6 +10,7 @@ RANKS = ("RANK", "LOCAL_RANK")
 
 STORE = ("MASTER_ADDR", "MASTER_PORT")
 TORCHRUN = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE", *STORE)
+OF_NODES = ("GROUP_RANK", "GROUP_WORLD_SIZE")
 LARGEST_PORT = 2**16 - 1
 MOST_DIGITS = 9
 REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its own processes"
@@ -38,6 +39,11 @@ class Elastic:
         """The first of this node's ranks."""
         return self.rank - self.local_rank
 
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The nodes that this one depends on and listens to: node 0 on all others, and every other node on node 0."""
+        return (0,) if self.node else tuple(range(1, self.nodes))
+
 
 def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     """Return the group in torchrun's variables, or None without one. An empty variable counts as not set. Raises
@@ -50,34 +56,31 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise UsageError(f"{given[0]} is set in the environment, and {', '.join(missing)} {are} not", REMEDY)
-    rank, local_rank = (_number(environ, name) for name in RANKS)
-    world_size, local_world_size = _number(environ, "WORLD_SIZE", 1), _number(environ, "LOCAL_WORLD_SIZE", 1)
-    first_rank = rank - local_rank
-    counted = environ.keys() >= {"GROUP_RANK", "GROUP_WORLD_SIZE"}
-    if counted:
-        node, nodes = _number(environ, "GROUP_RANK"), _number(environ, "GROUP_WORLD_SIZE", 1)
-    else:
-        # Of other launchers: nodes of equal size.
-        node, nodes = first_rank // local_world_size, max(1, world_size // local_world_size)
-    for name, value, relation, of, limit, wrong in (
-        ("LOCAL_RANK", local_rank, "not below", "LOCAL_WORLD_SIZE", local_world_size, local_rank >= local_world_size),
-        ("RANK", rank, "not below", "WORLD_SIZE", world_size, rank >= world_size),
-        ("LOCAL_WORLD_SIZE", local_world_size, "above", "WORLD_SIZE", world_size, local_world_size > world_size),
-        ("LOCAL_RANK", local_rank, "above", "RANK", rank, local_rank > rank),
-        ("GROUP_RANK", node, "not below", "GROUP_WORLD_SIZE", nodes, counted and node >= nodes),
+    counted = environ.keys() >= set(OF_NODES)
+    values = {name: _number(environ, name) for name in (*TORCHRUN[:4], *(OF_NODES if counted else ()))}
+    for name, relation, of in (
+        ("LOCAL_RANK", "not below", "LOCAL_WORLD_SIZE"),
+        ("RANK", "not below", "WORLD_SIZE"),
+        ("LOCAL_WORLD_SIZE", "above", "WORLD_SIZE"),
+        ("LOCAL_RANK", "above", "RANK"),
+        ("GROUP_RANK", "not below", "GROUP_WORLD_SIZE"),
     ):
-        if wrong:
-            raise UsageError(f"{name}={value} in the environment is {relation} {of}={limit}", REMEDY)
-    if counted and nodes == 1 and local_world_size != world_size:
+        if of in values and values[name] > values[of] - (relation == "not below"):
+            raise UsageError(f"{name}={values[name]} in the environment is {relation} {of}={values[of]}", REMEDY)
+    rank, local_rank, world_size, local_world_size = list(values.values())[:4]
+    if not counted and (world_size % local_world_size or (rank - local_rank) % local_world_size):
+        raise UsageError(
+            f"LOCAL_WORLD_SIZE={local_world_size} does not divide WORLD_SIZE={world_size} into equal nodes",
+            "Start as many processes on each node, one a GPU",
+        )
+    # Other launchers than torchrun do not count nodes.
+    node = values.get("GROUP_RANK", (rank - local_rank) // local_world_size)
+    nodes = values.get("GROUP_WORLD_SIZE", world_size // local_world_size)
+    if nodes == 1 and local_world_size != world_size:
         raise UsageError(
             f"GROUP_WORLD_SIZE=1 in the environment is one node, whose LOCAL_WORLD_SIZE={local_world_size} is not "
             f"WORLD_SIZE={world_size}",
             REMEDY,
-        )
-    if not counted and (world_size % local_world_size or first_rank % local_world_size):
-        raise UsageError(
-            f"LOCAL_WORLD_SIZE={local_world_size} does not divide WORLD_SIZE={world_size} into equal nodes",
-            "Start as many processes on each node, one a GPU",
         )
     port = environ["MASTER_PORT"]
     if not _is_number(port) or not 0 < int(port) <= LARGEST_PORT:
@@ -103,8 +106,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
 
 
-def _number(environ: Mapping[str, str], name: str, least: int = 0) -> int:
-    text = environ[name]
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text, least = environ[name], int(name.endswith("SIZE"))
     if not _is_number(text) or int(text) < least:
         raise UsageError(f"{name}={text!r} in the environment is not a value that torchrun sets", REMEDY)
     return int(text)

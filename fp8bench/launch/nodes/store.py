@@ -48,35 +48,34 @@ PIECE_BYTES = 1 << 20
 TIMEOUT = timedelta(seconds=60)
 """Timeout for keys that are known to exist."""
 
+TAKEN = "Choose a free port of this machine (torchrun --master-port, or --rdzv-endpoint HOST:PORT)"
+ELSEWHERE = "Give every node the same address and port, reachable from all of them, where nothing else listens"
+
 OF_STORES = (RuntimeError, ValueError, OSError)
 """Errors of torch's stores are RuntimeErrors."""
 
 
 class NodeGone(RunFailed):
-    """Another node ended too early."""
+    """Another node ended too early. called: from `Agent.called`. how: words after that name on how it ended. at_s: in
+    seconds since 1970. stage: of its rank that was furthest behind.
+    """
 
     def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
-        """called: from `Agent.called`. how: words after that name on how it ended. at_s: in seconds since 1970. stage:
-        of its rank that was furthest behind.
-        """
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
         super().__init__(f"{called} {how}", remedy, "host-death")
         self.args = (node, called, how, at_s, stage)
-        self.node = node
-        self.how = how
-        self.at_s = at_s
-        self.stage = stage
+        self.node, self.how, self.at_s, self.stage = node, how, at_s, stage
 
 
 class StoreLost(NodeGone):
     """The store no longer answers. node: the one that is out of reach together with it."""
 
     def __init__(self, why: str, node: int) -> None:
-        super().__init__(node, f"node {node}", "", time.time())
+        lost = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
+        super().__init__(node, f"node {node}", f"died or is out of reach: {lost}", time.time())
         self.args = (why, node)
-        self.what = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
+        self.what = lost
         self.remedy = "See what ended the node that holds it (MASTER_ADDR), and start all nodes again"
-        self.how = f"died or is out of reach: {self.what}"
 
 
 @dataclass
@@ -89,72 +88,20 @@ class Heard:
 
 
 class GroupStore:
-    """This node's connection to the store. Close it, or use it as a context manager. All methods raise StoreLost."""
+    """This node's connection to the store (see `joined`). All methods raise StoreLost. stage: the phase of this node's
+    rank that is furthest behind.
+    """
 
-    def __init__(self, place: Elastic) -> None:
-        self.place = place
-        self.store: Any = None
-        """A torch Store with the group's prefix, once `join` has reached it."""
-        watched = [node for node in range(place.nodes) if node != place.node and 0 in (node, place.node)]
-        self._heard = {node: Heard() for node in watched}
-        self._stage: Stage | None = None
+    def __init__(self, place: Elastic, store: Any) -> None:
+        """store: a torch Store with the group's prefix."""
+        self.store = store
+        self.stage: Stage | None = None
+        self._node = place.node
+        self._heard = {node: Heard() for node in place.peers}
         self._beats = count()
         self._beat_at = time.monotonic()
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._thread = Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> "GroupStore":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def join(self, log: Callable[[str], None] = lambda _line: None) -> None:
-        """Connect. log: takes a line if that takes long. Raises UsageError if there is no store at the address, or if
-        the port is taken.
-        """
-        place = self.place
-        holds, where = place.node == 0 and not place.hosted, f"{place.address}:{place.port}"
-        late = Timer(LATE_S, log, [f"waiting for the store of the group at {where} (MASTER_ADDR, MASTER_PORT)"])
-        late.daemon = True
-        late.start()
-        try:
-            if not holds:
-                # Before torch is imported, which takes seconds.
-                reach(place.address, place.port)
-            with _quiet():
-                from torch.distributed import PrefixStore, TCPStore
-
-            first = timedelta(seconds=FIRST_S)
-            store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
-            store.set_timeout(TIMEOUT)
-        except OF_STORES as error:
-            # The lines after the first are C++.
-            why = str(error).partition("\n")[0]
-            if holds:
-                raise UsageError(
-                    f"cannot hold the group's store at {where} (MASTER_ADDR, MASTER_PORT): {why}",
-                    "Choose a free port of this machine (torchrun --master-port, or --rdzv-endpoint HOST:PORT)",
-                ) from error
-            raise UsageError(
-                f"no store of this group answers at {where} (MASTER_ADDR, MASTER_PORT): {why}",
-                "Give every node the same address and port, reachable from all of them, where nothing else listens",
-            ) from error
-        finally:
-            late.cancel()
-        self.store = PrefixStore(f"fp8bench/{place.attempt}", store)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the signs of life, and the store if this node holds it."""
-        self._calls.put(None)
-        if self._thread.ident is not None:
-            self._thread.join(BEAT_S)
-            if self._thread.is_alive():
-                # An interpreter that ends aborts if the thread comes back from C++ meanwhile, so it comes back now.
-                _hang_up(self.place.port)
-                self._thread.join(BEAT_S)
-        self.store = None
 
     def put(self, key: str, value: Any) -> None:
         """Store a value for every node."""
@@ -169,29 +116,24 @@ class GroupStore:
 
         self._answered(stored)
 
-    def get(self, key: str, kind: type[ValueT]) -> ValueT | None:
-        """Return the value under the key, or None if there is nothing yet."""
-        data = self._answered(lambda: b"".join(map(self.store.get, self._pieces(key))))
+    def get(self, key: str, kind: type[ValueT], once: bool = False) -> ValueT | None:
+        """Return the value under the key, or None if there is nothing yet. once: remove what nobody reads again."""
+
+        def taken() -> bytes:
+            number = int(self.store.get(key)) if self.store.check([key]) else 0
+            names = [f"{key}#{piece}" for piece in range(number)]
+            data = b"".join(map(self.store.get, names))
+            for name in (key, *names) if once and names else ():
+                self.store.delete_key(name)
+            return data
+
+        data = self._answered(taken)
         return TypeAdapter(kind).validate_json(zlib.decompress(data)) if data else None
 
-    def drop(self, key: str) -> None:
-        """Remove a value that nobody will read again."""
-
-        def dropped() -> None:
-            for name in self._pieces(key):
-                self.store.delete_key(name)
-            self.store.delete_key(key)
-
-        self._answered(dropped)
-
-    def _pieces(self, key: str) -> list[str]:
-        number = int(self.store.get(key)) if self.store.check([key]) else 0
-        return [f"{key}#{piece}" for piece in range(number)]
-
     def say(self, stage: Stage | None) -> None:
-        """Set what the others read with this node's signs of life: the phase of its rank that is furthest behind."""
-        if stage != self._stage:
-            self._stage = stage
+        """Set `stage`, which the others read with this node's signs of life."""
+        if stage != self.stage:
+            self.stage = stage
             self._answered(lambda: self.beat(time.monotonic()))
 
     def heard(self, node: int) -> tuple[float, Stage | None]:
@@ -203,7 +145,7 @@ class GroupStore:
         process was stopped does not count.
         """
         passed_s, self._beat_at = min(now - self._beat_at, 2 * BEAT_S), now
-        self.store.set(f"beat/{self.place.node}", json.dumps([next(self._beats), self._stage]))
+        self.store.set(f"beat/{self._node}", json.dumps([next(self._beats), self.stage]))
         for node, heard in self._heard.items():
             sign = self.store.get(f"beat/{node}") if self.store.check([f"beat/{node}"]) else b""
             # Before its first sign, an agent may still be starting.
@@ -215,21 +157,14 @@ class GroupStore:
     def _answered(self, do: Callable[[], ResultT]) -> ResultT:
         """Return what `do` returns in the thread. It is done completely, whatever signal arrives meanwhile."""
         future: Future[ResultT] = Future()
-
-        def call() -> None:
-            try:
-                future.set_result(do())
-            except OF_STORES as error:
-                future.set_exception(error)
-
         with held_back():
-            self._calls.put(call)
+            self._calls.put((do, future))
             try:
                 return future.result(ANSWER_S)
             except TimeoutError as error:
-                raise StoreLost(f"no answer within {ANSWER_S:.0f} s", int(self.place.node == 0)) from error
+                raise StoreLost(f"no answer within {ANSWER_S:.0f} s", int(self._node == 0)) from error
             except OF_STORES as error:
-                raise StoreLost(str(error).partition("\n")[0], int(self.place.node == 0)) from error
+                raise StoreLost(str(error).partition("\n")[0], int(self._node == 0)) from error
 
     def _serve(self) -> None:
         due = time.monotonic()
@@ -238,12 +173,64 @@ class GroupStore:
                 call = self._calls.get(timeout=max(0.0, due - time.monotonic()))
                 if call is None:
                     return
-                call()
+                do, future = call
+                try:
+                    future.set_result(do())
+                except OF_STORES as error:
+                    future.set_exception(error)
             if (now := time.monotonic()) >= due:
                 due = now + BEAT_S
                 # The agent's next question finds the store gone too, and raises.
                 with suppress(*OF_STORES):
                     self.beat(now)
+
+
+@contextmanager
+def joined(place: Elastic, log: Callable[[str], None] = lambda _line: None) -> Iterator[GroupStore]:
+    """Yield this node's connection, and give signs of life until the end of the context. The store ends with it if this
+    node holds it. log: takes a line if connecting takes long.
+
+    Raises UsageError if there is no store at the address, or if the port is taken.
+    """
+    found = GroupStore(place, _connected(place, log))
+    found._thread.start()
+    try:
+        yield found
+    finally:
+        found._calls.put(None)
+        found._thread.join(BEAT_S)
+        if found._thread.is_alive():
+            # An interpreter that ends aborts if the thread comes back from C++ meanwhile, so it comes back now.
+            _hang_up(place.port)
+            found._thread.join(BEAT_S)
+        found.store = None
+
+
+def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
+    holds, where = place.node == 0 and not place.hosted, f"{place.address}:{place.port} (MASTER_ADDR, MASTER_PORT)"
+    late = Timer(LATE_S, log, [f"waiting for the store of the group at {where}"])
+    late.daemon = True
+    late.start()
+    try:
+        if not holds:
+            # Before torch is imported, which takes seconds.
+            reach(place.address, place.port)
+        with _quiet():
+            from torch.distributed import PrefixStore, TCPStore
+
+        first = timedelta(seconds=FIRST_S)
+        store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
+        store.set_timeout(TIMEOUT)
+    except OF_STORES as error:
+        what, remedy = f"no store of this group answers at {where}", ELSEWHERE
+        if holds:
+            what, remedy = f"cannot hold the group's store at {where}", TAKEN
+        # The lines after the first are C++.
+        why = str(error).partition("\n")[0]
+        raise UsageError(f"{what}: {why}", remedy) from error
+    finally:
+        late.cancel()
+    return PrefixStore(f"fp8bench/{place.attempt}", store)
 
 
 def _hang_up(port: int) -> None:
@@ -266,9 +253,9 @@ def _quiet() -> Iterator[None]:
             del os.environ["TORCH_CPP_LOG_LEVEL"]
 
 
-def reach(address: str, port: int, limit_s: float = REACH_S) -> None:
-    """Wait until somebody listens there. Raises OSError if the name is unknown, or nobody does, for that long."""
-    deadline = time.monotonic() + limit_s
+def reach(address: str, port: int) -> None:
+    """Wait until somebody listens there. Raises OSError if the name is unknown, or nobody does, for REACH_S."""
+    deadline = time.monotonic() + REACH_S
     while True:
         try:
             socket.create_connection((address, port), max(BEAT_S, deadline - time.monotonic())).close()

@@ -7,7 +7,7 @@
     blame   when a run has failed, and which rank made it fail
 
 `Executor` separates what is measured from how processes are started: `watch` starts them on this machine,
-`launch.nodes.leader` on several, and tests use a fake executor with made-up times, whose tables are always the same.
+`launch.nodes.executor` on several, and tests use a fake executor with made-up times, whose tables are always the same.
 """
 
 from collections.abc import Callable, Sequence

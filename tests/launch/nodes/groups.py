@@ -39,23 +39,20 @@ class FakeStore:
 
     shared: Shared
     node: int
+    stage: Stage | None = None
 
     def put(self, key, value):
         self._require()
         self.shared.texts[key] = TypeAdapter(type(value)).dump_json(value)
 
-    def get(self, key, kind):
+    def get(self, key, kind, once=False):
         self._require()
-        text = self.shared.texts.get(key)
+        text = self.shared.texts.pop(key, None) if once else self.shared.texts.get(key)
         return None if text is None else TypeAdapter(kind).validate_json(text)
-
-    def drop(self, key):
-        self._require()
-        self.shared.texts.pop(key, None)
 
     def say(self, stage):
         self._require()
-        self.shared.said[self.node] = stage
+        self.stage = self.shared.said[self.node] = stage
 
     def heard(self, node):
         self._require()

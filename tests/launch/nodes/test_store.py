@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
 
 from fp8bench.launch.nodes import store as store_module
 from fp8bench.launch.nodes.place import Elastic
-from fp8bench.launch.nodes.store import GroupStore, StoreLost
+from fp8bench.launch.nodes.store import GroupStore, StoreLost, joined
 
 
 @dataclass
@@ -35,8 +36,8 @@ class TorchStore:
 
 
 def connected(store, node=0):
-    found = GroupStore(Elastic(node, 0, 2, 1, node=node, nodes=2))
-    found.store, found._beat_at = store, 0.0
+    found = GroupStore(Elastic(node, 0, 2, 1, node=node, nodes=2), store)
+    found._beat_at = 0.0
     return found
 
 
@@ -48,7 +49,7 @@ def port():
 
 
 def at(port, node):
-    return GroupStore(Elastic(node, 0, 2, 1, node=node, nodes=2, address="127.0.0.1", port=port))
+    return joined(Elastic(node, 0, 2, 1, node=node, nodes=2, address="127.0.0.1", port=port))
 
 
 def test_signs_of_life_carry_the_phase_and_silence_counts_from_the_last_one():
@@ -58,7 +59,7 @@ def test_signs_of_life_carry_the_phase_and_silence_counts_from_the_last_one():
         first.beat(now)
     assert first.heard(1) == (0.0, None)
 
-    second._stage = "timing"
+    second.stage = "timing"
     second.beat(2.5)
     first.beat(3.0)
     assert first.heard(1) == (0.0, "timing")
@@ -87,15 +88,15 @@ def until(true):
 @pytest.mark.slow
 def test_two_nodes_meet_at_a_port_and_know_when_the_other_is_gone(port):
     megabytes = random.Random(0).randbytes(3 << 20).hex()
-    with at(port, 0) as first, at(port, 1) as second:
-        first.join()
-        second.join()
+    with ExitStack() as holds, ExitStack() as other:
+        first = holds.enter_context(at(port, 0))
+        second = other.enter_context(at(port, 1))
         assert second.get("turn/0", str) is None
         first.put("turn/0", megabytes)
         until(lambda: second.get("turn/0", str) == megabytes)
-        second.drop("turn/0")
+        assert second.get("turn/0", str, once=True) == megabytes
         until(lambda: first.get("turn/0", str) is None)
-        first.close()
+        holds.close()
         with pytest.raises(StoreLost, match="the store of the group no longer answers") as lost:
             second.get("turn/1", str)
     assert (lost.value.exit_code, lost.value.cause, lost.value.node) == (5, "host-death", 0)
@@ -116,7 +117,6 @@ def test_a_store_whose_process_is_stopped_is_lost_and_holds_nobody_up(monkeypatc
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(port)], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
         with at(port, 1) as other:
-            other.join()
             other.put("turn/0", 1)
             until(lambda: other.get("turn/0", int) == 1)
             holder.send_signal(signal.SIGSTOP)

@@ -1,0 +1,266 @@
+"""Runs on several nodes. A run is a turn: node 0 tells what runs, each other node says whether it can begin, and once
+node 0 has said that all can, each node starts and watches its own ranks as a run on one machine does.
+
+A rank that fails anywhere ends its run on all nodes; what they saw makes one record, and the session continues. A node
+that is gone ends the session: its ranks count as the ones that failed, and nothing can run without it. If it is node 0,
+no other node would keep the record of that run, so node 1 does.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.messages import Ready, Turn
+from fp8bench.launch.nodes.store import NodeGone
+from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes.blame import Lost, in_general
+from fp8bench.launch.processes.rank import MEASURES_A_RUN, Task, Work
+from fp8bench.launch.processes.watch import Outcome, RankView, SpawnExecutor, reports_of, run_ranks
+from fp8bench.launch.signals import Interrupt, held_back
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.model import Refusal
+from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import Session
+from fp8bench.worker.progress import STAGES, Progress, Stage
+
+READY_S = 60.0
+"""Seconds that a node may take to check its GPUs."""
+
+VIEW_S = 40.0
+"""Seconds that another node's ranks may end later than this node's: they part in order, or have a grace of 30 s."""
+
+PARTING_S = 10.0
+"""Seconds that other nodes have, once a signal ended one, to tell what they measured. torchrun kills after 30 s."""
+
+LOOK_S = 0.5
+"""Seconds between two looks at the store while ranks run."""
+
+Marks = Callable[[RunConfig], Sequence[str]]
+"""Returns the marks of a node's circumstances before a run; raises ModeUnavailable if the node should not run."""
+
+Keep = Callable[[Turn, Sequence[RankReport]], object]
+"""Keeps the record of a run whose leader is gone."""
+
+
+class NodesExecutor(SpawnExecutor):
+    """Runs each configuration on all nodes: as `run` on node 0, and as `follow` on the others."""
+
+    def __init__(self, agent: Agent, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
+        """timeout_s: of each phase; None for each phase's own. work: what each rank does, as node 0 tells."""
+        super().__init__(timeout_s, work)
+        self.agent = agent
+        self.place: Session | None = None
+        """The place of the next run's record, if it is kept: another node may have to keep it."""
+        self._turns = 0
+        self._gone: NodeGone | None = None
+
+    def begins(self, place: Session) -> None:
+        self.place = place
+
+    def require_ready(self) -> None:
+        """Raise the error that ended a node, if any: nothing more can run then."""
+        if self._gone is not None:
+            raise self._gone
+
+    def run(
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
+    ) -> list[RankReport]:
+        """Run as `Executor.run` does. The reports name their machines; the report of a node's first rank contains that
+        node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
+        earlier run.
+        """
+        self.require_ready()
+        agent, turn, told = self.agent, self._turns, Turn(config=config, place=self.place, work=self.work)
+        self._turns, self.place = turn + 1, None
+        agent.say(f"turn/{turn}", told)
+        seen: dict[int, Outcome] = {}
+        lost: list[NodeGone] = []
+        ready = agent.hear(f"ready/{turn}", Ready, READY_S, lost)
+        for node, one in ready.items():
+            if one.refusal is not None:
+                raise one.refusal.error(f"{agent.called(node)}: ")
+        found_there = {0: agent.verdict.marks, **{node: one.marks for node, one in ready.items()}}
+        try:
+            if not lost:
+                agent.say(f"go/{turn}", True)
+                self._run_everywhere(turn, told, watch, trace, seen, lost)
+        except Interrupt as interrupt:
+            measured = [view.report or (view.kept if view.measured else None) for view in all_ranks(config, seen)]
+            reports = [report for report in measured if report is not None]
+            # Only if every rank had timed its steps before the signal came.
+            interrupt.reports = self._placed(reports if len(reports) == len(measured) else [], found_there)
+            raise
+        self._gone = lost[0] if lost else None
+        return self._placed(reports_on_nodes(config, seen, lost), found_there)
+
+    def _run_everywhere(
+        self, turn: int, told: Turn, watch: Watch, trace: Path | None, seen: dict[int, Outcome], lost: list[NodeGone]
+    ) -> None:
+        """Add to `seen`, by node, what became of ranks, and to `lost` the nodes that are gone. Raises Interrupt if a
+        signal ended a node; then other nodes have had a moment to tell of their ranks, which may have been interrupted
+        too, or have lost the ranks of this node.
+        """
+        agent, view = self.agent, f"view/{turn}"
+        try:
+            with held_back() as interrupted:
+                mine, gone = self._run_here(turn, told, watch, interrupted, trace)
+                if mine is not None:
+                    seen[0] = mine
+            if isinstance(gone, Interrupt):
+                raise gone
+        except Interrupt:
+            with suppress(Interrupt):
+                seen |= agent.hear(view, Outcome, PARTING_S, []) if seen else {}
+            raise
+        if gone is not None:
+            seen[0] = left_behind(mine)
+            lost.append(gone)
+        else:
+            seen |= agent.hear(view, Outcome, VIEW_S, lost)
+
+    def _run_here(
+        self, turn: int, told: Turn, watch: Watch, interrupted: Callable[[], bool], trace: Path | None = None
+    ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
+        """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended
+        them before they had timed their steps, and why they were ended early if that is because of another node.
+        """
+        place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
+        host = f"[{place.address}]" if ":" in place.address else place.address
+        meet = f"store://{host}:{place.port}/fp8bench/{place.attempt}/group/{turn}"
+        task = Task(config=told.config, work=told.work, trace=trace, node=place.node, meet=meet)
+
+        def ending() -> bool:
+            return interrupted() or isinstance(elsewhere.gone, Interrupt)
+
+        try:
+            seen = run_ranks(task, self.timeout_s, watch, ending, elsewhere, server=self.server)
+        finally:
+            self.agent.store.stage = None
+        return seen, elsewhere.gone
+
+    def follow(self, marks: Marks, keep: Keep | None = None) -> int:
+        """Run what node 0 says, as another node, until it ends the session, and return the exit code. keep: None if
+        nothing is kept there. Raises RunFailed if node 0 is gone, after the record is kept.
+        """
+        agent = self.agent
+        with self:
+            while told := agent.hear(f"turn/{self._turns}", Turn):
+                try:
+                    ready = Ready(marks=tuple(marks(told[0].config)))
+                except ModeUnavailable as refusal:
+                    ready = Ready(refusal=Refusal.of(refusal))
+                agent.say(f"ready/{self._turns}", ready)
+                if not agent.hear(f"go/{self._turns}", bool):
+                    break
+                self._obey(self._turns, told[0], keep)
+                self._turns += 1
+        return agent.part(agent.ended())
+
+    def _obey(self, turn: int, told: Turn, keep: Keep | None) -> None:
+        agent, warned = self.agent, False
+        with held_back() as interrupted:
+
+            def noticed() -> bool:
+                nonlocal warned
+                if interrupted() and not warned:
+                    warned = True
+                    if agent.orphaned():
+                        # Tell this before its ranks end, which makes those on other nodes fail.
+                        agent.leave(KeyboardInterrupt())
+                return interrupted()
+
+            seen, gone = self._run_here(turn, told, lambda _progress: None, noticed)
+            if seen is not None and not isinstance(gone, NodeGone):
+                agent.say(f"view/{turn}", seen)
+            elif isinstance(gone, NodeGone) and agent.place.node == 1 and told.place is not None and keep is not None:
+                reports = reports_on_nodes(told.config, {1: left_behind(seen)}, [gone])
+                keep(told, self._placed(reports, {}))
+            if gone is not None:
+                raise gone
+
+    def _placed(self, reports: Sequence[RankReport], marks: Mapping[int, Sequence[str]]) -> list[RankReport]:
+        """Return the reports, each with its machine, and that of a node's first rank with the node's marks. marks: by
+        node.
+        """
+        machines, a_node, found = self.agent.verdict.machines, self.agent.place.local_world_size, []
+        for report in reports:
+            node, place = divmod(report.rank, a_node)
+            own = () if place else marks.get(node, ())
+            found.append(report.model_copy(update={"machine": machines[node], "marks": (*own, *report.marks)}))
+        return found
+
+
+class Elsewhere:
+    """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
+    failed, and that they end at once if another node is gone. gone: that node, or the signal that ended it.
+    """
+
+    def __init__(self, agent: Agent, turn: int) -> None:
+        self.gone: NodeGone | Interrupt | None = None
+        self._agent = agent
+        self._key = f"stop/{turn}"
+        self._due = 0.0
+        self._told = False
+        self._grace_s: float | None = None
+
+    def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
+        if self.gone is None:
+            try:
+                self.gone = self._asked(seen, grace_s)
+            except NodeGone as lost:
+                self.gone = lost
+        graces = (grace_s, self._grace_s, None if self.gone is None else 0.0)
+        return min((one for one in graces if one is not None), default=None)
+
+    def _asked(self, seen: Sequence[Progress | None], grace_s: float | None) -> NodeGone | Interrupt | None:
+        agent, store = self._agent, self._agent.store
+        # Of the rank that is furthest behind.
+        store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
+        if grace_s is not None and not self._told:
+            self._told = True
+            store.put(self._key, grace_s)
+        if self._grace_s is not None or (now := time.monotonic()) < self._due:
+            return None
+        self._due = now + LOOK_S
+        self._grace_s = store.get(self._key, float)
+        if self._grace_s is None and agent.ended() is not None:
+            self._grace_s = 0.0
+        return next((gone for node in agent.place.peers if (gone := agent.gone(node)) is not None), None)
+
+
+def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:
+    """Return one report per rank, by rank. seen: by node. gone: nodes that ended too early. Records name nodes by
+    number alone: machines' names are private.
+    """
+    a_node = config.world_size // config.nodes
+    lost = []
+    for one in gone:
+        ranks = range(one.node * a_node, (one.node + 1) * a_node)
+        those = f"rank {ranks[0]}" if a_node == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        lost.append(Lost(tuple(ranks), one.at_s, f"node {one.node} with {those} {one.how}", one.stage))
+    overdue = next((one.overdue for _, one in sorted(seen.items()) if one.overdue is not None), None)
+
+    def where(ranks: Sequence[int], stage: Stage | None) -> str:
+        nodes = sorted({rank // a_node for rank in ranks})
+        *before, last = map(str, nodes) if nodes else ("",)
+        on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
+        return on + ("" if stage is None else f", in the phase {stage!r}")
+
+    return reports_of(all_ranks(config, seen), overdue, lost, where, in_general(config))
+
+
+def all_ranks(config: RunConfig, seen: Mapping[int, Outcome]) -> list[RankView]:
+    """Return the views of all ranks, by rank; empty views for ranks that no node sees."""
+    views = {view.rank: view for node in seen.values() for view in node.views}
+    return [views.get(rank) or RankView(rank=rank) for rank in range(config.world_size)]
+
+
+def left_behind(outcome: Outcome | None) -> Outcome:
+    """Return only what is kept of ranks that were ended because another node is gone: what they had found, and their
+    part of the log. How they ended says nothing about the cause.
+    """
+    views = outcome.views if outcome is not None else ()
+    return Outcome(tuple(RankView(rank=one.rank, kept=one.kept, log=one.log) for one in views))
