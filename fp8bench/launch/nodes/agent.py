@@ -44,9 +44,7 @@ POLL_S = 0.2
 
 @dataclass
 class Agent:
-    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met.
-    signalled: nodes of which it was said that a signal ended them.
-    """
+    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met."""
 
     place: Elastic
     store: GroupStore
@@ -54,7 +52,6 @@ class Agent:
     parent: int = field(default_factory=os.getppid)
     verdict: Verdict = field(default_factory=Verdict)
     poll_s: float = POLL_S
-    signalled: set[int] = field(default_factory=set)
 
     @property
     def leads(self) -> bool:
@@ -88,43 +85,36 @@ class Agent:
                 self.log(f"waiting for {' and '.join(map(self.called, missing))}, {limit_s:.0f} s at most")
             for node in tuple(missing):
                 try:
-                    # Asked before, because a node sends its messages before it leaves.
-                    gone = self.gone(node)
                     found = self.store.get(f"{what}/{node}", kind, once=lost is not None)
-                    if found is not None:
-                        heard[node] = found
-                    elif gone is not None:
-                        raise gone
-                    elif waited_s > limit_s:
-                        how = f"said nothing for {limit_s:.0f} s"
-                        raise NodeGone(node, self.called(node), how, time.time() - limit_s)
-                    else:
+                    if found is None:
+                        self.require_alive(node)
+                        if waited_s > limit_s:
+                            how = f"said nothing for {limit_s:.0f} s"
+                            raise NodeGone(node, self.called(node), how, time.time() - limit_s)
                         continue
-                except NodeGone as error:
+                    heard[node] = found
+                except NodeGone as gone:
                     if lost is None:
                         raise
-                    lost.append(error)
+                    lost.append(gone)
                 missing.remove(node)
             if missing:
                 time.sleep(self.poll_s)
         return heard
 
-    def gone(self, node: int) -> NodeGone | signals.Interrupt | None:
-        """Return that the node has left early or is silent, or the signal that ended it; None if it is there."""
+    def require_alive(self, node: int) -> None:
+        """Raise NodeGone if the node has left early or is silent, and Interrupt if a signal ended it."""
         left = self.store.get(f"left/{node}", Left)
         silent_s, stage = self.store.heard(node)
         if left is not None and left.interrupted is not None:
-            if node not in self.signalled:
-                self.signalled.add(node)
-                self.log(f"{self.called(node)} {left.what}")
-            return signals.Interrupt(left.interrupted)
+            self.log(f"{self.called(node)} {left.what}")
+            raise signals.Interrupt(left.interrupted)
         if left is not None and left.code is None:
             # What it said last is newer than its latest sign of life.
-            return NodeGone(node, self.called(node), left.what, left.at_s, left.stage or stage)
+            raise NodeGone(node, self.called(node), left.what, left.at_s, left.stage or stage)
         if silent_s > SILENT_S:
             how = f"gave no sign of life for {silent_s:.0f} s"
-            return NodeGone(node, self.called(node), how, time.time() - silent_s, stage)
-        return None
+            raise NodeGone(node, self.called(node), how, time.time() - silent_s, stage)
 
     def meet(self, mine: Hello, limit_s: float | None = None) -> Verdict:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:

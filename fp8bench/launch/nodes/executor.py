@@ -38,12 +38,6 @@ PARTING_S = 10.0
 LOOK_S = 0.5
 """Seconds between two looks at the store while ranks run."""
 
-Marks = Callable[[RunConfig], Sequence[str]]
-"""Returns the marks of a node's circumstances before a run; raises ModeUnavailable if the node should not run."""
-
-Keep = Callable[[Turn, Sequence[RankReport]], object]
-"""Keeps the record of a run whose leader is gone."""
-
 
 class NodesExecutor(SpawnExecutor):
     """Runs each configuration on all nodes: as `run` on node 0, and as `follow` on the others."""
@@ -141,9 +135,16 @@ class NodesExecutor(SpawnExecutor):
             self.agent.store.stage = None
         return seen, elsewhere.gone
 
-    def follow(self, marks: Marks, keep: Keep | None = None) -> int:
-        """Run what node 0 says, as another node, until it ends the session, and return the exit code. keep: None if
-        nothing is kept there. Raises RunFailed if node 0 is gone, after the record is kept.
+    def follow(
+        self,
+        marks: Callable[[RunConfig], Sequence[str]],
+        keep: Callable[[Turn, Sequence[RankReport]], object] = lambda _told, _reports: None,
+    ) -> int:
+        """Run what node 0 says, as another node, until it ends the session, and return the exit code. Raises RunFailed
+        if node 0 is gone.
+
+        marks: returns those of this node's circumstances before a run; raises ModeUnavailable if it should not run.
+        keep: keeps the record of a run whose leader is gone.
         """
         agent = self.agent
         with self:
@@ -159,7 +160,7 @@ class NodesExecutor(SpawnExecutor):
                 self._turns += 1
         return agent.part(agent.ended())
 
-    def _obey(self, turn: int, told: Turn, keep: Keep | None) -> None:
+    def _obey(self, turn: int, told: Turn, keep: Callable[[Turn, Sequence[RankReport]], object]) -> None:
         agent, warned = self.agent, False
         with held_back() as interrupted:
 
@@ -173,11 +174,11 @@ class NodesExecutor(SpawnExecutor):
                 return interrupted()
 
             seen, gone = self._run_here(turn, told, lambda _progress: None, noticed)
-            if seen is not None and not isinstance(gone, NodeGone):
+            if isinstance(gone, NodeGone):
+                if agent.place.node == 1 and told.place is not None:
+                    keep(told, self._placed(reports_on_nodes(told.config, {1: left_behind(seen)}, [gone]), {}))
+            elif seen is not None:
                 agent.say(f"view/{turn}", seen)
-            elif isinstance(gone, NodeGone) and agent.place.node == 1 and told.place is not None and keep is not None:
-                reports = reports_on_nodes(told.config, {1: left_behind(seen)}, [gone])
-                keep(told, self._placed(reports, {}))
             if gone is not None:
                 raise gone
 
@@ -203,32 +204,29 @@ class Elsewhere:
         self._agent = agent
         self._key = f"stop/{turn}"
         self._due = 0.0
-        self._told = False
         self._grace_s: float | None = None
 
     def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
         if self.gone is None:
             try:
-                self.gone = self._asked(seen, grace_s)
-            except NodeGone as lost:
-                self.gone = lost
-        graces = (grace_s, self._grace_s, None if self.gone is None else 0.0)
-        return min((one for one in graces if one is not None), default=None)
+                # Of the rank that is furthest behind.
+                self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
+                if self._grace_s is None:
+                    self._grace_s = self._told(grace_s)
+            except (NodeGone, Interrupt) as gone:
+                self.gone, self._grace_s = gone, 0.0
+        return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
 
-    def _asked(self, seen: Sequence[Progress | None], grace_s: float | None) -> NodeGone | Interrupt | None:
-        agent, store = self._agent, self._agent.store
-        # Of the rank that is furthest behind.
-        store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
-        if grace_s is not None and not self._told:
-            self._told = True
-            store.put(self._key, grace_s)
-        if self._grace_s is not None or (now := time.monotonic()) < self._due:
-            return None
-        self._due = now + LOOK_S
-        self._grace_s = store.get(self._key, float)
-        if self._grace_s is None and agent.ended() is not None:
-            self._grace_s = 0.0
-        return next((gone for node in agent.place.peers if (gone := agent.gone(node)) is not None), None)
+    def _told(self, grace_s: float | None) -> float | None:
+        agent, now = self._agent, time.monotonic()
+        if grace_s is not None:
+            agent.store.put(self._key, grace_s)
+        elif now >= self._due:
+            self._due = now + LOOK_S
+            for node in agent.place.peers:
+                agent.require_alive(node)
+            return 0.0 if agent.ended() is not None else agent.store.get(self._key, float)
+        return grace_s
 
 
 def reports_on_nodes(config: RunConfig, seen: Mapping[int, Outcome], gone: Sequence[NodeGone]) -> list[RankReport]:

@@ -39,6 +39,13 @@ from fp8bench.worker.progress import Stage
 EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "allow_busy"})
 """Settings that change nothing about what ranks do."""
 
+ALIKE = {
+    "software": "Install the same versions on every node, best from one image",
+    "hardware": "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)",
+    "settings": "Give every node the same command, files and FP8BENCH_ variables",
+}
+"""What must be the same on all nodes, and what to do where it is not. The last one that differs is told."""
+
 AT_MOST = 4
 """The number of differences in one line."""
 
@@ -125,15 +132,8 @@ def named(node: int, host: str) -> str:
 def judge(hellos: Sequence[Hello]) -> Verdict:
     """Return the verdict on all nodes. hellos: ordered by node."""
     refusal: Refusal | None = None
-    for values, remedy in (
-        ([one.software for one in hellos], "Install the same versions on every node, best from one image"),
-        (
-            [one.hardware for one in hellos],
-            "Use machines of one kind, and show as many GPUs on each (CUDA_VISIBLE_DEVICES)",
-        ),
-        ([one.settings for one in hellos], "Give every node the same command, files and FP8BENCH_ variables"),
-    ):
-        if unlike := _differing(hellos, values):
+    for group, remedy in ALIKE.items():
+        if unlike := _differing(hellos, [getattr(one, group) for one in hellos]):
             what = "; ".join(f"{name} is {words}" for name, words in list(unlike.items())[:AT_MOST])
             refusal = Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
     for words in _differing(hellos, [{"processes": one.processes} for one in hellos]).values():

@@ -48,6 +48,9 @@ PIECE_BYTES = 1 << 20
 TIMEOUT = timedelta(seconds=60)
 """Timeout for keys that are known to exist."""
 
+QUIET = "TORCH_CPP_LOG_LEVEL"
+"""With the value ERROR, torch writes no C++ stack when a connection ends."""
+
 TAKEN = "Choose a free port of this machine (torchrun --master-port, or --rdzv-endpoint HOST:PORT)"
 ELSEWHERE = "Give every node the same address and port, reachable from all of them, where nothing else listens"
 
@@ -215,9 +218,13 @@ def _connected(place: Elastic, log: Callable[[str], None]) -> Any:
         if not holds:
             # Before torch is imported, which takes seconds.
             reach(place.address, place.port)
-        with _quiet():
-            from torch.distributed import PrefixStore, TCPStore
+        # torch reads this when it is imported. Ranks do not inherit it.
+        given = QUIET in os.environ
+        os.environ.setdefault(QUIET, "ERROR")
+        from torch.distributed import PrefixStore, TCPStore
 
+        if not given:
+            del os.environ[QUIET]
         first = timedelta(seconds=FIRST_S)
         store = TCPStore(place.address, place.port, is_master=holds, wait_for_workers=False, timeout=first)
         store.set_timeout(TIMEOUT)
@@ -239,18 +246,6 @@ def _hang_up(port: int) -> None:
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
             if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let a torch that is imported in the body write no C++ stack when a connection ends. Ranks inherit nothing."""
-    given = "TORCH_CPP_LOG_LEVEL" in os.environ
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    try:
-        yield
-    finally:
-        if not given:
-            del os.environ["TORCH_CPP_LOG_LEVEL"]
 
 
 def reach(address: str, port: int) -> None:

@@ -33,39 +33,24 @@ RUN_ID = "TORCHELASTIC_RUN_ID"
 """Set by torchrun, which is then the parent of this process."""
 
 
-@contextmanager
-def _socket(place: Elastic, environ: Mapping[str, str]) -> Iterator[tuple[socket.socket, bytes]]:
-    """Yield a socket, and the name of this node's agent, which no other node on the machine has. SIGTERM ends this
-    process when torchrun is gone: a torchrun that is killed ends no process.
-    """
-    if RUN_ID in environ:
-        signal_with_parent(signal.SIGTERM)
-    words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
-    name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        yield made, f"\0fp8bench-{name}".encode()
-
-
 def follow(place: Elastic, environ: Mapping[str, str]) -> int:
     """Wait for the node's agent, and return its exit code. If the agent ends without one, the first waiting rank raises
     RunFailed for all, so that it is reported once.
     """
-    try:
-        with _socket(place, environ) as (connection, name):
-            try:
-                _connect(connection, name)
-                return _code(connection)
-            except KeyboardInterrupt as interrupt:
-                signals.ignore_signals()
-                code = signals.exit_code(interrupt)
-                if select.select([connection], [], [], PARTING_S)[0]:
-                    with suppress(RunFailed):
-                        code = _code(connection)
-                return code
-    except RunFailed:
-        if place.local_rank == 1:
-            raise
-        return RunFailed.exit_code
+    with _socket(place, environ) as (connection, name):
+        try:
+            _connect(connection, name)
+            return _code(connection)
+        except RunFailed as failed:
+            if place.local_rank == 1:
+                raise
+            return failed.exit_code
+        except KeyboardInterrupt as interrupt:
+            signals.ignore_signals()
+            if select.select([connection], [], [], PARTING_S)[0]:
+                with suppress(RunFailed):
+                    return _code(connection)
+            return signals.exit_code(interrupt)
 
 
 @contextmanager
@@ -83,49 +68,54 @@ def awaited(place: Elastic, environ: Mapping[str, str]) -> Iterator[list[int]]:
                 "Give each process a LOCAL_RANK of its own, or use another MASTER_PORT",
             ) from error
         listener.listen(place.local_world_size)
+        listener.setblocking(False)
         codes = [1]
         try:
             yield codes
         finally:
-            _tell(listener, codes[-1])
+            with suppress(BlockingIOError):
+                while True:
+                    connection, _ = listener.accept()
+                    with suppress(OSError):
+                        connection.sendall(bytes([codes[-1] & 0xFF]))
+                    # The kernel closes it with this process: if a rank leaves earlier, torchrun ends this process.
+                    connection.detach()
 
 
-def _tell(listener: socket.socket, code: int) -> None:
-    listener.setblocking(False)
-    with suppress(BlockingIOError):
-        while True:
-            connection, _ = listener.accept()
-            with suppress(OSError):
-                connection.sendall(bytes([code & 0xFF]))
-            # The kernel closes it with this process: if a rank leaves earlier, torchrun ends this process by a signal.
-            connection.detach()
+@contextmanager
+def _socket(place: Elastic, environ: Mapping[str, str]) -> Iterator[tuple[socket.socket, bytes]]:
+    """Yield a socket, and the name of this node's agent, which no other node on the machine has. SIGTERM ends this
+    process when torchrun is gone: a torchrun that is killed ends no process.
+    """
+    if RUN_ID in environ:
+        signal_with_parent(signal.SIGTERM)
+    words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
+    name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        yield made, f"\0fp8bench-{name}".encode()
 
 
 def _connect(connection: socket.socket, name: bytes) -> None:
     deadline = time.monotonic() + BEGIN_S
-    while True:
-        try:
-            return connection.connect(name)
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise RunFailed(
-                    f"the process of local rank 0, which runs this node, was not there within {BEGIN_S:.0f} s",
-                    "See what it says, in what torchrun prints",
-                ) from error
-            time.sleep(POLL_S)
+    while connection.connect_ex(name):
+        if time.monotonic() > deadline:
+            raise RunFailed(
+                f"the process of local rank 0, which runs this node, was not there within {BEGIN_S:.0f} s",
+                "See what it says, in what torchrun prints",
+            )
+        time.sleep(POLL_S)
 
 
 def _code(connection: socket.socket) -> int:
     said = b""
-    with suppress(ConnectionResetError):
+    with suppress(OSError):
         said = connection.recv(1)
+        connection.settimeout(LEAVE_S)
+        connection.recv(1)
     if not said:
         raise RunFailed(
             "the process of local rank 0, which ran this node, was killed",
             "See what ended it: `dmesg`, or the scheduler's log",
             "host-death",
         )
-    with suppress(OSError):
-        connection.settimeout(LEAVE_S)
-        connection.recv(1)
     return said[0]

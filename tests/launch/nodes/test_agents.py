@@ -151,8 +151,9 @@ def test_a_node_that_leaves_says_the_phase_that_it_is_in_and_not_the_one_it_last
     second.leave(signals.Interrupt(15))
     shared.said[1] = "warming up"
 
-    gone = first.gone(1)
-    assert (gone.how, gone.stage) == ("lost its torchrun, which was killed", "comparing")
+    with pytest.raises(NodeGone, match="lost its torchrun") as gone:
+        first.require_alive(1)
+    assert gone.value.stage == "comparing"
 
 
 @pytest.mark.slow

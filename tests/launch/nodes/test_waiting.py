@@ -61,7 +61,10 @@ def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(environ,
 
 @pytest.mark.slow
 def test_an_agent_that_ends_without_a_word_was_killed(environ, followed, monkeypatch):
-    monkeypatch.setattr(waiting, "_tell", lambda listener, code: None)
+    def nobody(_listener):
+        raise BlockingIOError
+
+    monkeypatch.setattr(waiting.socket.socket, "accept", nobody)
     with waiting.awaited(AGENT, environ):
         thread, found = followed()
         thread.join(0.3)
