@@ -86,11 +86,14 @@ def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | N
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
+    from fp8bench.launch.nodes.executor import NodesExecutor
+
     prepared = group.meet(request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
     agent = group.agent
+    executor = NodesExecutor(agent, *kind.over_nodes.work_of(prepared.config))
     if not agent.leads:
-        raise typer.Exit(kind.over_nodes.follow(prepared, agent))
+        raise typer.Exit(executor.follow(lambda _config: prepared.warnings))
     register(prepared, None, date.today(), log)
     marks = (*prepared.warnings, *agent.verdict.marks)
     prepared = replace(prepared, warnings=marks, machines=agent.verdict.machines)
-    return kind.over_nodes.lead(prepared, agent, log)
+    return kind.over_nodes.measure(prepared, log, executor)

@@ -12,6 +12,7 @@ from fp8bench.config.options import Folder, Options, machine_label, option_of
 from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
+from fp8bench.launch.processes import Executor
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import together
 from fp8bench.records import results
@@ -27,7 +28,7 @@ from fp8bench.tables.document import Document
 from fp8bench.tables.study import Study
 
 if TYPE_CHECKING:
-    from fp8bench.launch.nodes.agent import Agent
+    from fp8bench.launch.processes.rank import Work
 
 NameT = TypeVar("NameT", bound=str)
 
@@ -119,12 +120,12 @@ def shown(study: Study[RecordT, Any]) -> Callable[[Sequence[RecordT], Catalog], 
 
 @dataclass(frozen=True)
 class OverNodes(Generic[ConfigT, RecordT]):
-    """How a kind is measured on several nodes. lead: measures, on node 0. follow: does another node's part, and returns
-    its exit code. Both raise the error that ended a node, and Interrupt for a signal.
+    """How a kind is measured on several nodes. measure: as on one machine, by the executor of node 0. work_of: returns
+    for how long ranks may be in a phase, in seconds (None for each phase's own), and what each of them does.
     """
 
-    lead: Callable[[Prepared[ConfigT], "Agent", Log], RecordT]
-    follow: Callable[[Prepared[ConfigT], "Agent"], int]
+    measure: Callable[[Prepared[ConfigT], Log, Executor], RecordT]
+    work_of: Callable[[ConfigT], "tuple[float | None, Work]"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ class TestPrepare:
         job = prepared().config
         assert job.config.text.name == "book.txt"
         assert os.path.dirname(text) not in job.config.model_dump_json()
-        assert work_of(job).given["plan"]["text_file"] == text
+        assert work_of(job)[1].given["plan"]["text_file"] == text
 
     def test_a_text_that_is_read_again_and_again_is_warned_of(self, prepared):
         [warning] = prepared(steps="1000").warnings
@@ -183,7 +183,8 @@ class TestTraining:
         monkeypatch.setattr("fp8bench.launch.processes.watch.SpawnExecutor", Spawn)
         job = prepared(timeout_s="50")
         assert measure.measure(job, lambda _line: None).status == "ok"
-        assert given == [(50.0, work_of(job.config))]
+        assert given == [work_of(job.config)]
+        assert given[0][0] == 50.0
         assert given[0][1].target == "fp8bench.worker.convergence:measure"
 
     def test_a_mode_that_breaks_is_not_trained_again_and_processes_are_put_away(self, prepared):

@@ -13,7 +13,7 @@ KIND = OneRecord(
     prepare=measure.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
-    over_nodes=OverNodes(measure.lead, measure.follow),
+    over_nodes=OverNodes(measure.measure, measure.work_of),
     document=shown(STUDY),
     figures={"plot": ("bandwidth", "bandwidth over size")},
 )

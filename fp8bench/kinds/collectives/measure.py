@@ -42,7 +42,6 @@ from fp8bench.stats.estimate import estimate
 from fp8bench.tables.written import counted
 
 if TYPE_CHECKING:
-    from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.place import Elastic
 
 LARGEST = Limit(2**36, "no GPU holds two arrays of more than 64 GiB")
@@ -162,42 +161,16 @@ def parse_size(text: str) -> int:
     return within("--size", text, str(size), LARGEST)
 
 
-def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecord:
-    """Time every case on a group of ranks. Raises RunFailed if a rank dies, hangs or runs out of memory."""
-    limit_s, work = work_of(prepared.config)
-    return measured(prepared, SpawnExecutor(limit_s, work), log)
-
-
-def lead(prepared: Prepared[CollectivesConfig], agent: "Agent", log: Log) -> CollectivesRecord:
-    """Time every case on the ranks of all nodes, from node 0. Raises RunFailed also if a node is gone."""
-    from fp8bench.launch.nodes.executor import NodesExecutor
-
-    limit_s, work = work_of(prepared.config)
-    return measured(prepared, NodesExecutor(agent, limit_s, work), log)
-
-
-def follow(prepared: Prepared[CollectivesConfig], agent: "Agent") -> int:
-    """Run the ranks of another node, and return its exit code. Raises as `NodesExecutor.follow`."""
-    from fp8bench.launch.nodes.executor import NodesExecutor
-
-    limit_s, _ = work_of(prepared.config)
-    return NodesExecutor(agent, limit_s).follow(lambda _config: ())
-
-
-def work_of(config: CollectivesConfig) -> tuple[float, Work]:
-    """Return for how long ranks may be at it, in seconds, and what each of them does."""
-    limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
-    return limit_s, Work(target=TARGET, given={"plan": config.model_dump(mode="json")})
-
-
-def measured(prepared: Prepared[CollectivesConfig], executor: Executor, log: Log) -> CollectivesRecord:
-    """Return the record of what the executor's ranks time."""
+def measure(prepared: Prepared[CollectivesConfig], log: Log, executor: Executor | None = None) -> CollectivesRecord:
+    """Time every case on a group of ranks. executor: of several nodes; None for fresh processes here. Raises RunFailed
+    if a rank dies, hangs or runs out of memory, or if a node is gone.
+    """
     config = prepared.config
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(f"{len(config.cases)} timings on {ranks}{nodes}, {counted(config.rounds, 'round')} of each")
     group = {name: getattr(config, name) for name in ("device", "world_size", "nodes")}
-    with executor:
+    with executor or SpawnExecutor(*work_of(config)) as executor:
         reports = executor.run(RunConfig.model_validate({**NOTHING_TRAINED, **group}), lambda _progress: None)
     executor.require_ready()
     failed = next((one for one in reports if one.status != "ok" and not one.collateral), None)
@@ -206,6 +179,12 @@ def measured(prepared: Prepared[CollectivesConfig], executor: Executor, log: Log
         remedy = less if failed.cause == "timeout" else failed.remedy
         raise RunFailed(failed.reason or "a rank failed", remedy or less, failed.cause)
     return record_of(prepared, reports)
+
+
+def work_of(config: CollectivesConfig) -> tuple[float, Work]:
+    """Return for how long ranks may be at it, in seconds, and what each of them does."""
+    limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
+    return limit_s, Work(target=TARGET, given={"plan": config.model_dump(mode="json")})
 
 
 def record_of(prepared: Prepared[CollectivesConfig], reports: Sequence[RankReport]) -> CollectivesRecord:

@@ -24,7 +24,6 @@ from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 if TYPE_CHECKING:
-    from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.processes.rank import Work
 
 WORKER = "fp8bench.worker.convergence:measure"
@@ -53,37 +52,18 @@ def comparable(modes: Sequence[str], trainings: Sequence[Trained]) -> bool:
     return any(mode != modes[0] and (modes[0], seed) in ok for mode, seed in ok)
 
 
-def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
-    """Train every mode under every seed, except what an earlier, interrupted call has trained. Raises Interrupted after
-    a signal, when every worker has ended.
+def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None) -> ConvergeRecord:
+    """Train every mode under every seed, except what an earlier, interrupted call has trained. executor: of several
+    nodes; None for fresh processes here. Raises Interrupted after a signal, when every worker has ended, and RunFailed
+    if a node is gone: what the others found of that training is no finding about its mode.
     """
     from fp8bench.launch.processes.watch import SpawnExecutor
 
-    job = prepared.config
-    return train_all(prepared, SpawnExecutor(job.timeout_s, work_of(job)), datetime.now(UTC), log)
+    return train_all(prepared, executor or SpawnExecutor(*work_of(prepared.config)), datetime.now(UTC), log)
 
 
-def lead(prepared: Prepared[Job], agent: "Agent", log: Log) -> ConvergeRecord:
-    """Train as `measure` does, on all nodes, from node 0. Raises RunFailed also if a node is gone: what the others
-    found of that training is no finding about its mode.
-    """
-    from fp8bench.launch.nodes.executor import NodesExecutor
-
-    job = prepared.config
-    return train_all(prepared, NodesExecutor(agent, job.timeout_s, work_of(job)), datetime.now(UTC), log)
-
-
-def follow(prepared: Prepared[Job], agent: "Agent") -> int:
-    """Train this node's part of what node 0 says, and return the exit code. Raises as `NodesExecutor.follow`. Nothing
-    is kept here: the trainings that are done lie on node 0.
-    """
-    from fp8bench.launch.nodes.executor import NodesExecutor
-
-    return NodesExecutor(agent, prepared.config.timeout_s).follow(lambda _config: prepared.warnings)
-
-
-def work_of(job: Job) -> "Work":
-    """Return what each rank does, and what it needs to know."""
+def work_of(job: Job) -> "tuple[float | None, Work]":
+    """Return for how long a phase may last, in seconds, and what each rank does with what it needs to know."""
     from fp8bench.launch.processes.rank import Work
 
     config = job.config
@@ -92,7 +72,7 @@ def work_of(job: Job) -> "Work":
         text_sha256=config.text.sha256,
         **{name: getattr(config, name) for name in TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys()},
     )
-    return Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
+    return job.timeout_s, Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
 
 
 def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: Log) -> ConvergeRecord:
