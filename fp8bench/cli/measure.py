@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fp8bench import registry
 from fp8bench.cli.command import command, options_of
-from fp8bench.cli.nodes import Group, as_torchrun_has_it
+from fp8bench.cli.nodes import as_torchrun_has_it, meet
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
 from fp8bench.config.options import read
@@ -25,6 +25,9 @@ from fp8bench.records.named import find_kept
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.tables.chart import require_drawable
+
+if TYPE_CHECKING:
+    from fp8bench.launch.nodes.agent import Agent
 
 
 def command_of(entry: KindEntry) -> Any:
@@ -62,8 +65,8 @@ def command_of(entry: KindEntry) -> Any:
             shown(find_kept(record, request.results_dir, kind.record, tell_broken))
             return
         several = kind.over_nodes is not None
-        with as_torchrun_has_it(os.environ, alone=False) if several else nullcontext((None, None)) as (_, group):
-            made = fit(_measured(kind, request, group))
+        with as_torchrun_has_it(os.environ, alone=False) if several else nullcontext((None, None)) as (_, agent):
+            made = fit(_measured(kind, request, agent))
             path = results.write(made, request.results_dir)
             log(f"kept as {path}")
             shown_by = shlex.join(["fp8bench", kind.name, "--record", str(path)])
@@ -80,16 +83,15 @@ def _refuse_settings(names: list[str], settings: dict[str, Any]) -> None:
         raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")
 
 
-def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | None) -> Any:
+def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: "Agent | None") -> Any:
     """On a node that follows another, raises typer.Exit when its part is done."""
-    if group is None or kind.over_nodes is None:
+    if agent is None or kind.over_nodes is None:
         prepared = kind.prepare(request, os.environ)
         register(prepared, None, date.today(), log)
         return kind.measure(prepared, log)
     from fp8bench.launch.nodes.executor import NodesExecutor
 
-    prepared = group.meet(request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
-    agent = group.agent
+    prepared = meet(agent, request, lambda: kind.prepare(request, os.environ), lambda prepared: prepared.alike)
     executor = NodesExecutor(agent, *kind.over_nodes.work_of(prepared.config))
     if not agent.leads:
         raise typer.Exit(executor.follow(lambda _config: prepared.warnings))

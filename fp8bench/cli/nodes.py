@@ -28,60 +28,52 @@ if TYPE_CHECKING:
 PreparedT = TypeVar("PreparedT")
 
 
-class Group:
-    """The nodes of one call, as seen by one of them."""
+def meet(
+    agent: "Agent",
+    request: "BaseModel",
+    prepare: "Callable[[], PreparedT]",
+    alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
+) -> "PreparedT":
+    """Let the nodes of one call check whether they are equal, and return what `prepare` does. prepare: raises what
+    keeps this node from running, before any node begins. alike: what must be the same on all nodes besides the options,
+    by name. Raises the error that keeps the nodes from running together.
+    """
+    from fp8bench.launch.nodes.messages import hello
+    from fp8bench.machine.gpus import this_machine
 
-    def __init__(self, agent: "Agent") -> None:
-        self.agent = agent
-        self.met = False
+    mine = hello(agent.place, request, this_machine(os.environ), os.environ)
+    prepared = prepare()
+    mine = mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}})
+    verdict = agent.meet(mine, getattr(request, "timeout_s", None))
+    if agent.leads:
+        hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
+        each = agent.place.local_world_size
+        log(f"{hosts}: {each} {'rank' if each == 1 else 'ranks'} each")
+        for mark in verdict.marks:
+            log(f"warning: {mark}")
+    else:
+        log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
+    return prepared
 
-    def meet(
-        self,
-        request: "BaseModel",
-        prepare: "Callable[[], PreparedT]",
-        alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
-    ) -> "PreparedT":
-        """Let the nodes check whether they are equal, and return what `prepare` does. prepare: raises what keeps this
-        node from running, before any node begins. alike: what must be the same on all nodes besides the options, by
-        name. Raises the error that keeps the nodes from running together.
-        """
-        from fp8bench.launch.nodes.messages import hello
-        from fp8bench.machine.gpus import this_machine
 
-        agent = self.agent
-        mine = hello(agent.place, request, this_machine(os.environ), os.environ)
-        prepared = prepare()
-        self.met = True
-        mine = mine.model_copy(update={"settings": {**mine.settings, **alike(prepared)}})
-        verdict = agent.meet(mine, getattr(request, "timeout_s", None))
-        if agent.leads:
-            hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
-            each = agent.place.local_world_size
-            log(f"{hosts}: {each} {'rank' if each == 1 else 'ranks'} each")
-            for mark in verdict.marks:
-                log(f"warning: {mark}")
-        else:
-            log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
-        return prepared
+def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
+    """Let the nodes meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0
+    requests, and then raise typer.Exit. Raises as `meet`.
+    """
+    from fp8bench.launch.nodes.executor import NodesExecutor
+    from fp8bench.launch.prepare import marks, prepare
 
-    def executor(self, request: "RunRequest") -> "NodesExecutor":
-        """Meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0 requests, and
-        then raise typer.Exit. Raises as `meet`.
-        """
-        from fp8bench.launch.nodes.executor import NodesExecutor
-        from fp8bench.launch.prepare import marks, prepare
-
-        # The session is node 0's to look up.
-        alone = request.model_copy(update={"session": None})
-        prepared = self.meet(request, lambda: prepare(alone, os.environ, self.agent.place))
-        executor = NodesExecutor(self.agent, request.timeout_s)
-        if self.agent.leads:
-            return executor
-        code = executor.follow(
-            lambda config: marks(prepared, config),
-            lambda turn, reports: _keep(prepared, request.price, turn, reports),
-        )
-        raise typer.Exit(code)
+    # The session is node 0's to look up.
+    alone = request.model_copy(update={"session": None})
+    prepared = meet(agent, request, lambda: prepare(alone, os.environ, agent.place))
+    executor = NodesExecutor(agent, request.timeout_s)
+    if agent.leads:
+        return executor
+    code = executor.follow(
+        lambda config: marks(prepared, config),
+        lambda turn, reports: _keep(prepared, request.price, turn, reports),
+    )
+    raise typer.Exit(code)
 
 
 def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
@@ -103,8 +95,8 @@ def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Seq
 
 
 @contextmanager
-def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tuple[Elastic | None, Group | None]]":
-    """Yield this process's place and its group of nodes, which is None on a single node. All local ranks except the
+def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tuple[Elastic | None, Agent | None]]":
+    """Yield this process's place and its node's agent, which is None on a single node. All local ranks except the
     first of a node wait here for that rank, and exit with its exit code. However the block ends, the other nodes end
     too.
 
@@ -127,8 +119,8 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
             if place.nodes == 1 or alone:
                 yield place, None
             else:
-                with _joined(place) as group:
-                    yield place, group
+                with _joined(place) as agent:
+                    yield place, agent
         except BaseException as error:
             codes.append(code_of(error))
             raise
@@ -163,22 +155,21 @@ def code_of(error: BaseException) -> int:
 
 
 @contextmanager
-def _joined(place: "Elastic") -> Iterator[Group]:
-    """Yield the group, and tell its nodes how the block ends."""
+def _joined(place: "Elastic") -> "Iterator[Agent]":
+    """Yield this node's agent, and tell the other nodes how the block ends."""
     from fp8bench.launch.nodes.agent import Agent
     from fp8bench.launch.nodes.store import StoreLost, joined
 
     with joined(place, log) as store:
         agent = Agent(place, store, log)
-        group = Group(agent)
         try:
-            yield group
+            yield agent
         except StoreLost:
             # No other node is left to be told.
             raise
         except BaseException as error:
             ours = isinstance(error, Fp8benchError) and not isinstance(error, Interrupted)
-            if not group.met and isinstance(error, Fp8benchError):
+            if not agent.met and isinstance(error, Fp8benchError):
                 agent.refuse(error)
             elif agent.leads:
                 code = code_of(error)

@@ -12,7 +12,7 @@ import typer
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
-from fp8bench.cli.nodes import as_torchrun_has_it
+from fp8bench.cli.nodes import as_torchrun_has_it, executor_of
 from fp8bench.cli.options import Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
 from fp8bench.cli.progress import OfSession, shown
@@ -52,11 +52,11 @@ def run(
     **settings: Any,
 ) -> None:
 
-    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
+    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent):
         requested = resolved(settings, config)
-        executor = group.executor(requested.request) if group is not None else None
+        executor = executor_of(agent, requested.request) if agent is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
-            prepared = prepare(requested.request, os.environ, place, group.agent.verdict.machines if group else ())
+            prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else ())
             named = bool(requested.request.mode or prepared.variants)
             requested = requested.resumed(prepared.resumed, prepared.session or "")
             price_of_machine = requested.request.price

@@ -44,13 +44,16 @@ POLL_S = 0.2
 
 @dataclass
 class Agent:
-    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met."""
+    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: on all nodes.
+    met: whether this node has sent its first message.
+    """
 
     place: Elastic
     store: GroupStore
     log: Callable[[str], None]
     parent: int = field(default_factory=os.getppid)
     verdict: Verdict = field(default_factory=Verdict)
+    met: bool = False
     poll_s: float = POLL_S
 
     @property
@@ -120,7 +123,7 @@ class Agent:
         """Exchange first messages; every node calls this once. If they cannot run together, all of them raise. limit_s:
         for the messages of all nodes; None for MEET_S.
         """
-        limit_s = max(limit_s or 0.0, MEET_S)
+        limit_s, self.met = max(limit_s or 0.0, MEET_S), True
         self.say("hello", mine)
         if self.leads:
             try:

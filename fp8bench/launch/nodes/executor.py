@@ -110,7 +110,6 @@ class NodesExecutor(SpawnExecutor):
                 seen |= agent.hear(view, Outcome, PARTING_S, []) if seen else {}
             raise
         if gone is not None:
-            seen[0] = left_behind(mine)
             lost.append(gone)
         else:
             seen |= agent.hear(view, Outcome, VIEW_S, lost)
@@ -119,7 +118,8 @@ class NodesExecutor(SpawnExecutor):
         self, turn: int, told: Turn, watch: Watch, interrupted: Callable[[], bool], trace: Path | None = None
     ) -> tuple[Outcome | None, NodeGone | Interrupt | None]:
         """Run this node's ranks from their start to their end. Return what was seen of them, None if a signal ended
-        them before they had timed their steps, and why they were ended early if that is because of another node.
+        them before they had timed their steps, and why they were ended early if that is because of another node. If it
+        is gone, only what they had found is kept, and their part of the log.
         """
         place, elsewhere = self.agent.place, Elsewhere(self.agent, turn)
         host = f"[{place.address}]" if ":" in place.address else place.address
@@ -133,6 +133,10 @@ class NodesExecutor(SpawnExecutor):
             seen = run_ranks(task, self.timeout_s, watch, ending, elsewhere, server=self.server)
         finally:
             self.agent.store.stage = None
+        if isinstance(elsewhere.gone, NodeGone):
+            # How the ranks ended says nothing about the cause.
+            left = seen.views if seen is not None else ()
+            seen = Outcome(tuple(RankView(rank=one.rank, kept=one.kept, log=one.log) for one in left))
         return seen, elsewhere.gone
 
     def follow(
@@ -175,8 +179,8 @@ class NodesExecutor(SpawnExecutor):
 
             seen, gone = self._run_here(turn, told, lambda _progress: None, noticed)
             if isinstance(gone, NodeGone):
-                if agent.place.node == 1 and told.place is not None:
-                    keep(told, self._placed(reports_on_nodes(told.config, {1: left_behind(seen)}, [gone]), {}))
+                if seen is not None and agent.place.node == 1 and told.place is not None:
+                    keep(told, self._placed(reports_on_nodes(told.config, {1: seen}, [gone]), {}))
             elif seen is not None:
                 agent.say(f"view/{turn}", seen)
             if gone is not None:
@@ -212,12 +216,12 @@ class Elsewhere:
                 # Of the rank that is furthest behind.
                 self._agent.store.say(min(("starting" if one is None else one.stage for one in seen), key=STAGES.index))
                 if self._grace_s is None:
-                    self._grace_s = self._told(grace_s)
+                    self._grace_s = self._look(grace_s)
             except (NodeGone, Interrupt) as gone:
                 self.gone, self._grace_s = gone, 0.0
         return min((one for one in (grace_s, self._grace_s) if one is not None), default=None)
 
-    def _told(self, grace_s: float | None) -> float | None:
+    def _look(self, grace_s: float | None) -> float | None:
         agent, now = self._agent, time.monotonic()
         if grace_s is not None:
             agent.store.put(self._key, grace_s)
@@ -254,11 +258,3 @@ def all_ranks(config: RunConfig, seen: Mapping[int, Outcome]) -> list[RankView]:
     """Return the views of all ranks, by rank; empty views for ranks that no node sees."""
     views = {view.rank: view for node in seen.values() for view in node.views}
     return [views.get(rank) or RankView(rank=rank) for rank in range(config.world_size)]
-
-
-def left_behind(outcome: Outcome | None) -> Outcome:
-    """Return only what is kept of ranks that were ended because another node is gone: what they had found, and their
-    part of the log. How they ended says nothing about the cause.
-    """
-    views = outcome.views if outcome is not None else ()
-    return Outcome(tuple(RankView(rank=one.rank, kept=one.kept, log=one.log) for one in views))

@@ -66,7 +66,6 @@ class NodeGone(RunFailed):
     def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
         super().__init__(f"{called} {how}", remedy, "host-death")
-        self.args = (node, called, how, at_s, stage)
         self.node, self.how, self.at_s, self.stage = node, how, at_s, stage
 
 
@@ -76,7 +75,6 @@ class StoreLost(NodeGone):
     def __init__(self, why: str, node: int) -> None:
         lost = f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}"
         super().__init__(node, f"node {node}", f"died or is out of reach: {lost}", time.time())
-        self.args = (why, node)
         self.what = lost
         self.remedy = "See what ended the node that holds it (MASTER_ADDR), and start all nodes again"
 
