@@ -14,6 +14,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -121,6 +122,15 @@ def software_here(on_gpu: bool) -> Software:
 def settings_here() -> Software:
     """Return the release of fp8bench, and the variables that matter, as a record of a run here would have them."""
     return {RELEASE: __version__, **variables_that_matter(settings_in(os.environ))}
+
+
+@cache
+def settings_given() -> dict[str, str]:
+    """Return the variables that may change measured numbers as they are when this is first called. Libraries set some
+    of their own while they are imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR), which a run has not been given. A
+    forked process knows what its parent was given.
+    """
+    return settings_in(os.environ)
 
 
 def installed(package: str) -> str | None:

@@ -8,10 +8,9 @@ import torch
 
 from fp8bench import __version__
 from fp8bench.machine.host import cpu_model
-from fp8bench.machine.identity import git_state, installed
+from fp8bench.machine.identity import git_state, installed, settings_given
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.machine import Environment
-from fp8bench.schema.private import settings_in
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
 
@@ -29,7 +28,7 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
         driver=driver_version() if on_gpu else None,
         cpu=cpu_model(),
         cpu_count=os.cpu_count(),
-        variables=settings_in(os.environ),
+        variables=settings_given(),
         git_commit=commit,
         git_dirty=dirty,
     )

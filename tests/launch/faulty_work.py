@@ -3,6 +3,7 @@
 The workload's name in the configuration says which fault it is.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,9 @@ import sys
 import time
 
 from fp8bench.launch.processes.rank import Task, rank_path, task_path
+from fp8bench.machine.identity import settings_given
 from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.private import settings_in
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
 
@@ -42,6 +45,11 @@ def wait_for_others():
 
 def well(rank, progress):
     progress.stage("done")
+
+
+def tells_its_settings(rank, progress):
+    with open(os.path.join(os.environ[PIDS], "settings"), "w") as file:
+        json.dump([settings_given(), settings_in(os.environ)], file)
 
 
 def at_each_stage(rank, progress):

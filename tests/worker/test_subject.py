@@ -7,6 +7,7 @@ import torch
 from builders import config
 from outside.outside_plugins import TinyLinear
 
+from fp8bench.machine.identity import settings_given
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
@@ -146,7 +147,9 @@ def test_settings_are_kept_and_paths_are_not(monkeypatch):
     paths = {"NCCL_TOPO_FILE": "/home/somebody/topology.xml", "CUDNN_HOME": "/opt/cudnn"}
     for name, value in (kept | paths).items():
         monkeypatch.setenv(name, value)
+    settings_given.cache_clear()
     found = environment(CPU).variables
+    settings_given.cache_clear()
     assert found.items() >= (kept | {"NCCL_TOPO_FILE": A_PATH}).items()
     assert "CUDNN_HOME" not in found
     assert not [value for value in found.values() if value.startswith("/")]

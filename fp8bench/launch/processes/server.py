@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,6 +34,7 @@ from typing import Any, NoReturn
 from fp8bench.launch.processes.rank import FAILED, REQUEST, hide_harmless, main, rank_path
 from fp8bench.launch.signals import kill_with_descendants, never_failing
 from fp8bench.lifeline import leave_with
+from fp8bench.machine.identity import settings_given
 from fp8bench.schema.errors import inert
 from fp8bench.schema.files import Frozen
 
@@ -185,6 +186,8 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
     hide_harmless()
     # Spawning starts one, which shares nothing here and is ended with the ranks of its run.
     warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly")
+    settings_given()
+    given = dict(os.environ)
     living: dict[int, Any] = {}
     spoilt: list[str] = []
     while True:
@@ -195,7 +198,8 @@ def serve(control: socket.socket, launcher: int) -> NoReturn:
                 os._exit(0)
             wanted = Wanted.model_validate_json(data)
             why = unfit(wanted, spoilt)
-            process = _started(wanted, why, descriptors[0], control)
+            with _without(os.environ.keys() - given.keys() if why else set()):
+                process = _started(wanted, why, descriptors[0], control)
             living[process.pid] = wanted.rank, process
             control.send(Answer(rank=wanted.rank, pid=process.pid, spawned=why).model_dump_json().encode())
         for pid, (rank, process) in [*living.items()]:
@@ -259,6 +263,16 @@ def _variables(more: dict[str, str]) -> Iterator[None]:
     finally:
         for name in more.keys() - before.keys():
             os.environ.pop(name, None)
+
+
+@contextmanager
+def _without(names: Set[str]) -> Iterator[None]:
+    """Hide variables that imports have set from a process that is spawned: its own imports set them."""
+    hidden = {name: os.environ.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def _started(wanted: Wanted, why: str | None, pipe: int, control: socket.socket) -> Any:
