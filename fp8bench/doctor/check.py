@@ -1,21 +1,23 @@
-"""What the doctor found, and the table that it is found by: a check is its name, its subject, what judges it, and what
-it needs. One loop makes the findings. Judging is pure: facts in, a verdict out.
-"""
+"""What is known of a machine, what a check of it is, and what it finds. Judging is pure: facts in, a verdict out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Self, TypeVar
 
 from pydantic import model_validator
 
-from fp8bench.doctor.facts import Failure, MachineFacts
+from fp8bench.machine.driver import DriverFacts
+from fp8bench.machine.host import HostFacts, SpeedFacts
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import Frozen
 
 Status = Literal["ok", "warning", "problem", "unknown"]
 Subject = Literal["software", "gpu", "host"]
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
+SKIPPED = "skipped by --quick"
+
+AnswerT = TypeVar("AnswerT", bound=Frozen)
 
 
 class Verdict(NamedTuple):
@@ -24,6 +26,44 @@ class Verdict(NamedTuple):
     status: Status
     found: str
     remedy: str | None = None
+
+
+class Failure(Frozen):
+    """Why a probe has no answer. message: a few words; for an error, its last line."""
+
+    kind: Literal["timeout", "killed", "error", "garbage"]
+    message: str
+
+    def verdict(self, remedy: str, form: str = "{}") -> Verdict:
+        """A probe that timed out proves nothing; one that failed proves that what it tried does not work. form: the
+        text, with a placeholder for the message.
+        """
+        found = form.format(self.message)
+        return Verdict("unknown", found) if self.kind == "timeout" else Verdict("problem", found, remedy)
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """All facts about a machine. installed: versions by package name, read without importing; None if not installed.
+    answers: by the probe's name; none of those that were not run, because of --quick or for want of something to probe.
+    """
+
+    driver: DriverFacts
+    host: HostFacts
+    speed: SpeedFacts
+    environ: Mapping[str, str]
+    installed: Mapping[str, str | None]
+    quick: bool = False
+    answers: Mapping[str, Frozen | Failure] = field(default_factory=dict)
+
+    def answer(self, probe: str, kind: type[AnswerT]) -> AnswerT | Failure | None:
+        found = self.answers.get(probe)
+        return found if isinstance(found, kind | Failure) else None
+
+    def why_not(self, needs: Literal["", "gpu", "probes"]) -> str | None:
+        """Why what needs a GPU, or probes of one, cannot be judged here; None if it can."""
+        skipped = SKIPPED if needs == "probes" and self.quick else None
+        return (self.driver.why_no_gpu or skipped) if needs else None
 
 
 class Finding(Frozen):
@@ -51,40 +91,21 @@ class Finding(Frozen):
 
 @dataclass(frozen=True)
 class Check:
-    """judge: makes the verdict. needs: why it cannot be judged on this machine."""
+    """judge: makes the verdict, where what the check needs is there."""
 
     name: str
     subject: Subject
     title: str
     judge: Callable[[MachineFacts], Verdict]
-    needs: Callable[[MachineFacts], str | None] = lambda facts: None
+    needs: Literal["", "gpu", "probes"] = ""
 
-
-def a_gpu(facts: MachineFacts) -> str | None:
-    return facts.driver.why_no_gpu
-
-
-def probes(facts: MachineFacts) -> str | None:
-    return facts.why_not_probed
-
-
-def findings(checks: Iterable[Check], facts: MachineFacts) -> tuple[Finding, ...]:
-    """Return the findings in the order of the table."""
-    found = []
-    for check in checks:
-        why_not = check.needs(facts)
-        verdict = Verdict("unknown", why_not) if why_not else check.judge(facts)
-        verdict = verdict._replace(found=" ".join(verdict.found.split()))
-        found.append(Finding(name=check.name, subject=check.subject, title=check.title, **verdict._asdict()))
-    return tuple(found)
-
-
-def failed(failure: Failure, remedy: str, form: str = "{}") -> Verdict:
-    """A probe that timed out proves nothing; one that failed proves that what it tried does not work. form: the text,
-    with a placeholder for the failure's message.
-    """
-    found = form.format(failure.message)
-    return Verdict("unknown", found) if failure.kind == "timeout" else Verdict("problem", found, remedy)
+    def finding(self, facts: MachineFacts) -> Finding:
+        why_not = facts.why_not(self.needs)
+        status, found, remedy = Verdict("unknown", why_not) if why_not else self.judge(facts)
+        one_line = " ".join(found.split())
+        return Finding(
+            name=self.name, subject=self.subject, title=self.title, status=status, found=one_line, remedy=remedy
+        )
 
 
 class GpuCount(Frozen):

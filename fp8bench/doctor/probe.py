@@ -1,257 +1,177 @@
-"""Probes: what can only be determined by importing torch, torchao or Transformer Engine. Each runs in its own process,
-which may hang or crash:
+"""Runs probes: what can only be determined by importing torch, torchao or Transformer Engine. Each runs in its own
+process, which may hang or crash, with a time limit. How a probe failed is an answer too.
 
     python -m fp8bench.doctor.probe NAME [PARENT]
 
 prints one JSON object, and ends when its parent (a process id) does. After an exception, its traceback is on stderr,
-and the doctor reads the last line.
-
-Each probe imports its packages itself, and nothing before them, because which libraries are mapped, and in which order,
-is part of its result.
+and the doctor reads the line with the error.
 """
 
-import logging
 import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Literal
 
-from fp8bench.doctor.facts import (
-    FP8_UNITS,
-    AttentionResult,
-    CompileResult,
-    ImportResult,
-    LibrariesResult,
-    PrecisionResult,
-    Recipe,
-    TorchResult,
-    TransformerEngineResult,
-    own_copies,
-)
+from pydantic import ValidationError
+
+from fp8bench.doctor import libraries, software
+from fp8bench.doctor.check import Failure
 from fp8bench.lifeline import leave_with
 from fp8bench.schema.files import Frozen
 
-if TYPE_CHECKING:
-    import torch
+COMMAND = (sys.executable, "-m", "fp8bench.doctor.probe")
+POLL_S = 0.02
+LONGEST_QUOTE = 160
+_ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrupt|Unavailable|Invalid)\b.*")
 
-SIDE = 256
-"""The size of every matrix that is multiplied here."""
 
-TOLERANCE = 0.02
-"""The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
-the rounding of the output to bf16, 2 ** -9, and the order of the sums.
-"""
+@dataclass(frozen=True)
+class Probe:
+    """A probe. answer: the type of its output. run: makes it, in the probe's process. needs: without which it can find
+    nothing; `te` is a GPU and Transformer Engine. environ: what makes it report, beside the environment of a run;
+    `{folder}` is an empty folder.
+    """
+
+    name: str
+    answer: type[Frozen]
+    run: Callable[[], Frozen]
+    needs: Literal["", "gpu", "te"] = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def variables(self, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Return the complete environment of its process. environ: that of a run."""
+        return {**environ, **{name: value.format(folder=folder) for name, value in self.environ.items()}}
+
+
+IN_EMPTY_CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": "{folder}/inductor",
+    "TRITON_CACHE_DIR": "{folder}/triton",
+    # One small function: a pool of compilers takes longer to start than to use.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+LOGGING = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
+
+PROBES = (
+    Probe("attention", libraries.AttentionResult, libraries.attention, "te", LOGGING),
+    Probe("libraries", libraries.LibrariesResult, libraries.libraries, "te"),
+    Probe("transformer-engine", libraries.TransformerEngineResult, libraries.transformer_engine, "te"),
+    Probe("precision", software.PrecisionResult, software.precision, "gpu"),
+    Probe("compile", software.CompileResult, software.compiled, "gpu", IN_EMPTY_CACHES),
+    Probe("torch", software.TorchResult, software.torch_and_cuda),
+    Probe("timm", software.ImportResult, partial(software.imported, "timm", "models.vision_transformer")),
+    Probe("torchao", software.ImportResult, partial(software.imported, "torchao", "float8")),
+)
+"""The slowest first."""
 
 
 def main() -> None:
-    """Run a probe. What libraries print on stdout is sent to stderr, so that stdout has only the result."""
+    """Run a probe. What libraries print on stdout is sent to stderr, so that stdout has only the answer."""
     name, *parent = sys.argv[1:]
     if parent:
         leave_with(int(parent[0]))
     result_to = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    os.write(result_to, PROBES[name]().model_dump_json().encode())
-    # The result is written. Tearing down CUDA, compilers and their threads takes seconds and can only fail.
+    (answer,) = (probe.run() for probe in PROBES if probe.name == name)
+    os.write(result_to, answer.model_dump_json().encode())
+    # The answer is written. Tearing down CUDA, compilers and their threads takes seconds and can only fail.
     os._exit(0)
 
 
-def torch_and_cuda() -> TorchResult:
-    import torch
-
-    # Only a start of CUDA reveals a driver that is too old.
-    error = None
-    try:
-        torch.cuda.init()
-        torch.zeros(1, device="cuda")
-    except (RuntimeError, AssertionError) as failure:
-        # torch without CUDA asserts; a driver that is too old, or no GPU, raises RuntimeError.
-        error = _first_line(failure)
-    nccl = None
-    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        found = torch.cuda.nccl.version()
-        nccl = ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
-    return TorchResult(
-        version=str(torch.__version__),
-        cuda=torch.version.cuda,
-        cuda_error=error,
-        gpus=torch.cuda.device_count(),
-        nccl=nccl,
-        copies=own_copies(),
-    )
+def wanted(has_gpu: bool, has_te: bool) -> tuple[Probe, ...]:
+    """Return the probes that can find something here."""
+    needs = ("", *(["gpu"] if has_gpu else []), *(["te"] if has_gpu and has_te else []))
+    return tuple(probe for probe in PROBES if probe.needs in needs)
 
 
-def imported(package: str, part: str) -> ImportResult:
-    import_module(f"{package}.{part}")
-    return ImportResult(version=import_module(package).__version__)
-
-
-def precision() -> PrecisionResult:
-    import torch
-
-    device = torch.device("cuda", 0)
-    torch.manual_seed(0)
-    capability = torch.cuda.get_device_capability(device)
-    return PrecisionResult(
-        capability=capability,
-        bf16_error=gemm_error(torch.bfloat16, lambda left, right: left @ right.t(), device),
-        fp8_error=gemm_error(torch.float8_e4m3fn, fp8_gemm, device) if capability >= FP8_UNITS else None,
-    )
-
-
-def fp8_gemm(left: "torch.Tensor", right: "torch.Tensor") -> "torch.Tensor":
-    """Multiply as torchao's Float8Linear does in the end: the second operand is column-major, scales are 1."""
-    import torch
-
-    one = torch.ones((), device=left.device)
-    return torch._scaled_mm(left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-
-
-def gemm_error(
-    dtype: "torch.dtype",
-    gemm: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"],
-    device: "torch.device",
-) -> str | None:
-    """Return how `left` times the transpose of `right`, both of the dtype, fails or is off; None if it is right."""
-    import torch
-
-    try:
-        left, right = (torch.randn(SIDE, SIDE, device=device).to(dtype) for _ in range(2))
-        exact = left.float() @ right.float().t()
-        distance = float((gemm(left, right).float() - exact).norm() / exact.norm())
-    except RuntimeError as error:
-        return _first_line(error)
-    return None if distance < TOLERANCE else f"the product is off by {distance:.3g} of its norm"
-
-
-def torch_compile() -> CompileResult:
-    """Test whether torch.compile works on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs.
-    The doctor starts this probe with empty caches, because what an earlier run compiled proves nothing about today.
-    Dynamo's fallbacks are not enabled, so a compiler that fails raises.
+def run_probes(
+    probes: Sequence[Probe],
+    environ: Mapping[str, str],
+    folder: Path,
+    at_once: int,
+    limit_s: float,
+    command: tuple[str, ...] = COMMAND,
+) -> dict[str, Frozen | Failure]:
+    """Return answers by name. environ: that of a run. folder: an empty one, for output and caches. limit_s: the limit
+    for all probes together. command: what is run, before the probe's name. Every process that is left at the end, for
+    whatever reason, is killed.
     """
-    import torch
-    from torch._dynamo.utils import counters
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2 + 1).relu().exp() * x
-
-    x = torch.linspace(-1, 1, 4096, device="cuda")
-    right = bool(torch.allclose(torch.compile(function)(x), function(x), atol=1e-4))
-    return CompileResult(graphs=int(counters["stats"]["unique_graphs"]), right=right)
-
-
-def transformer_engine() -> TransformerEngineResult:
-    import torch
-    import transformer_engine.pytorch as te
-    from transformer_engine.common.recipe import DelayedScaling
-
-    def linear_in_fp8() -> None:
-        x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
-        _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
-
-    supports = {
-        "delayed": te.is_fp8_available,
-        "current": te.is_fp8_available,
-        "block": te.is_fp8_block_scaling_available,
-        "mxfp8": te.is_mxfp8_available,
-    }
-    recipes = []
-    for name, available in supports.items() if torch.cuda.is_available() else ():
-        yes, reason = available(return_reason=True)
-        recipes.append(Recipe(name=name, available=bool(yes), reason=reason))
-    delayed = any(recipe.available for recipe in recipes if recipe.name == "delayed")
-    return TransformerEngineResult(
-        version=version("transformer-engine"),
-        recipes=tuple(recipes),
-        linear_error=_error_of(linear_in_fp8) if delayed else None,
-    )
-
-
-def libraries() -> LibrariesResult:
-    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps. The order is that of a run: torch,
-    then Transformer Engine, then the patch embedding's convolution, which is the first use of cuDNN. Many parts of
-    cuDNN are loaded only by that use.
-    """
-    import torch
-    import transformer_engine.pytorch  # noqa: F401
-
-    def embed_patches() -> None:
-        embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
-        _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
-
-    error = _error_of(embed_patches) if torch.cuda.is_available() else None
-    return LibrariesResult(copies=own_copies(), use_error=error)
-
-
-def attention() -> AttentionResult:
-    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one. One block of ViT-Huge,
-    converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no attention can run, it
-    raises. The reasons why other kernels were refused are in Transformer Engine's log at debug level, for which the
-    doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
-    """
-    import torch
-    from timm.models.vision_transformer import Block
-
-    from fp8bench.modes.te_attention import attention_backend
-    from fp8bench.modes.transformer_engine import TEBF16
-
-    refusals = Refusals()
-    # If there is a handler, Transformer Engine adds none of its own.
-    logging.getLogger("DotProductAttention").addHandler(refusals)
-    with torch.device("cuda"):
-        model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
-        x = torch.randn(64, 197, 1280, requires_grad=True)
-    _train(TEBF16().convert(model.train()), x)
-    return AttentionResult(backend=attention_backend(), reasons=tuple(refusals.lines), copies=own_copies())
-
-
-class Refusals(logging.Handler):
-    """Stores the lines of the log with the reasons why a kernel was refused, each once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: dict[str, None] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if text.startswith("Disabling "):
-            self.lines[" ".join(text.split())] = None
-
-
-def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
-    import torch
-
-    with torch.autocast("cuda", torch.bfloat16), context or nullcontext():
-        y = module(x)
-    y.float().sum().backward()
-    torch.cuda.synchronize()
-
-
-def _error_of(work: Callable[[], None]) -> str | None:
+    deadline = time.monotonic() + limit_s
+    waiting = list(probes)
+    running: list[tuple[Probe, Path, subprocess.Popen[bytes]]] = []
+    late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
+    answers: dict[str, Frozen | Failure] = {probe.name: late for probe in probes}
     try:
-        work()
-    except RuntimeError as error:
-        return _first_line(error)
-    return None
+        while (waiting or running) and time.monotonic() <= deadline:
+            while waiting and len(running) < at_once:
+                probe, output = waiting.pop(0), folder / f"output-{len(waiting)}"
+                process = _started([*command, probe.name, str(os.getpid())], probe.variables(environ, folder), output)
+                running.append((probe, output, process))
+            for one in [one for one in running if one[2].poll() is not None]:
+                running.remove(one)
+                probe, output, process = one
+                _end(process)
+                answers[probe.name] = _answer(probe, output, process.returncode)
+            time.sleep(POLL_S)
+    finally:
+        for _, _, process in running:
+            _end(process)
+    return answers
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def _started(command: Sequence[str], environ: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
+    """It writes to files, because a pipe would stay open while anything that it started is alive."""
+    with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environ,
+            # A separate process group, so that a compiler that the probe started ends with it.
+            start_new_session=True,
+        )
 
 
-PROBES: dict[str, Callable[[], Frozen]] = {
-    "torch": torch_and_cuda,
-    "timm": partial(imported, "timm", "models.vision_transformer"),
-    "torchao": partial(imported, "torchao", "float8"),
-    "precision": precision,
-    "transformer-engine": transformer_engine,
-    "libraries": libraries,
-    "attention": attention,
-    "compile": torch_compile,
-}
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and everything that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:
+    """Return what the process printed, once it has ended. code: its exit code; negative is a signal's number."""
+    if code < 0:
+        # Real-time signals have no names.
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        memory = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
+        return Failure(kind="killed", message=f"the probe died of {name}{memory}")
+    if code > 0:
+        stderr = output.with_suffix(".err").read_text(errors="replace")
+        return Failure(kind="error", message=error_line(stderr) or f"exit code {code} without a message")
+    try:
+        return probe.answer.model_validate_json(output.read_bytes())
+    except ValidationError:
+        return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
+
+
+def error_line(stderr: str) -> str:
+    """Return the line of a traceback that has the error: the last one that begins with an error's name, because advice
+    may follow it; otherwise the last line.
+    """
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    named = [line for line in stderr.splitlines() if _ERROR_LINE.match(line)]
+    line = (named or lines or [""])[-1].strip()
+    return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 3] + "..."
+
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ PROGRAM = """
 import os
 import sys
 from fp8bench.cli.app import main
-from fp8bench.doctor.run_probes import run_probes
+from fp8bench.doctor.probe import run_probes
 if "FORKING_PROBE" in os.environ:
     run_probes.__defaults__ = ((os.environ["FORKING_PROBE"],),)
 sys.argv = ["fp8bench", "doctor", *sys.argv[1:]]

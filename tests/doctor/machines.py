@@ -2,19 +2,10 @@
 
 from dataclasses import replace
 
-from fp8bench.doctor.facts import (
-    AttentionResult,
-    CompileResult,
-    Copy,
-    ImportResult,
-    LibrariesResult,
-    MachineFacts,
-    PrecisionResult,
-    Probed,
-    Recipe,
-    TorchResult,
-    TransformerEngineResult,
-)
+from fp8bench.doctor.check import MachineFacts
+from fp8bench.doctor.copies import Copy
+from fp8bench.doctor.libraries import AttentionResult, LibrariesResult, TransformerEngineResult
+from fp8bench.doctor.software import CompileResult, ImportResult, PrecisionResult, TorchResult
 from fp8bench.machine.driver import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
 
@@ -62,21 +53,22 @@ HOST = HostFacts(
     shm_free_bytes=64 * GIB,
     memory_free_bytes=120 * GIB,
 )
-RECIPES = (
-    *(Recipe(name=name, available=True, reason="") for name in ("delayed", "current", "block")),
-    Recipe(name="mxfp8", available=False, reason="Device compute capability 10.0 or higher required for MXFP8."),
-)
+NO_MXFP8 = "Device compute capability 10.0 or higher required for MXFP8."
+RECIPES = {"delayed": None, "current": None, "block": None, "mxfp8": NO_MXFP8}
 COPIES = (CUBLAS, TORCHS_CUDNN, NCCL)
-PROBED = Probed(
-    torch=TorchResult(version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, nccl="2.28.9", copies=COPIES),
-    timm=ImportResult(version="1.0.24"),
-    torchao=ImportResult(version="0.18.0"),
-    precision=PrecisionResult(capability=(9, 0), bf16_error=None, fp8_error=None),
-    transformer_engine=TransformerEngineResult(version="2.20.2", recipes=RECIPES, linear_error=None),
-    libraries=LibrariesResult(copies=COPIES, use_error=None),
-    attention=AttentionResult(backend="fused", reasons=(), copies=COPIES),
-    compile=CompileResult(graphs=1, right=True),
-)
+TORCH = TorchResult(version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, nccl="2.28.9", copies=COPIES)
+PRECISION = PrecisionResult(capability=(9, 0), bf16_error=None, fp8_error=None)
+TE = TransformerEngineResult(version="2.20.2", recipes=RECIPES, linear_error=None)
+ANSWERS = {
+    "torch": TORCH,
+    "timm": ImportResult(version="1.0.24"),
+    "torchao": ImportResult(version="0.18.0"),
+    "precision": PRECISION,
+    "transformer-engine": TE,
+    "libraries": LibrariesResult(copies=COPIES, use_error=None),
+    "attention": AttentionResult(backend="fused", reasons=(), copies=COPIES),
+    "compile": CompileResult(graphs=1, right=True),
+}
 INSTALLED = {"torch": "2.11.0", "timm": "1.0.24", "torchao": "0.18.0", "transformer-engine": "2.20.2"}
 
 
@@ -88,21 +80,22 @@ def gpu(**fields):
 def h200_host(*gpus, **fields):
     """A healthy host with these GPUs, or one H200. fields: of MachineFacts."""
     shown = gpus or (H200,)
-    torch = PROBED.torch.model_copy(update={"gpus": len(shown)})
+    torch = TORCH.model_copy(update={"gpus": len(shown)})
     healthy = MachineFacts(
         driver=DriverFacts(version="580.82.07", cuda=(13, 0), gpus=shown, on_the_bus=len(shown)),
         host=HOST.model_copy(update={"cores": 16.0 * len(shown), "memory_free_bytes": 120 * GIB * len(shown)}),
         speed=SpeedFacts(loop_s=(0.011, 0.012, 0.011)),
         environ={},
         installed=INSTALLED,
-        probed=replace(PROBED, torch=torch),
+        answers={**ANSWERS, "torch": torch},
     )
     return replace(healthy, **fields)
 
 
 def probing(facts, **answers):
-    """The machine with other answers of its probes."""
-    return replace(facts, probed=replace(facts.probed, **answers))
+    """The machine with other answers of its probes; None: it was not asked."""
+    others = {name.replace("_", "-"): answer for name, answer in answers.items()}
+    return replace(facts, answers={name: answer for name, answer in {**facts.answers, **others}.items() if answer})
 
 
 def cudnn_mix():
@@ -130,18 +123,17 @@ def l4_host():
         nvlinks=None,
         mig=None,
     )
-    return probing(h200_host(l4), precision=PrecisionResult(capability=(8, 9), bf16_error=None, fp8_error=None))
+    return probing(h200_host(l4), precision=PRECISION.model_copy(update={"capability": (8, 9)}))
 
 
 def a100_host():
     """One A100: bf16, and no fp8."""
     a100 = gpu(name="NVIDIA A100-SXM4-40GB", capability=(8, 0), nvlinks=12)
     reason = "Device compute capability 8.9 or higher required for FP8 execution."
-    none = tuple(Recipe(name=recipe.name, available=False, reason=reason) for recipe in RECIPES)
     return probing(
         h200_host(a100),
-        precision=PrecisionResult(capability=(8, 0), bf16_error=None, fp8_error=None),
-        transformer_engine=TransformerEngineResult(version="2.20.2", recipes=none, linear_error=None),
+        precision=PRECISION.model_copy(update={"capability": (8, 0)}),
+        transformer_engine=TE.model_copy(update={"recipes": dict.fromkeys(RECIPES, reason)}),
     )
 
 
@@ -159,7 +151,7 @@ def without_gpu(driver=None):
         h200_host(),
         driver=driver or DriverFacts(),
         installed={**INSTALLED, "transformer-engine": None},
-        probed=Probed(torch=torch, timm=PROBED.timm, torchao=PROBED.torchao),
+        answers={"torch": torch, "timm": ANSWERS["timm"], "torchao": ANSWERS["torchao"]},
     )
 
 

@@ -13,8 +13,10 @@ from doctor.machines import (
     HOST,
     INSTALLED,
     NCCL,
-    PROBED,
+    PRECISION,
     SYSTEMS_CUDNN,
+    TE,
+    TORCH,
     TORCHS_CUDNN,
     a100_host,
     by_name,
@@ -26,10 +28,12 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check_gpus import IN_FULL, one_process_a_gpu
-from fp8bench.doctor.check_software import SUPPORTED
+from fp8bench.doctor.check import Failure
+from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.examine import judge
-from fp8bench.doctor.facts import AttentionResult, CompileResult, Copy, Failure, ImportResult, LibrariesResult, Probed
+from fp8bench.doctor.gpus import IN_FULL, one_process_a_gpu
+from fp8bench.doctor.libraries import AttentionResult, LibrariesResult
+from fp8bench.doctor.software import SUPPORTED, CompileResult, ImportResult
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import SpeedFacts
 from fp8bench.schema.machine import release
@@ -49,7 +53,7 @@ def finding(facts, name, status, words=""):
 
 def torch_says(*gpus, **fields):
     facts = h200_host(*gpus)
-    return probing(facts, torch=facts.probed.torch.model_copy(update=fields))
+    return probing(facts, torch=facts.answers["torch"].model_copy(update=fields))
 
 
 def mapping(*copies):
@@ -62,7 +66,7 @@ def attending(backend, **fields):
 
 
 def precise(**fields):
-    return probing(h200_host(), precision=PROBED.precision.model_copy(update=fields))
+    return probing(h200_host(), precision=PRECISION.model_copy(update=fields))
 
 
 @pytest.mark.parametrize(
@@ -189,10 +193,10 @@ def package(name, installed, result):
 
 
 BROKEN_TE = probing(h200_host(), transformer_engine=Failure(kind="error", message="OSError: libcudart.so.12"))
-NO_TE = replace(h200_host(), installed={**INSTALLED, "transformer-engine": None}, probed=Probed(torch=PROBED.torch))
+NO_TE = replace(h200_host(), installed={**INSTALLED, "transformer-engine": None}, answers={"torch": TORCH})
 LINEAR_FAILS = probing(
     h200_host(),
-    transformer_engine=PROBED.transformer_engine.model_copy(update={"linear_error": "CUBLAS_STATUS_NOT_SUPPORTED"}),
+    transformer_engine=TE.model_copy(update={"linear_error": "CUBLAS_STATUS_NOT_SUPPORTED"}),
 )
 OLD_DRIVER = replace(
     torch_says(cuda_error="The NVIDIA driver on your system is too old"),
@@ -244,7 +248,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (precise(fp8_error="the product is off by 1"), "fp8", "problem", "off by 1", "nvidia-smi"),
         (LINEAR_FAILS, "te-fp8-recipes", "problem", "CUBLAS_STATUS", "cuBLAS"),
         # Packages.
-        (package("torch", "2.11.0", PROBED.torch), "torch", "ok", "2.11.0+cu130, imports", ""),
+        (package("torch", "2.11.0", TORCH), "torch", "ok", "2.11.0+cu130, imports", ""),
         (package("timm", "1.0.24", None), "timm", "ok", "1.0.24", ""),
         (package("torch", "2.10.1", None), "torch", "problem", "older than the supported >=2.11,<2.16", "pip install"),
         (package("torch", "2.16.0", None), "torch", "warning", "newer than the supported", "pip install"),
@@ -272,7 +276,7 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
             *("cudnn-mix", "problem", "its first use failed: CUDNN_STATUS_SUBLIBRARY", "CUDNN_HOME"),
         ),
         (mapping(*TWO_NCCL), "cuda-libraries", "warning", "2.20.5", "LD_LIBRARY_PATH"),
-        (replace(h200_host(), probed=Probed(torch=DEAD)), "cuda-libraries", "unknown", "neither is mapped", ""),
+        (replace(h200_host(), answers={"torch": DEAD}), "cuda-libraries", "unknown", "neither is mapped", ""),
         # Attention and torch.compile.
         (attending("fused"), "te-attention", "ok", "fused", ""),
         (attending("flash"), "te-attention", "ok", "flash", ""),

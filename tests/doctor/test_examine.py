@@ -1,11 +1,12 @@
 """Whole machines: what is found of each, what is asked of which, and that nothing names the machine."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from doctor.machines import (
+    ANSWERS,
     HOST,
-    INSTALLED,
     a100_host,
     cudnn_mix,
     driver_denied,
@@ -17,13 +18,15 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.check import Check, Examination, Verdict, findings
+from fp8bench.doctor.check import Check, Examination, Failure, Verdict
+from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.document import document
-from fp8bench.doctor.examine import judge, shown, variables, wanted
-from fp8bench.doctor.facts import RESULTS, AttentionResult, Copy, Failure, LibrariesResult, Probed
+from fp8bench.doctor.examine import judge, shown
+from fp8bench.doctor.libraries import AttentionResult, LibrariesResult
+from fp8bench.doctor.probe import PROBES, wanted
 from fp8bench.tables.render import PIPE, render
 
-NO_PROBE = replace(h200_host(), quick=True, probed=Probed())
+NO_PROBE = replace(h200_host(), quick=True, answers={})
 PROBED_ONLY = {
     *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
     *("torch-compile", "nccl"),
@@ -60,7 +63,7 @@ def test_what_is_unknown_and_why():
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
 def test_probes_that_fail_are_findings(kind):
     failed = Failure(kind=kind, message="it failed")
-    facts = replace(h200_host(), probed=Probed(**{name.replace("-", "_"): failed for name in RESULTS}))
+    facts = replace(h200_host(), answers=dict.fromkeys(ANSWERS, failed))
 
     failing = statuses(judge(facts), "unknown" if kind == "timeout" else "problem")
 
@@ -77,19 +80,21 @@ def test_names_and_order_are_the_same_on_every_machine():
 
 
 def test_probes_are_asked_where_they_can_answer():
-    assert wanted(False, INSTALLED) == ("torch", "timm", "torchao")
-    assert set(wanted(True, INSTALLED)) == set(RESULTS)
-    assert set(wanted(True, {**INSTALLED, "transformer-engine": None})) == {
-        *("torch", "timm", "torchao", "precision", "compile")
-    }
+    def asked(*here):
+        return {probe.name for probe in wanted(*here)}
+
+    assert asked(False, True) == {"torch", "timm", "torchao"}
+    assert asked(True, False) == {"torch", "timm", "torchao", "precision", "compile"}
+    assert asked(True, True) == set(ANSWERS)
 
 
 def test_a_probe_runs_under_what_a_run_would():
     environ = {"CUDNN_HOME": "/x", "NVTE_DEBUG": "0"}
+    given = {probe.name: probe.variables(environ, Path("/tmp/y")) for probe in PROBES}
 
-    assert variables("torch", environ, "/tmp/y") == environ
-    assert variables("attention", environ, "/tmp/y") == {"CUDNN_HOME": "/x", "NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
-    assert variables("compile", environ, "/tmp/y")["TRITON_CACHE_DIR"].startswith("/tmp/y")
+    assert given["torch"] == environ
+    assert given["attention"] == {"CUDNN_HOME": "/x", "NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
+    assert given["compile"]["TRITON_CACHE_DIR"].startswith("/tmp/y")
 
 
 def test_the_machine_is_counted_by_product():
@@ -127,8 +132,7 @@ def test_nothing_that_is_shown_names_the_machine():
 
 
 def found(status, text="x", remedy="Do"):
-    check = Check("load", "host", "load", lambda facts: Verdict(status, text, remedy))
-    return findings([check], h200_host())[0]
+    return Check("load", "host", "load", lambda facts: Verdict(status, text, remedy)).finding(h200_host())
 
 
 def test_a_finding_is_one_line_and_a_warning_and_a_problem_have_a_remedy():

@@ -8,21 +8,30 @@ import os
 import re
 import sys
 from importlib.metadata import version
+from typing import get_type_hints
 
 import pytest
 
-from fp8bench.doctor.facts import RESULTS, Failure, ImportResult, TorchResult
-from fp8bench.doctor.run_probes import PROBE, Probe, run_probes
+from fp8bench.doctor.check import Failure
+from fp8bench.doctor.libraries import Refusals
+from fp8bench.doctor.probe import COMMAND, PROBES, run_probes
+from fp8bench.doctor.software import ImportResult, TorchResult, gemm_error
 
 pytestmark = pytest.mark.thorough
 
 
-def probed(*names, **environ):
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ}
-    return run_probes([Probe(name, RESULTS[name], variables) for name in names], 2, 120)
+@pytest.fixture
+def probed(tmp_path):
+    """Answers of these probes, where no GPU is visible."""
+
+    def answers(*names, **environ):
+        variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ}
+        return run_probes([probe for probe in PROBES if probe.name in names], variables, tmp_path, 2, 120)
+
+    return answers
 
 
-def test_torch_answers():
+def test_torch_answers(probed):
     results = probed("torch")
 
     torch = results["torch"]
@@ -33,7 +42,7 @@ def test_torch_answers():
     assert "/" not in torch.copies[0].folder.partition("site-packages/")[0]
 
 
-def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path):
+def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path, probed):
     package = tmp_path / "timm" / "models"
     package.mkdir(parents=True)
     (tmp_path / "timm" / "__init__.py").write_text("__version__ = '9.9'\nprint('welcome to timm')\n")
@@ -43,7 +52,7 @@ def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path):
     assert probed("timm", PYTHONPATH=str(tmp_path)) == {"timm": ImportResult(version="9.9")}
 
 
-def test_a_package_that_dies_at_import_is_an_answer(tmp_path):
+def test_a_package_that_dies_at_import_is_an_answer(tmp_path, probed):
     (tmp_path / "timm.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     (tmp_path / "torchao.py").write_text("raise OSError('libcudart.so.12: cannot open')\n")
 
@@ -55,8 +64,6 @@ def test_a_package_that_dies_at_import_is_an_answer(tmp_path):
 
 def test_a_gemm_is_right_or_off_or_fails_in_one_line():
     import torch
-
-    from fp8bench.doctor.probe import gemm_error
 
     def failing(_left, _right):
         raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED\nwhen calling cublasLtMatmul")
@@ -70,8 +77,6 @@ def test_a_gemm_is_right_or_off_or_fails_in_one_line():
 
 
 def test_refusals_are_kept_once_and_the_rest_is_not():
-    from fp8bench.doctor.probe import Refusals
-
     refusals = Refusals()
     logger = logging.Logger("a", logging.DEBUG)
     logger.addHandler(refusals)
@@ -83,8 +88,6 @@ def test_refusals_are_kept_once_and_the_rest_is_not():
 
 
 def test_every_probe_is_there_with_its_result_and_the_doctor_starts_it_with_its_own_python():
-    from fp8bench.doctor.probe import PROBES
-
-    returned = {name: getattr(probe, "func", probe).__annotations__["return"] for name, probe in PROBES.items()}
-    assert returned == RESULTS
-    assert PROBE == (sys.executable, "-m", "fp8bench.doctor.probe")
+    for probe in PROBES:
+        assert get_type_hints(getattr(probe.run, "func", probe.run))["return"] is probe.answer
+    assert COMMAND == (sys.executable, "-m", "fp8bench.doctor.probe")

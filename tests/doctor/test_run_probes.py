@@ -6,23 +6,29 @@ import time
 
 import pytest
 
-from fp8bench.doctor.facts import Failure, ImportResult
-from fp8bench.doctor.run_probes import LONGEST_QUOTE, Probe, error_line, run_probes
+from fp8bench.doctor.check import Failure
+from fp8bench.doctor.probe import LONGEST_QUOTE, Probe, error_line, run_probes
+from fp8bench.doctor.software import ImportResult
 
 pytestmark = pytest.mark.thorough
 
 WELL = """print('{"version": "1.2"}')"""
 
 
-def ran(*codes, limit_s=20, at_once=2, **environ):
-    """Results of probes that are the given Python, in order."""
-    probes = [Probe(code, ImportResult, {**os.environ, **environ}) for code in codes]
-    results = run_probes(probes, at_once, limit_s, command=(sys.executable, "-c"))
-    assert list(results) == list(codes)
-    return list(results.values())
+@pytest.fixture
+def ran(tmp_path):
+    """Answers of probes that are the given Python, in order."""
+
+    def answers(*codes, limit_s=20, at_once=2, **environ):
+        probes = [Probe(code, ImportResult, lambda: None, environ=environ) for code in codes]
+        found = run_probes(probes, os.environ, tmp_path, at_once, limit_s, command=(sys.executable, "-c"))
+        assert list(found) == list(codes)
+        return list(found.values())
+
+    return answers
 
 
-def test_each_gets_its_own_answer_and_its_own_variables():
+def test_each_gets_its_own_answer_and_its_own_variables(ran):
     code = """import os; print('{"version": "%s"}' % os.environ["WHO"])"""
 
     assert ran(code, "raise SystemExit(7)", WELL, at_once=1, WHO="me") == [
@@ -45,14 +51,14 @@ def test_each_gets_its_own_answer_and_its_own_variables():
         ("""print('{"version": "1", "more": 2}')""", "garbage", "invalid"),
     ],
 )
-def test_a_probe_that_fails_is_an_answer(code, kind, message):
+def test_a_probe_that_fails_is_an_answer(ran, code, kind, message):
     (failure,) = ran(code)
 
     assert failure.kind == kind
     assert message in failure.message if kind == "garbage" else message == failure.message
 
 
-def test_one_that_hangs_is_ended_with_what_it_started_and_the_others_count(tmp_path):
+def test_one_that_hangs_is_ended_with_what_it_started_and_the_others_count(ran, tmp_path):
     pid_file = tmp_path / "pid"
     hangs = (
         "import subprocess, time; "
@@ -67,13 +73,13 @@ def test_one_that_hangs_is_ended_with_what_it_started_and_the_others_count(tmp_p
     assert gone(int(pid_file.read_text()))
 
 
-def test_one_never_begun_has_run_out_of_time_too():
+def test_one_never_begun_has_run_out_of_time_too(ran):
     answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
 
     assert [answer.kind for answer in answers] == ["timeout", "timeout"]
 
 
-def test_what_it_left_behind_neither_holds_the_answer_up_nor_stays(tmp_path):
+def test_what_it_left_behind_neither_holds_the_answer_up_nor_stays(ran, tmp_path):
     pid_file = tmp_path / "pid"
     leaves = (
         "import subprocess; p = subprocess.Popen(['sleep', '60']); "

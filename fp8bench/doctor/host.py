@@ -1,4 +1,4 @@
-"""Checks of the host: environment variables that change what is measured; NCCL and its variables, which change how
+"""Checks of the host: environment variables that change what is measured, those of NCCL apart, because they change how
 gradients are transferred; then speed, load, cores, governor, memory, shared memory and open files.
 
 The value of a variable is shown only if it is a plain number or switch; any other may be private.
@@ -7,8 +7,7 @@ The value of a variable is shown only if it is a plain number or switch; any oth
 import re
 from collections.abc import Callable
 
-from fp8bench.doctor.check import Check, Status, Verdict, a_gpu
-from fp8bench.doctor.facts import MachineFacts
+from fp8bench.doctor.check import Check, MachineFacts, Verdict
 from fp8bench.machine.host import LOOP_TURNS
 from fp8bench.schema.machine import GIB, gib
 
@@ -36,10 +35,6 @@ def is_on(value: str) -> bool:
     return value.lower() not in OFF
 
 
-def is_zero(value: str) -> bool:
-    return value == "0"
-
-
 SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
     (is_on, "every launch waits", ("CUDA_LAUNCH_BLOCKING",)),
     (is_on, "Transformer Engine logs at every step", ("NVTE_DEBUG",)),
@@ -47,10 +42,10 @@ SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
     (is_on, "every allocation waits for the GPU", ("PYTORCH_NO_CUDA_MEMORY_CACHING",)),
     (is_on, "precisions are not what they seem", ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")),
     (is_on, "Python is slowed", ("PYTHONDEVMODE", "PYTHONTRACEMALLOC")),
-    (is_zero, "Transformer Engine may not use fused attention", ("NVTE_FUSED_ATTN",)),
-    (is_zero, "Transformer Engine may not use flash attention", ("NVTE_FLASH_ATTN",)),
-    (is_zero, "Transformer Engine may not use its fastest attention", ("NVTE_ALLOW_NONDETERMINISTIC_ALGO",)),
-    (lambda value: value == "1", "CPU work of a rank on one thread", ("OMP_NUM_THREADS",)),
+    ("0".__eq__, "Transformer Engine may not use fused attention", ("NVTE_FUSED_ATTN",)),
+    ("0".__eq__, "Transformer Engine may not use flash attention", ("NVTE_FLASH_ATTN",)),
+    ("0".__eq__, "Transformer Engine may not use its fastest attention", ("NVTE_ALLOW_NONDETERMINISTIC_ALGO",)),
+    ("1".__eq__, "CPU work of a rank on one thread", ("OMP_NUM_THREADS",)),
     (lambda value: value.upper() == "DETAIL", "every collective is checked", ("TORCH_DISTRIBUTED_DEBUG",)),
     (bool, "another allocator", ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")),
     (bool, "launches may be serialised", ("CUDA_DEVICE_MAX_CONNECTIONS",)),
@@ -78,17 +73,6 @@ def environment(facts: MachineFacts) -> Verdict:
     return Verdict("warning", text, unset) if found else Verdict("ok", "none that spoils a number")
 
 
-def nccl(facts: MachineFacts) -> Verdict:
-    """Without it, training on several GPUs is impossible."""
-    torch = facts.torch_on_gpu
-    if isinstance(torch, str):
-        return Verdict("unknown", torch)
-    if torch.nccl is not None:
-        return Verdict("ok", torch.nccl)
-    status: Status = "problem" if len(facts.driver.gpus) > 1 else "warning"
-    return Verdict(status, "torch has none", "Install a torch that was built with NCCL")
-
-
 def nccl_settings(facts: MachineFacts) -> Verdict:
     found = [name for name in NCCL_SPEED if facts.environ.get(name)]
     text = ", ".join(shown(name, facts.environ[name]) for name in found)
@@ -102,20 +86,25 @@ def shown(name: str, value: str) -> str:
     return f"{name}={value}" if _SHOWN.fullmatch(value) else f"{name} is set"
 
 
-def slow(text: str, remedy: str, facts: MachineFacts) -> Verdict:
+def judged(text: str, bad: bool, remedy: str) -> Verdict:
+    return Verdict("warning", text, remedy) if bad else Verdict("ok", text)
+
+
+def slow(facts: MachineFacts, text: str, bad: bool, remedy: str) -> Verdict:
     """Warn of a slow or uneven host. With a GPU, one remedy needs no fast host."""
     replay = "; with `--cuda-graphs on` no step waits for Python to launch" if facts.driver.gpus else ""
-    return Verdict("warning", text, remedy + replay)
+    return judged(text, bad, remedy + replay)
 
 
 def speed(facts: MachineFacts) -> Verdict:
     """The swing is judged, and not the speed, because no limit is known."""
     found = facts.speed
     text = f"a loop of {LOOP_TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
-    if found.swing > STEADY_SWING:
-        why = "launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
-        return slow(f"{text}: {why}", "Quiet the host, and measure in several processes with --rounds", facts)
-    return Verdict("ok", text)
+    if uneven := found.swing > STEADY_SWING:
+        text += (
+            ": launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
+        )
+    return slow(facts, text, uneven, "Quiet the host, and measure in several processes with --rounds")
 
 
 def load(facts: MachineFacts) -> Verdict:
@@ -123,18 +112,16 @@ def load(facts: MachineFacts) -> Verdict:
     if host.load is None:
         return Verdict("unknown", "the system does not report its load")
     text = f"load {host.load:.1f} on {host.cores:g} cores"
-    busy = host.load > BUSY_LOAD * host.cores
-    return slow(text, "Wait for the other work to end", facts) if busy else Verdict("ok", text)
+    return slow(facts, text, host.load > BUSY_LOAD * host.cores, "Wait for the other work to end")
 
 
 def cores(facts: MachineFacts) -> Verdict:
     """The cores that this process may use, under affinity and quota."""
     gpus = len(facts.driver.gpus)
+    few = facts.host.cores < gpus * CORES_A_GPU
     text = f"{facts.host.cores:g}" + (f" for {gpus} GPU(s)" if gpus else "")
-    if facts.host.cores < gpus * CORES_A_GPU:
-        text += f", fewer than {CORES_A_GPU} each"
-        return slow(text, "Give the container more cores, or show fewer GPUs", facts)
-    return Verdict("ok", text)
+    text += f", fewer than {CORES_A_GPU} each" if few else ""
+    return slow(facts, text, few, "Give the container more cores, or show fewer GPUs")
 
 
 def governor(facts: MachineFacts) -> Verdict:
@@ -142,22 +129,17 @@ def governor(facts: MachineFacts) -> Verdict:
     governors = facts.host.governors
     if governors is None:
         return Verdict("unknown", "not reported, as in most virtual machines")
-    if governors != ("performance",):
-        return slow(", ".join(governors), "Set it: `sudo cpupower frequency-set -g performance`", facts)
-    return Verdict("ok", "performance")
+    remedy = "Set it: `sudo cpupower frequency-set -g performance`"
+    return slow(facts, ", ".join(governors), governors != ("performance",), remedy)
 
 
 def memory(facts: MachineFacts) -> Verdict:
     """Free memory for one rank per GPU, or one rank on the CPU."""
-    free = facts.host.memory_free_bytes
+    free, needed = facts.host.memory_free_bytes, max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
     if free is None:
         return Verdict("unknown", "the system does not report its free memory")
-    needed = max(len(facts.driver.gpus), 1) * HOST_BYTES_A_GPU
-    text = f"{free / GIB:.0f} GiB"
-    if free < needed:
-        text += f"; a run needs {needed // GIB} GiB"
-        return Verdict("warning", text, "Free memory, or raise the container's limit")
-    return Verdict("ok", text)
+    text = f"{free / GIB:.0f} GiB" + (f"; a run needs {needed // GIB} GiB" if free < needed else "")
+    return judged(text, free < needed, "Free memory, or raise the container's limit")
 
 
 def shared_memory(facts: MachineFacts) -> Verdict:
@@ -167,23 +149,20 @@ def shared_memory(facts: MachineFacts) -> Verdict:
         return Verdict("unknown", "there is none here")
     free_text, size_text = (gib(count) if count >= GIB else f"{count >> 20} MiB" for count in (free, size))
     text = f"{free_text} free of {size_text}" + (f" for {gpus} GPUs" if gpus > 1 else "")
-    if free >= max(gpus, 1) * SHM_LEAST_BYTES:
-        return Verdict("ok", text)
     remedy = "Enlarge it: `docker run --shm-size=16g`, or `sudo mount -o remount,size=16g /dev/shm`"
-    return Verdict("problem" if gpus and free < SHM_LEAST_BYTES else "warning", text, remedy)
+    if gpus and free < SHM_LEAST_BYTES:
+        return Verdict("problem", text, remedy)
+    return judged(text, free < max(gpus, 1) * SHM_LEAST_BYTES, remedy)
 
 
 def open_files(facts: MachineFacts) -> Verdict:
     limit = facts.host.open_files
-    text = "no limit" if limit is None else f"up to {limit} a process"
-    few = limit is not None and limit < OPEN_FILES
-    return Verdict("warning", text, f"Raise it: `ulimit -n {OPEN_FILES * 4}`") if few else Verdict("ok", text)
+    if limit is None:
+        return Verdict("ok", "no limit")
+    return judged(f"up to {limit} a process", limit < OPEN_FILES, f"Raise it: `ulimit -n {OPEN_FILES * 4}`")
 
 
 CHECKS = (
-    Check("environment", "host", "environment variables", environment),
-    Check("nccl", "gpu", "NCCL", nccl),
-    Check("nccl-settings", "gpu", "NCCL's settings", nccl_settings, a_gpu),
     Check("host-speed", "host", "host speed", speed),
     Check("load", "host", "load", load),
     Check("cores", "host", "cores", cores),

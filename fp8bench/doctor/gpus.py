@@ -1,5 +1,5 @@
-"""Checks of NVIDIA's driver, of torch's view of its GPUs, and of each GPU: other users and MIG first, then what makes
-it slower than its product's name promises: power, clocks, heat, memory errors.
+"""Checks of NVIDIA's driver and of each GPU: other users and MIG first, then what makes it slower than its product's
+name promises: power, clocks, heat, memory errors.
 
 A GPU is idle during the examination, so its present clocks mean nothing; its limits and its slowdowns do.
 """
@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
-from fp8bench.doctor.check import Check, Status, Verdict, a_gpu
-from fp8bench.doctor.facts import MachineFacts
+from fp8bench.doctor.check import Check, MachineFacts, Status, Verdict
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import GpuFacts
 from fp8bench.schema.machine import gib
@@ -52,25 +51,6 @@ def driver(facts: MachineFacts) -> Verdict:
     return Verdict("ok", text)
 
 
-def torch_sees(facts: MachineFacts) -> Verdict:
-    torch, driver = facts.torch_on_gpu, facts.driver
-    if isinstance(torch, str):
-        return Verdict("unknown", torch)
-    if torch.cuda is None:
-        text = f"torch {torch.version} was built without CUDA"
-        return Verdict("problem", text, "Install a torch that was built for CUDA")
-    built = f"torch was built for CUDA {torch.cuda}"
-    if torch.cuda_error is not None:
-        remedy = "Check `nvidia-smi`, and restart the machine if the driver was updated"
-        if driver.cuda is not None and driver.cuda[0] < int(torch.cuda.partition(".")[0]):
-            remedy = "Update the driver, or install a torch that was built for an older CUDA"
-        return Verdict("problem", f"{built}, and CUDA does not start: {torch.cuda_error}", remedy)
-    if torch.gpus != len(driver.gpus) and not any(gpu.mig for gpu in driver.gpus):
-        text = f"torch sees {torch.gpus} GPU(s), the driver {len(driver.gpus)}"
-        return Verdict("problem", text, "Check CUDA_VISIBLE_DEVICES, and the GPUs given to this container")
-    return Verdict("ok", f"{torch.gpus}; {built}")
-
-
 def busy(gpus: Gpus) -> Verdict:
     """A GPU that others compute on gives wrong times; one with allocated memory only may."""
     remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
@@ -90,12 +70,6 @@ def use(gpu: GpuFacts) -> str:
     if gpu.utilization_percent is not None:
         words.append(f"{gpu.utilization_percent} % busy")
     return ", ".join(words)
-
-
-def mig(gpus: Gpus) -> Verdict:
-    """A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
-    text = "on; a run sees a slice and would be priced as the whole"
-    return judged(gpus, lambda gpu: gpu.mig and text, "Turn it off: `sudo nvidia-smi -mig 0`", "off")
 
 
 def compute_mode(gpus: Gpus) -> Verdict:
@@ -149,16 +123,6 @@ def clocks(gpus: Gpus) -> Verdict:
     return judged(gpus, low, "Reset them: `sudo nvidia-smi -rac`", fine)
 
 
-def throttling(gpus: Gpus) -> Verdict:
-    """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
-
-    def slowed(gpu: GpuFacts) -> str:
-        reasons = gpu.throttle_reasons or 0
-        return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
-
-    return judged(gpus, slowed, "Fix the cooling or the power supply, or measure on another machine", "none")
-
-
 def temperature(gpus: Gpus) -> Verdict:
     limits = {gpu.index: gpu.slowdown_temperature_c for gpu in gpus if gpu.slowdown_temperature_c is not None}
 
@@ -169,12 +133,6 @@ def temperature(gpus: Gpus) -> Verdict:
     slows = f", slows down at {min(limits.values())} C" if limits else ""
     fine = f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}"
     return judged(gpus, hot, "Let it cool down, and check the cooling", fine)
-
-
-def persistence(gpus: Gpus) -> Verdict:
-    """Without it, the driver releases the GPU after each process and restarts it."""
-    text = "off, and the driver starts the GPU again for every process"
-    return judged(gpus, lambda gpu: not gpu.persistence and text, "Turn it on: `sudo nvidia-smi -pm 1`", "on")
 
 
 def ecc(gpus: Gpus) -> Verdict:
@@ -189,6 +147,12 @@ def ecc(gpus: Gpus) -> Verdict:
     return judged(
         gpus, lambda gpu: (gpu.remap_pending or gpu.ecc != gpu.ecc_pending) and text, "Restart the machine", fine
     )
+
+
+def slowed(gpu: GpuFacts) -> str:
+    """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
+    reasons = gpu.throttle_reasons or 0
+    return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
 
 
 def judged(gpus: Gpus, says: Says, remedy: str, fine: str, status: Status = "warning") -> Verdict:
@@ -210,26 +174,38 @@ def once(texts: Iterable[str]) -> str:
 
 
 def check(name: str, title: str, judge: Callable[[Gpus], Verdict], *fields: str) -> Check:
-    """Make a check of the GPUs that report at least one of the fields."""
+    """Make a check of the GPUs that report at least one of the fields, by default that of the check's name."""
 
     def of_facts(facts: MachineFacts) -> Verdict:
-        gpus = [gpu for gpu in facts.driver.gpus if any(getattr(gpu, field) is not None for field in fields)]
+        told = fields or (name.replace("-", "_"),)
+        gpus = [gpu for gpu in facts.driver.gpus if any(getattr(gpu, field) is not None for field in told)]
         return judge(gpus) if gpus else Verdict("unknown", NOT_REPORTED)
 
-    return Check(name, "gpu", title, of_facts, a_gpu)
+    return Check(name, "gpu", title, of_facts, "gpu")
 
 
-CHECKS = (
-    Check("driver", "gpu", "NVIDIA driver", driver),
-    Check("torch-sees-gpus", "gpu", "GPUs torch sees", torch_sees),
+def each(says: Says, fine: str, remedy: str) -> Callable[[Gpus], Verdict]:
+    return lambda gpus: judged(gpus, says, remedy, fine)
+
+
+SLICE = "on; a run sees a slice and would be priced as the whole"
+"""A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
+
+RESTARTS = "off, and the driver starts the GPU again for every process"
+REPAIR = "Fix the cooling or the power supply, or measure on another machine"
+
+PER_GPU = (
     check("busy", "other users", busy, "processes", "memory_used_bytes"),
-    check("mig", "MIG", mig, "mig"),
-    check("compute-mode", "compute mode", compute_mode, "compute_mode"),
+    check("mig", "MIG", each(lambda gpu: gpu.mig and SLICE, "off", "Turn it off: `sudo nvidia-smi -mig 0`")),
+    check("compute-mode", "compute mode", compute_mode),
     check("nvlink", "NVLink", nvlink, "index"),
     check("power-limit", "power limit", power, "power_limit_w"),
     check("clocks", "application clocks", clocks, "application_clock_mhz"),
-    check("throttling", "throttling now", throttling, "throttle_reasons"),
+    check("throttling", "throttling now", each(slowed, "none", REPAIR), "throttle_reasons"),
     check("temperature", "temperature", temperature, "temperature_c"),
-    check("persistence", "persistence mode", persistence, "persistence"),
-    check("ecc", "memory errors", ecc, "ecc"),
+    check(
+        *("persistence", "persistence mode"),
+        each(lambda gpu: not gpu.persistence and RESTARTS, "on", "Turn it on: `sudo nvidia-smi -pm 1`"),
+    ),
+    check("ecc", "memory errors", ecc),
 )

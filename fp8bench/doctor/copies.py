@@ -1,0 +1,58 @@
+"""The copies of NVIDIA's libraries that a process has mapped."""
+
+import re
+from pathlib import Path
+
+from fp8bench.doctor.privacy import short_path
+from fp8bench.schema.files import Frozen
+
+_LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
+_FULL_VERSION = 3
+"""The number of parts of a file's version that identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not."""
+
+
+class Copy(Frozen):
+    """One installation of a family of libraries. folder: shortened, so that it names no user. version: None if neither
+    the files' names nor the package that contains them state it.
+    """
+
+    family: str
+    folder: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version or 'of unknown version'} ({self.folder})"
+
+
+def own_copies() -> tuple[Copy, ...]:
+    """Return the copies that this process has mapped now. A later call may find more."""
+    return copies(Path("/proc/self/maps").read_text())
+
+
+def copies(maps: str) -> tuple[Copy, ...]:
+    """Return every copy in the text of a `maps` file, by family and folder. Its sixth column, the path, may contain
+    spaces, and ends in ` (deleted)` for a file that was replaced.
+    """
+    columns = [line.split(maxsplit=5) for line in maps.splitlines()]
+    paths = {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
+    files: dict[tuple[str, str], set[str | None]] = {}
+    for path in sorted(paths):
+        folder, _, name = path.rpartition("/")
+        if library := _LIBRARY.match(name):
+            family = library[1] or library[2] or library[3]
+            files.setdefault((family, folder), set()).add(library[4])
+    found = []
+    for (family, folder), versions in files.items():
+        full = sorted(version for version in versions if version and len(version.split(".")) >= _FULL_VERSION)
+        version = " and ".join(full) or _of_package(family, Path(folder))
+        found.append(Copy(family=family, folder=short_path(folder), version=version))
+    return tuple(found)
+
+
+def _of_package(family: str, folder: Path) -> str | None:
+    site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
+    if site is None:
+        return None
+    package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
+    found = {match[1] for match in (package.match(path.name) for path in site.glob("*.dist-info")) if match}
+    return found.pop() if len(found) == 1 else None
