@@ -79,11 +79,15 @@ class Task:
         """The command without its options."""
         return shlex.split(self.command)[0]
 
-    def words(self, results_dir: Path, machine: str = "") -> list[str]:
-        """Return the command line. machine: completes the session's name."""
+    def words(self, results_dir: Path, machine: str = "", gpu: str = "") -> list[str]:
+        """Return the command line. machine: completes the session's name. gpu: names the instance of the catalogue that
+        stands for rented GPUs of this kind.
+        """
         asked = shlex.split(self.command)
         session = f"{self.name}-{machine}" if machine else self.name
         named = ["--session", session] if self.kind in SESSIONS_OF else []
+        kind = next((kind for kind in KINDS if kind in gpu), None)
+        named += ["--instance", f"{kind.lower()}-{self.gpus}x"] if kind else []
         return [sys.executable, "-m", "fp8bench", *asked, *named, "--results-dir", str(results_dir)]
 
     def suits(self, gpus: Sequence[str]) -> bool:
@@ -180,6 +184,7 @@ def run(
     environ: Mapping[str, str],
     ends_s: float | None = None,
     machine: str = "",
+    gpu: str = "",
 ) -> dict[str, int]:
     """Run tasks in their order, each as soon as enough of `count` GPUs are free. Return exit codes by name. On Ctrl-C,
     and when the monotonic clock shows `ends_s`, all that run are ended and waited for; what does not fit before that is
@@ -198,7 +203,7 @@ def run(
                 task = waiting.pop(0)
                 mine = [free.pop(0) for _ in range(task.gpus)]
                 own = _on_gpus(mine, count, environ)
-                at_work.append(_begun(task, mine, task.words(results_dir, machine), own, results_dir / ".logs"))
+                at_work.append(_begun(task, mine, task.words(results_dir, machine, gpu), own, results_dir / ".logs"))
                 print(f"{task.name}: begins on GPUs {own[VISIBLE]}{_left(ends_s)}", flush=True)
             time.sleep(POLL_S)
             for one in [one for one in at_work if one.process.poll() is not None]:
@@ -298,7 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     machine = this_machines_identity()
-    codes = run(todo, len(gpus), asked.results_dir.resolve(), os.environ, ends_s, machine.id[:6] if machine else "")
+    named = (machine.id[:6] if machine else "", gpus[0])
+    codes = run(todo, len(gpus), asked.results_dir.resolve(), os.environ, ends_s, *named)
     left = _not_done(suited, gpus, folders)
     if left:
         print(f"left: {', '.join(f'{one.name} ({one.minutes:g} min)' for one in left)}")

@@ -14,6 +14,7 @@ import remeasure
 from cli.calling import call
 from remeasure import Task, run, tasks
 
+from fp8bench.pricing.catalog import load
 from fp8bench.schema.files import ROOT
 
 TASKS = {one.name: one for one in tasks()}
@@ -34,6 +35,14 @@ def test_a_session_goes_on_by_its_name_and_what_has_none_is_repeated(tmp_path):
         *("--session", "two", "--results-dir", str(tmp_path)),
     ]
     assert "--session" not in TASKS["collectives"].words(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "gpu"), [("two", "NVIDIA H200"), ("b64", "NVIDIA H100 80GB HBM3")])
+def test_records_are_of_an_instance_of_the_catalogue(name, gpu, tmp_path):
+    words = TASKS[name].words(tmp_path, "f00", gpu)
+    named = words[words.index("--instance") + 1]
+    assert named == {"two": "h200-2x", "b64": "h100-1x"}[name]
+    assert named in load().instances
 
 
 @pytest.mark.parametrize(
