@@ -113,8 +113,8 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
     if alone and place.rank > 0:
         raise typer.Exit(0)
     if place.local_rank > 0:
-        raise typer.Exit(waiting.follow(place, environ))
-    with waiting.awaited(place, environ) as codes:
+        raise typer.Exit(waiting.follow(place))
+    with waiting.awaited(place) as codes:
         try:
             if place.nodes == 1 or alone:
                 yield place, None
@@ -138,7 +138,7 @@ def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: M
         if place is not None and place.local_rank > 0:
             from fp8bench.launch.nodes import waiting
 
-            return waiting.follow(place, environ)
+            return waiting.follow(place)
     say()
     with suppress(Fp8benchError, KeyboardInterrupt), as_torchrun_has_it(environ, alone=False):
         raise error

@@ -252,7 +252,7 @@ def find_sizes(
     def run(candidate: RunConfig) -> Record:
         found = marks(prepared, candidate)
         say(f"{candidate.switched_label}: trying batch size {candidate.batch_size}")
-        reports = executor.run(candidate, lambda _progress: None, None, found)
+        reports = executor.run(candidate, lambda _progress: None)
         now = datetime.now(UTC)
         run_id = new_run_id(candidate.switched_label, now)
         record = assemble(candidate, reports, key, run_id, now, None, found, here.machine)

@@ -178,8 +178,7 @@ def _turn(
         executor.require_ready()
         found = marks(prepared, entry.config)
         watch = timing.begins(listener.begins(entry, place))
-        executor.begins(place)
-        reports = executor.run(entry.config, watch, trace, found)
+        reports = executor.run(entry.config, watch, trace, place)
         timing.ranks_ended()
     except KeyboardInterrupt as interrupt:
         interrupted, reports = interrupt, getattr(interrupt, "reports", ())

@@ -44,7 +44,7 @@ class FakeExecutor(Executor):
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def run(self, config, watch, trace=None, marks=()):
+    def run(self, config, watch, trace=None, place=None):
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer

@@ -31,7 +31,7 @@ class Machine(Executor):
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, marks=()):
+    def run(self, config, watch, trace=None, place=None):
         self.ran.append((config.mode_label, config.batch_size, config.steps))
         if len(self.ran) == self.interrupt_at:
             raise KeyboardInterrupt

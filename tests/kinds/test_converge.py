@@ -296,7 +296,7 @@ class TestResume:
 
     def test_the_same_call_twice_at_a_time_is_refused(self, prepared):
         class Nested(Ranks):
-            def run(self, config, watch, trace=None, marks=()):
+            def run(self, config, watch, trace=None, place=None):
                 with pytest.raises(UsageError, match="this very comparison is in use by process"):
                     trained(prepared(), Ranks())
                 raise Interrupt(2)

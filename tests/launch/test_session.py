@@ -39,16 +39,15 @@ class FakeExecutor(Executor):
 
     def __init__(self, results_dir, *answers):
         self.results_dir, self.answers, self.closed = results_dir, list(answers or [OK]), False
-        self.on_disk_before, self.ran, self.traces, self.marks = [], [], [], []
+        self.on_disk_before, self.ran, self.traces = [], [], []
 
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, marks=()):
+    def run(self, config, watch, trace=None, place=None):
         self.on_disk_before.append(len(record_paths(self.results_dir)))
         self.ran.append(config.mode_label)
         self.traces.append(trace)
-        self.marks.append(marks)
         watch(Progress("timing", 5, 0.1))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
@@ -189,13 +188,11 @@ def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkey
     assert read_record(path) == record
 
 
-def test_what_is_found_before_each_turn_is_told_to_its_ranks_and_marked_in_its_record_alone(tmp_path, found):
+def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path, found):
     found[:] = [(BUSY,), ()]
-    executor = FakeExecutor(tmp_path)
-    kept = [record for record, _ in session(executor, BASELINE, rounds=2)]
+    kept = [record for record, _ in session(FakeExecutor(tmp_path), BASELINE, rounds=2)]
 
-    assert executor.marks == [(BUSY,), ()]
-    assert [record.summary.flags for record in kept if record.summary] == executor.marks
+    assert [record.summary.flags for record in kept if record.summary] == [(BUSY,), ()]
 
 
 def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path, found):

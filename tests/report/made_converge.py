@@ -122,7 +122,7 @@ class Ranks(Executor):
     def close(self):
         self.closed = True
 
-    def run(self, config, watch, trace=None, marks=()):
+    def run(self, config, watch, trace=None, place=None):
         turn = (config.mode_label, config.seed)
         if turn == self.interrupt:
             raise Interrupt(15)

@@ -46,13 +46,8 @@ class NodesExecutor(SpawnExecutor):
         """timeout_s: of each phase; None for each phase's own. work: what each rank does, as node 0 tells."""
         super().__init__(timeout_s, work)
         self.agent = agent
-        self.place: Session | None = None
-        """The place of the next run's record, if it is kept: another node may have to keep it."""
         self._turns = 0
         self._gone: NodeGone | None = None
-
-    def begins(self, place: Session) -> None:
-        self.place = place
 
     def require_ready(self) -> None:
         """Raise the error that ended a node, if any: nothing more can run then."""
@@ -60,15 +55,15 @@ class NodesExecutor(SpawnExecutor):
             raise self._gone
 
     def run(
-        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
         """Run as `Executor.run` does. The reports name their machines; the report of a node's first rank contains that
         node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
         earlier run.
         """
         self.require_ready()
-        agent, turn, told = self.agent, self._turns, Turn(config=config, place=self.place, work=self.work)
-        self._turns, self.place = turn + 1, None
+        agent, turn, told = self.agent, self._turns, Turn(config=config, place=place, work=self.work)
+        self._turns += 1
         agent.say(f"turn/{turn}", told)
         seen: dict[int, Outcome] = {}
         lost: list[NodeGone] = []

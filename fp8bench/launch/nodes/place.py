@@ -8,8 +8,8 @@ from fp8bench.schema.errors import UsageError
 RANKS = ("RANK", "LOCAL_RANK")
 """Only these variables mark a process as one of a group: the others are set on many machines for other reasons."""
 
-STORE = ("MASTER_ADDR", "MASTER_PORT")
-TORCHRUN = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE", *STORE)
+NUMBERS = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+TORCHRUN = (*NUMBERS, "MASTER_ADDR", "MASTER_PORT")
 OF_NODES = ("GROUP_RANK", "GROUP_WORLD_SIZE")
 LARGEST_PORT = 2**16 - 1
 MOST_DIGITS = 9
@@ -20,7 +20,8 @@ REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its o
 class Elastic:
     """This process's place in a group that torchrun has made. node, nodes: this machine and the number of machines.
     address, port: of the store by which the processes find each other. hosted: whether torchrun itself holds that
-    store, instead of node 0. attempt: torchrun may start all processes again with the same store.
+    store, instead of node 0. attempt: torchrun may start all processes again with the same store. run_id: torchrun's,
+    which is then the parent of this process; empty under other launchers.
     """
 
     rank: int
@@ -33,11 +34,7 @@ class Elastic:
     port: int = 29500
     hosted: bool = False
     attempt: str = "0"
-
-    @property
-    def first_rank(self) -> int:
-        """The first of this node's ranks."""
-        return self.rank - self.local_rank
+    run_id: str = ""
 
     @property
     def peers(self) -> tuple[int, ...]:
@@ -57,7 +54,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
         are = "is" if len(missing) == 1 else "are"
         raise UsageError(f"{given[0]} is set in the environment, and {', '.join(missing)} {are} not", REMEDY)
     counted = environ.keys() >= set(OF_NODES)
-    values = {name: _number(environ, name) for name in (*TORCHRUN[:4], *(OF_NODES if counted else ()))}
+    values = {name: _number(environ, name) for name in (*NUMBERS, *(OF_NODES if counted else ()))}
     for name, relation, of in (
         ("LOCAL_RANK", "not below", "LOCAL_WORLD_SIZE"),
         ("RANK", "not below", "WORLD_SIZE"),
@@ -67,7 +64,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     ):
         if of in values and values[name] > values[of] - (relation == "not below"):
             raise UsageError(f"{name}={values[name]} in the environment is {relation} {of}={values[of]}", REMEDY)
-    rank, local_rank, world_size, local_world_size = list(values.values())[:4]
+    rank, local_rank, world_size, local_world_size = (values[name] for name in NUMBERS)
     if not counted and (world_size % local_world_size or (rank - local_rank) % local_world_size):
         raise UsageError(
             f"LOCAL_WORLD_SIZE={local_world_size} does not divide WORLD_SIZE={world_size} into equal nodes",
@@ -99,6 +96,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
         port=int(port),
         hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True),
         attempt=environ.get("TORCHELASTIC_RESTART_COUNT", "0"),
+        run_id=environ.get("TORCHELASTIC_RUN_ID", ""),
     )
 
 

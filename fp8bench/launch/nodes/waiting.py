@@ -11,11 +11,11 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from fp8bench.launch import signals
-from fp8bench.launch.nodes.place import STORE, Elastic
+from fp8bench.launch.nodes.place import Elastic
 from fp8bench.lifeline import signal_with_parent
 from fp8bench.schema.errors import RunFailed, UsageError
 
@@ -29,15 +29,13 @@ LEAVE_S = 5.0
 """Seconds that the agent may take to end once it has told its exit code."""
 
 POLL_S = 0.1
-RUN_ID = "TORCHELASTIC_RUN_ID"
-"""Set by torchrun, which is then the parent of this process."""
 
 
-def follow(place: Elastic, environ: Mapping[str, str]) -> int:
+def follow(place: Elastic) -> int:
     """Wait for the node's agent, and return its exit code. If the agent ends without one, the first waiting rank raises
     RunFailed for all, so that it is reported once.
     """
-    with _socket(place, environ) as (connection, name):
+    with _socket(place) as (connection, name):
         try:
             _connect(connection, name)
             return _code(connection)
@@ -54,12 +52,12 @@ def follow(place: Elastic, environ: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def awaited(place: Elastic, environ: Mapping[str, str]) -> Iterator[list[int]]:
+def awaited(place: Elastic) -> Iterator[list[int]]:
     """Serve the waiting ranks as the agent. The last item of the yielded list is the exit code with which they leave.
 
     Raises UsageError if there is already an agent of this place.
     """
-    with _socket(place, environ) as (listener, name):
+    with _socket(place) as (listener, name):
         try:
             listener.bind(name)
         except OSError as error:
@@ -83,13 +81,13 @@ def awaited(place: Elastic, environ: Mapping[str, str]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _socket(place: Elastic, environ: Mapping[str, str]) -> Iterator[tuple[socket.socket, bytes]]:
+def _socket(place: Elastic) -> Iterator[tuple[socket.socket, bytes]]:
     """Yield a socket, and the name of this node's agent, which no other node on the machine has. SIGTERM ends this
     process when torchrun is gone: a torchrun that is killed ends no process.
     """
-    if RUN_ID in environ:
+    if place.run_id:
         signal_with_parent(signal.SIGTERM)
-    words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
+    words = (place.address, place.port, place.run_id, place.attempt, place.rank - place.local_rank, os.getuid())
     name = hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         yield made, f"\0fp8bench-{name}".encode()

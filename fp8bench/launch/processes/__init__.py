@@ -10,7 +10,7 @@
 `launch.nodes.executor` on several, and tests use a fake executor with made-up times, whose tables are always the same.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -27,17 +27,14 @@ class Executor:
     """Runs one configuration after the other. What it holds for the next run ends with the context."""
 
     def run(
-        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
         """Run the configuration and return one report per rank, by rank, also for a rank that died (status failed).
 
-        trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. marks: what this process found of the
-        circumstances; the reports contain those of other nodes.
+        trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. place: of the run's record in the
+        session; None if it is not kept.
         """
         raise NotImplementedError
-
-    def begins(self, place: Session) -> None:
-        """Be told the place of the next run's record."""
 
     def require_ready(self) -> None:
         """Raise what keeps anything more from running."""

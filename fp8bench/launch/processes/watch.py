@@ -30,6 +30,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import Session
 from fp8bench.worker.progress import STAGES, Progress, Stage, read_progress
 
 ENTRY = "fp8bench.launch.processes.rank:measure"
@@ -98,7 +99,7 @@ class SpawnExecutor(Executor):
         self.server = Server()
 
     def run(
-        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, place: Session | None = None
     ) -> list[RankReport]:
         """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all ranks are ended, with
         their reports if all of them had timed their steps.

@@ -54,8 +54,8 @@ class Pair:
         keep = lambda turn, reports: self.kept.append((turn, reports))  # noqa: E731
         self.following = InBackground(lambda: NodesExecutor(second).follow(marks, keep))
 
-    def run(self):
-        return self.leader.run(RUN, NOBODY)
+    def run(self, place=None):
+        return self.leader.run(RUN, NOBODY, place=place)
 
     def end(self, code=0, why=""):
         self.leader.agent.end(code, why)
@@ -212,8 +212,7 @@ def test_ranks_of_one_node_that_had_not_measured_leave_nothing_to_report():
 @pytest.mark.slow
 def test_where_node_0_is_gone_node_1_keeps_the_record():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
-    pair.leader.place = PLACE
-    InBackground(pair.run)
+    InBackground(lambda: pair.run(PLACE))
     time.sleep(0.3)
     pair.shared.silent[0] = 20.0
 
@@ -239,8 +238,7 @@ def leaving_a_log(task, timeout_s, watch, interrupted, others):
 @pytest.mark.slow
 def test_the_ranks_of_the_node_that_survives_leave_their_log_and_are_not_to_blame():
     pair = Pair(leaving_a_log, leaving_a_log)
-    pair.leader.place = PLACE
-    running = InBackground(pair.run)
+    running = InBackground(lambda: pair.run(PLACE))
     time.sleep(0.3)
     pair.shared.lost = True
 

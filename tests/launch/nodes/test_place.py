@@ -22,10 +22,11 @@ def refused(environ):
 def test_the_place_is_read_from_the_variables():
     more = {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
-    found = elastic_from(variables(**more, TORCHELASTIC_RESTART_COUNT="3"))
+    found = elastic_from(variables(**more, TORCHELASTIC_RESTART_COUNT="3", TORCHELASTIC_RUN_ID="x"))
 
-    assert found == Elastic(9, 1, 16, 8, node=1, nodes=2, address="10.0.0.1", port=29500, hosted=True, attempt="3")
-    assert found.first_rank == 8
+    assert found == Elastic(
+        9, 1, 16, 8, node=1, nodes=2, address="10.0.0.1", port=29500, hosted=True, attempt="3", run_id="x"
+    )
 
 
 def test_without_torchruns_own_count_the_node_follows_from_equal_nodes():

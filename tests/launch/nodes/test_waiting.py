@@ -1,6 +1,7 @@
 """The local ranks beside an agent leave with its exit code, and know when it was killed."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -8,19 +9,21 @@ from fp8bench.launch.nodes import waiting
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.schema.errors import RunFailed, UsageError
 
-AGENT = Elastic(rank=0, local_rank=0, world_size=2, local_world_size=2)
-BESIDE = Elastic(rank=1, local_rank=1, world_size=2, local_world_size=2)
-
 
 @pytest.fixture
-def environ(tmp_path, monkeypatch):
-    """A group of the test's own."""
+def agent(tmp_path, monkeypatch):
+    """Of a group of the test's own."""
     monkeypatch.setattr(waiting, "LEAVE_S", 0.1)
-    return {"MASTER_ADDR": str(tmp_path), "MASTER_PORT": "29500"}
+    return Elastic(rank=0, local_rank=0, world_size=2, local_world_size=2, address=str(tmp_path))
 
 
 @pytest.fixture
-def followed(environ):
+def beside(agent):
+    return replace(agent, rank=1, local_rank=1)
+
+
+@pytest.fixture
+def followed(beside):
     """Starts a rank beside the agent; what comes of it is in the list once it is joined."""
     threads = []
 
@@ -29,7 +32,7 @@ def followed(environ):
 
         def wait():
             try:
-                found.append(waiting.follow(BESIDE, environ))
+                found.append(waiting.follow(beside))
             except RunFailed as failed:
                 found.append(failed)
 
@@ -45,9 +48,9 @@ def followed(environ):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 5, 143])
-def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(environ, followed, code):
+def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(agent, followed, code):
     early, first = followed()
-    with waiting.awaited(AGENT, environ) as codes:
+    with waiting.awaited(agent) as codes:
         late, second = followed()
         early.join(0.3)
         late.join(0.3)
@@ -60,12 +63,12 @@ def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(environ,
 
 
 @pytest.mark.slow
-def test_an_agent_that_ends_without_a_word_was_killed(environ, followed, monkeypatch):
+def test_an_agent_that_ends_without_a_word_was_killed(agent, followed, monkeypatch):
     def nobody(_listener):
         raise BlockingIOError
 
     monkeypatch.setattr(waiting.socket.socket, "accept", nobody)
-    with waiting.awaited(AGENT, environ):
+    with waiting.awaited(agent):
         thread, found = followed()
         thread.join(0.3)
     thread.join()
@@ -74,23 +77,23 @@ def test_an_agent_that_ends_without_a_word_was_killed(environ, followed, monkeyp
     assert found[0].exit_code == 5
 
 
-def test_an_agent_that_never_comes_is_not_waited_for_for_ever(environ, monkeypatch):
+def test_an_agent_that_never_comes_is_not_waited_for_for_ever(beside, monkeypatch):
     monkeypatch.setattr(waiting, "BEGIN_S", 0.2)
 
     with pytest.raises(RunFailed, match="local rank 0, which runs this node, was not there within 0 s"):
-        waiting.follow(BESIDE, environ)
+        waiting.follow(beside)
 
 
-def test_a_second_agent_of_the_same_place_is_refused(environ):
+def test_a_second_agent_of_the_same_place_is_refused(agent):
     with (
-        waiting.awaited(AGENT, environ),
+        waiting.awaited(agent),
         pytest.raises(UsageError, match="another process is node 0 of the group"),
-        waiting.awaited(AGENT, environ),
+        waiting.awaited(agent),
     ):
         pass
 
 
-def test_two_nodes_on_one_machine_do_not_meet(environ):
-    other = Elastic(rank=2, local_rank=0, world_size=4, local_world_size=2, node=1, nodes=2)
-    with waiting.awaited(AGENT, environ), waiting.awaited(other, environ):
+def test_two_nodes_on_one_machine_do_not_meet(agent):
+    other = replace(agent, rank=2, world_size=4, node=1, nodes=2)
+    with waiting.awaited(agent), waiting.awaited(other):
         pass
