@@ -53,7 +53,7 @@ def said(record):
 
 
 def step_times(record):
-    return {(line.precision, line.casts): line for line in steps(gemm_report(record, CATALOG))}
+    return {line.way: line for line in steps(gemm_report(record, CATALOG))}
 
 
 def test_a_line_is_a_gemm_in_a_precision_and_a_way_of_casting_and_names_are_said_once():
@@ -206,12 +206,12 @@ def test_other_works_stand_one_after_the_other_and_data_has_every_record():
 def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
     of = step_times(gemm_record())
     bf16_s = sum(32 * one.find("bf16").time_s for one in of_layers()[:-1])
-    assert of["bf16", "none"].time_s == pytest.approx(bf16_s + 8e-6)
+    assert of["bf16", "none"].timing.time_s == pytest.approx(bf16_s + 8e-6)
     fp8 = of["fp8-rowwise", "none"]
-    assert fp8.time_s == pytest.approx(bf16_s / FASTER["fp8-rowwise"] + 8e-6)
-    assert fp8.time_ci_s == pytest.approx((fp8.time_s * 0.995, fp8.time_s * 1.005))
+    assert fp8.timing.time_s == pytest.approx(bf16_s / FASTER["fp8-rowwise"] + 8e-6)
+    assert fp8.timing.time_ci_s == pytest.approx((fp8.timing.time_s * 0.995, fp8.timing.time_s * 1.005))
     flops = sum(one.product.shape.flops * one.product.calls_per_step for one in of_layers())
-    assert fp8.tflops == pytest.approx(flops / fp8.time_s / 1e12)
+    assert fp8.tflops == pytest.approx(flops / fp8.timing.time_s / 1e12)
 
 
 def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_leaves_none():
@@ -219,7 +219,7 @@ def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_l
     bad = layer(timing("bf16", 1e-3, time_ci_s=None), WRONG, name="other")
     of = step_times(gemm_record(products=(good, bad)))
     assert list(of) == [("bf16", "none")]
-    assert (of["bf16", "none"].time_s, of["bf16", "none"].time_ci_s) == (pytest.approx(0.2), None)
+    assert (of["bf16", "none"].timing.time_s, of["bf16", "none"].timing.time_ci_s) == (pytest.approx(0.2), None)
     assert step_times(sweep_record(products=of_sweep((512, 1024)))) == {}
 
 

@@ -8,7 +8,7 @@ Emulated GEMMs have no speed-up: their time is not that of fp8.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from fp8bench.schema.gemm import (
     Role,
     Shape,
     StepBound,
+    Timing,
     TimingStatus,
     arithmetic_of,
 )
@@ -34,6 +35,16 @@ FEWEST_SIZES = 2
 
 CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
 TimingVerdict = Literal["faster", "slower", "undecided"]
+
+
+class OfRecord(Frozen):
+    """Whose the numbers are: a report begins with it, and each of its rows. device_name: null on a CPU."""
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    workload: str | None
+    batch_size: int | None
 
 
 class MeasuredCeiling(Frozen):
@@ -59,16 +70,11 @@ class WithCasts(Frozen):
     verdict: TimingVerdict | None
 
 
-class GemmRow(Frozen):
-    """One GEMM in one precision. Times are in seconds for each GEMM; shares and speed-ups have no unit. stays_bf16: in
-    every mode, so that it is only measured in bf16.
+class GemmRow(OfRecord):
+    """One GEMM in one precision. Times are in seconds for each GEMM; shares and speed-ups have no unit. of: the GEMM
+    in the record, which is no data of the row.
     """
 
-    run_id: str
-    instance: str
-    device_name: str | None
-    workload: str | None
-    batch_size: int | None
     product: str
     role: Role
     m: int
@@ -92,15 +98,11 @@ class GemmRow(Frozen):
     speedup_vs_bf16: float | None
     verdict: TimingVerdict | None
     with_casts: tuple[WithCasts, ...]
-    stays_bf16: bool = Field(default=False, exclude=True)
+    of: ProductTimings = Field(exclude=True)
 
     @property
     def shape(self) -> Shape:
-        return Shape(m=self.m, n=self.n, k=self.k)
-
-    def way(self, casts: Casts) -> "GemmRow | WithCasts | None":
-        """Return the timing with these casts; without any, the row itself."""
-        return self if casts == "none" else next((one for one in self.with_casts if one.casts == casts), None)
+        return self.of.product.shape
 
 
 class BreakEven(Frozen):
@@ -114,16 +116,11 @@ class BreakEven(Frozen):
     sizes: tuple[int, ...]
 
 
-class GemmReport(Frozen):
+class GemmReport(OfRecord):
     """The numbers of one record. rounds: of each GEMM. peaks: from datasheets, in TFLOP/s; null if the GPU is
     unknown.
     """
 
-    run_id: str
-    instance: str
-    device_name: str | None
-    workload: str | None
-    batch_size: int | None
     is_sweep: bool
     cold_cache: bool
     rounds: int
@@ -177,8 +174,7 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
                     share_of_ceiling=_share(of, highest.get(arithmetic)),
                     share_of_peak=_share(of, peaks.get(arithmetic)),
                     speedup_vs_bf16=speedup(timing, reference),
-                    verdict=None if arithmetic == "bf16" else judge(timing, reference),
-                    stays_bf16=one.product.stays_bf16 is not None,
+                    verdict=judge(timing, reference),
                     with_casts=tuple(
                         WithCasts(
                             **other.model_dump(include={"casts", "status", "reason", "time_s", "time_ci_s"}),
@@ -188,6 +184,7 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
                         for other in one.timings
                         if other.precision == timing.precision and other.casts != "none"
                     ),
+                    of=one,
                 )
             )
     return GemmReport(
@@ -216,15 +213,14 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
         shape = Shape(m=square.size, n=square.size, k=square.size)
         fastest[square.arithmetic] = MeasuredCeiling(**square.model_dump(exclude={"size"}), shape=shape)
     for one in record.products:
+        shape = one.product.shape
         for timing in one.timings:
-            arithmetic, shape = arithmetic_of(timing.precision), one.product.shape
-            if arithmetic not in fastest or timing.time_s is None or timing.casts != "none" or timing.emulated:
+            best = fastest.get(arithmetic_of(timing.precision))
+            if best is None or timing.time_s is None or timing.casts != "none" or timing.emulated:
                 continue
-            tflops = shape.tflops(timing.time_s)
-            if tflops > fastest[arithmetic].tflops:
-                fastest[arithmetic] = MeasuredCeiling(
-                    arithmetic=arithmetic, tflops=tflops, precision=timing.precision, shape=shape
-                )
+            if (tflops := shape.tflops(timing.time_s)) > best.tflops:
+                new = {"tflops": tflops, "precision": timing.precision, "shape": shape}
+                fastest[best.arithmetic] = best.model_copy(update=new)
     return tuple(fastest.values())
 
 
@@ -249,32 +245,19 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     return found
 
 
-class Timed(Protocol):
-    """A timing, in seconds; None if there is no time, or no interval. emulated: whether no fp8 units were used."""
-
-    @property
-    def time_s(self) -> float | None: ...
-
-    @property
-    def time_ci_s(self) -> tuple[float, float] | None: ...
-
-    @property
-    def emulated(self) -> bool: ...
-
-
-def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
+def speedup(timing: Timing | None, reference: Timing | None) -> float | None:
     """Return how many times as fast as the reference it is; None if either was not timed or is emulated."""
-    if timed is None or reference is None or timed.emulated or reference.emulated:
+    if timing is None or reference is None or timing.emulated or reference.emulated:
         return None
-    return reference.time_s / timed.time_s if timed.time_s and reference.time_s else None
+    return reference.time_s / timing.time_s if timing.time_s and reference.time_s else None
 
 
-def judge(timed: Timed | None, reference: Timed | None) -> TimingVerdict | None:
-    """Return the verdict; None if either was not timed, has no interval or is emulated."""
-    if timed is None or reference is None or speedup(timed, reference) is None:
+def judge(timing: Timing | None, reference: Timing | None) -> TimingVerdict | None:
+    """Return the verdict; None if either was not timed, has no interval or is emulated, or if both are the same."""
+    if timing is None or reference is None or timing is reference or speedup(timing, reference) is None:
         return None
-    if timed.time_ci_s is None or reference.time_ci_s is None:
+    if timing.time_ci_s is None or reference.time_ci_s is None:
         return None
-    if timed.time_ci_s[1] < reference.time_ci_s[0]:
+    if timing.time_ci_s[1] < reference.time_ci_s[0]:
         return "faster"
-    return "slower" if timed.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
+    return "slower" if timing.time_ci_s[0] > reference.time_ci_s[1] else "undecided"

@@ -6,14 +6,17 @@ goes from the sum of the lower ends to that of the upper ones: wider than necess
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
+from typing import Any
 
-from fp8bench.kinds.gemm import figure
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.report import CAST_WAYS, GemmReport, GemmRow, WithCasts, gemm_report, judge, speedup
-from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, Shape, StepBound
+from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, StepBound, Timing
+from fp8bench.tables import chart
 from fp8bench.tables import document as doc
+from fp8bench.tables.chart import INK
 from fp8bench.tables.study import Column, Shown, Study, StudyTable, word
 from fp8bench.tables.written import counted, rate, ratio, with_interval
 
@@ -27,137 +30,145 @@ UNLIKE = 0.1
 """The relative difference between a profile's GEMMs and those timed here from which a reader is warned."""
 
 
+LINES: dict[Precision, str] = {
+    "bf16": "#1f2328",
+    "fp8-tensorwise": "#004b7a",
+    "fp8-tensorwise-fast": "#4a98cc",
+    "fp8-rowwise": "#a34700",
+    "fp8-rowwise-fast": "#c98500",
+}
+BAR = 0.8
+"""The height of a GEMM's bars together, of the distance between two GEMMs."""
+
+
 @dataclass(frozen=True)
 class Line:
-    """A GEMM in one precision and way of casting; without a row, all GEMMs of a step. Times are in seconds. flops: of
-    the GEMMs, so that TFLOP/s count casts as time.
+    """A GEMM in one precision and way of casting; without a row, all GEMMs of a step. timing: of one GEMM, or of the
+    step. flops: of the same, so that TFLOP/s count casts as time.
     """
 
-    precision: Precision
-    casts: Casts
+    timing: Timing
     flops: int
-    time_s: float | None
-    time_ci_s: tuple[float, float] | None
-    emulated: bool
     row: GemmRow | None = None
-    timed: GemmRow | WithCasts | None = None
+
+    @property
+    def way(self) -> tuple[Precision, Casts]:
+        return self.timing.precision, self.timing.casts
 
     @property
     def tflops(self) -> float | None:
-        return self.flops / self.time_s / 1e12 if self.time_s else None
+        return self.flops / self.timing.time_s / 1e12 if self.timing.time_s else None
 
     @property
     def alone(self) -> GemmRow | None:
         """The row, unless casts are timed with it."""
-        return self.row if self.casts == "none" else None
+        return self.row if self.timing.casts == "none" else None
 
 
 def lines(report: GemmReport) -> list[Line]:
     """Return a line for each timing of a record."""
     return [
-        Line(row.precision, casts, row.shape.flops, timed.time_s, timed.time_ci_s, row.emulated, row, timed)
+        Line(timing, row.shape.flops, row)
         for row in report.rows
-        for casts in CAST_WAYS
-        if (timed := row.way(casts)) is not None
+        for timing in sorted(row.of.timings, key=lambda timing: CAST_WAYS.index(timing.casts))
+        if timing.precision == row.precision
     ]
 
 
 def steps(report: GemmReport) -> list[Line]:
     """Return the sums of a workload's step, in each precision and way of casting in which all GEMMs are known."""
-    products: dict[tuple[str, Shape], dict[Precision, GemmRow]] = {}
-    for row in report.rows:
-        products.setdefault((row.product, row.shape), {})[row.precision] = row
-    tried = {(line.precision, line.casts) for line in lines(report)}
+    products = list({id(row.of): row.of for row in report.rows}.values())
+    tried = {line.way for line in lines(report)}
     every = (one for one in product(PRECISIONS, CAST_WAYS) if one in tried)
-    return [line for precision, casts in every if (line := _step([*products.values()], precision, casts)) is not None]
+    return [line for precision, casts in every if (line := _step(products, precision, casts)) is not None]
 
 
-def _step(products: Sequence[dict[Precision, GemmRow]], precision: Precision, casts: Casts) -> Line | None:
-    time_s = low_s = high_s = 0.0
-    flops, known, emulated = 0, True, False
-    for rows in products:
-        bf16 = rows.get("bf16")
+def _step(products: Sequence[ProductTimings], precision: Precision, casts: Casts) -> Line | None:
+    parts: list[tuple[int, Timing]] = []
+    flops = 0
+    for one in products:
         # A GEMM that no mode converts takes its time in bf16 in every precision.
-        row, way = (bf16, CAST_WAYS[0]) if bf16 and bf16.stays_bf16 else (rows.get(precision), casts)
-        timed = row.way(way) if row else None
-        if row is None or timed is None or timed.time_s is None or row.calls_per_step is None:
+        timing = one.find("bf16") if one.product.stays_bf16 else one.find(precision, casts)
+        calls = one.product.calls_per_step
+        if timing is None or calls is None:
             return None
-        calls = row.calls_per_step
-        time_s += timed.time_s * calls
-        flops += row.shape.flops * calls
-        emulated |= row.emulated
-        known &= timed.time_ci_s is not None
-        low, high = timed.time_ci_s or (0.0, 0.0)
-        low_s, high_s = low_s + low * calls, high_s + high * calls
-    return Line(precision, casts, flops, time_s, (low_s, high_s) if known else None, emulated)
+        parts.append((calls, timing))
+        flops += one.product.shape.flops * calls
+    intervals = [(calls, timing.time_ci_s) for calls, timing in parts if timing.time_ci_s is not None]
+    low_s, high_s = (sum(calls * interval[end] for calls, interval in intervals) for end in (0, 1))
+    total = Timing(
+        precision=precision,
+        casts=casts,
+        emulated=any(timing.emulated for _, timing in parts),
+        time_s=sum(calls * (timing.time_s or 0.0) for calls, timing in parts),
+        time_ci_s=(low_s, high_s) if len(intervals) == len(parts) else None,
+    )
+    return Line(total, flops)
 
 
-def _time(scale: float) -> Callable[[Line], str]:
+def _time(heading: str, scale: float) -> Column[Line]:
 
-    def write(line: Line) -> str:
-        before_point = len(str(int((line.time_s or 0.0) * scale)))
-        return with_interval(line.time_s, line.time_ci_s, f",.{max(0, DIGITS - before_point)}f", scale)
+    def write(timing: Timing) -> str:
+        before_point = len(str(int((timing.time_s or 0.0) * scale)))
+        return with_interval(timing.time_s, timing.time_ci_s, f",.{max(0, DIGITS - before_point)}f", scale)
 
-    return write
+    return Column(heading, lambda line: line.timing, write, "interval", better="less")
 
 
 def _speedup(line: Line) -> str:
-    return ratio(line.timed.speedup_vs_bf16, line.timed.verdict) if line.timed else doc.NOTHING
+    bf16 = line.row.of.find("bf16") if line.row else None
+    return ratio(speedup(line.timing, bf16), judge(line.timing, bf16))
 
 
 def _against(line: Line, first: Line) -> tuple[str, doc.Tone]:
-    verdict = judge(line, first)
-    return ratio(speedup(line, first), verdict), TONES.get(verdict, "")
+    verdict = judge(line.timing, first.timing)
+    return ratio(speedup(line.timing, first.timing), verdict), TONES.get(verdict, "")
 
 
 def _refused(line: Line) -> tuple[str, str] | None:
-    timed = line.timed
-    return None if timed is None or timed.reason is None else (timed.status, timed.reason)
+    return None if line.timing.reason is None else (line.timing.status, line.timing.reason)
 
 
-def _per_step_s(line: Line) -> float | None:
-    row = line.alone
-    return row.time_s * row.calls_per_step if row and row.time_s is not None and row.calls_per_step else None
+def _per_step_s(row: GemmRow) -> float | None:
+    return row.time_s * row.calls_per_step if row.time_s is not None and row.calls_per_step else None
 
 
 WAY: tuple[Column[Line], ...] = (
-    word("precision", lambda line: line.precision, once=True),
-    word("casts", lambda line: WAYS[line.casts] if line.precision != "bf16" else None),
+    word("precision", lambda line: line.timing.precision, once=True),
+    word("casts", lambda line: WAYS[line.timing.casts] if line.timing.precision != "bf16" else None),
 )
 TFLOPS = Column[Line]("TFLOP/s", lambda line: line.tflops, rate, better="more")
-MICROSECONDS = Column[Line]("us (95 %)", lambda line: line, _time(1e6), "interval", better="less")
-MILLISECONDS = Column[Line]("ms a step (interval)", lambda line: line, _time(1e3), "interval", better="less")
+MICROSECONDS = _time("us (95 %)", 1e6)
+MILLISECONDS = _time("ms a step (interval)", 1e3)
 
 
-def _share(heading: str, get: Callable[[GemmRow], float | None], form: str = ".0f") -> Column[Line]:
-    return Column(heading, lambda line: get(line.alone) if line.alone else None, form, scale=100, after=" %")
+def _alone(heading: str, get: Callable[[GemmRow], float | None], form: str, **looks: Any) -> Column[Line]:
+    return Column(heading, lambda line: get(line.alone) if line.alone else None, form, **looks)
 
 
 def _table(reports: Sequence[GemmReport]) -> StudyTable[Line]:
     named = any(row.product != str(row.shape) for report in reports for row in report.rows)
-    of_formats = reports[0].names_formats
     gemm: Column[Line] = word("GEMM", lambda line: line.row.product if named and line.row else None, once=True)
     shape: Column[Line] = word("M x N x K", lambda line: str(line.row.shape) if line.row else None, once=True)
     calls = Column[Line](
         "calls", lambda line: line.row.calls_per_step if line.row else None, "d", once=True, spare=True
     )
-    share_of_peak = _share("of peak", lambda row: row.share_of_peak)
-    per_step = Column("ms a step", _per_step_s, ".2f", scale=1e3)
-    error = [_share("error", lambda row: row.error, ".2g")] if of_formats else []
+    share: dict[str, Any] = {"scale": 100, "after": " %"}
+    error = [_alone("error", lambda row: row.error, ".2g", **share)] if reports[0].names_formats else []
     return StudyTable(
         naming=(gemm, shape, *WAY),
         columns=(
             MICROSECONDS,
             TFLOPS,
-            _share("of ceiling", lambda row: row.share_of_ceiling),
-            replace(share_of_peak, spare=True),
-            Column("speed-up", lambda line: line, _speedup, better="more"),
+            _alone("of ceiling", lambda row: row.share_of_ceiling, ".0f", **share),
+            _alone("of peak", lambda row: row.share_of_peak, ".0f", spare=True, **share),
+            Column("speed-up", _speedup, str, better="more"),
             *error,
             calls,
-            replace(per_step, spare=True),
+            _alone("ms a step", _per_step_s, ".2f", scale=1e3, spare=True),
         ),
         beside=(MICROSECONDS, TFLOPS),
-        key=lambda line: (line.row and (line.row.product, line.row.shape), line.precision, line.casts),
+        key=lambda line: (line.row and (line.row.product, line.row.shape), line.way),
         against=_against,
         refused=_refused,
     )
@@ -167,8 +178,8 @@ STEP = StudyTable[Line](
     naming=WAY,
     columns=(),
     beside=(MILLISECONDS, TFLOPS),
-    key=lambda line: (line.precision, line.casts),
-    order=lambda line: (PRECISIONS.index(line.precision), CAST_WAYS.index(line.casts)),
+    key=lambda line: line.way,
+    order=lambda line: (PRECISIONS.index(line.timing.precision), CAST_WAYS.index(line.timing.casts)),
     against=_against,
 )
 
@@ -270,19 +281,68 @@ def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
 
 def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
     """Return a line for each GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
-    flat = [name for name in GemmRow.model_fields if name not in ("with_casts", "stays_bf16")]
+    flat = [name for name in GemmRow.model_fields if name not in ("with_casts", "of")]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
-    rows = (
-        (
-            *(getattr(row, name) for name in flat),
-            *(getattr(row.way(way), name, None) for way in CAST_WAYS[1:] for name in of_casts),
-            report.warnings,
-        )
-        for report in reports
-        for row in report.rows
-    )
+    rows = []
+    for report in reports:
+        for row in report.rows:
+            ways = {one.casts: one for one in row.with_casts}
+            casts = (getattr(ways.get(way), name, None) for way in CAST_WAYS[1:] for name in of_casts)
+            rows.append((*(getattr(row, name) for name in flat), *casts, report.warnings))
     fields = (*flat, *(f"{way}_casts_{name}" for way in CAST_WAYS[1:] for name in of_casts), "warnings")
     return doc.CsvLines(fields, tuple(rows))
+
+
+def draw(report: GemmReport, path: Path) -> None:
+    """Draw TFLOP/s: a sweep as lines over the size, broken ones with casts; everything else as bars, a group for each
+    GEMM. Raises as `chart.figure` does.
+    """
+    where = f"{report.what}, {report.device_name or f'CPU of {report.instance}'}"
+    if report.is_sweep:
+        # The cheaper casts of those that were timed.
+        casts: Casts = "compiled" if any(line.timing.casts == "compiled" for line in lines(report)) else "eager"
+        drawn = [line for precision in LINES for line in _drawn(report, precision, casts)]
+        title = f"TFLOP/s by size: {where}; broken: with {casts} casts"
+        chart.lines(path, title, drawn, ("M = N = K", "TFLOP/s"))
+        return
+    products = list(dict.fromkeys((row.product, row.shape) for row in report.rows))
+    precisions = [name for name in LINES if any(row.precision == name for row in report.rows)]
+    height = BAR / len(precisions)
+    with chart.figure(1.5 + (0.2 + 0.17 * len(precisions)) * len(products), path) as figure:
+        axes = figure.add_subplot()
+        for row in report.rows:
+            place = products.index((row.product, row.shape)) - BAR / 2 + height * precisions.index(row.precision)
+            long = row.tflops or 0.0
+            axes.barh(place, long, height * 0.9, align="edge", color=LINES[row.precision])
+            said = row.status if row.tflops is None else rate(row.tflops)
+            if row.emulated:
+                said += " (emulated)"
+            elif row.speedup_vs_bf16 and row.precision != "bf16":
+                said += f", {row.speedup_vs_bf16:.2f}x"
+            axes.text(long, place + height * 0.45, f" {said}", va="center", fontsize=8, color=INK)
+        names = [str(shape) if product == str(shape) else f"{product}\n{shape}" for product, shape in products]
+        axes.set_yticks(range(len(products)), names, fontsize=8, color=INK)
+        # A GEMM that stays bf16 has one bar, above the middle of its place.
+        axes.set_ylim(len(products) - 0.5, -0.5)
+        axes.margins(x=0.15)
+        chart.plain(axes, "TFLOP/s, and the speed-up over bf16 with the casts free")
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        chart.title(figure, f"TFLOP/s of GEMMs: {where}")
+        entries = [{"facecolor": LINES[name], "label": name} for name in precisions]
+        chart.legend(figure, entries, min(3, len(entries)))
+
+
+def _drawn(report: GemmReport, precision: Precision, casts: Casts) -> list[chart.Line]:
+    mine = sorted((row for row in report.rows if row.precision == precision and row.tflops), key=lambda row: row.m)
+    drawn = []
+    for way in dict.fromkeys(("none", casts)):
+        timed = ((row, row.of.find(precision, way)) for row in mine if row.shape.is_square)
+        points = [(row.m, row.shape.tflops(one.time_s)) for row, one in timed if one and one.time_s]
+        broken = way != "none"
+        if points:
+            name = f"{precision}, {way} casts" if broken else precision
+            drawn.append(chart.Line(name, points, LINES[precision], broken))
+    return drawn
 
 
 STUDY = Study[GemmRecord, GemmReport](
@@ -299,5 +359,5 @@ STUDY = Study[GemmRecord, GemmReport](
     found=found,
     notes=notes,
     lines=csv_of,
-    figures=(("products", figure.draw),),
+    figures=(("products", draw),),
 )
