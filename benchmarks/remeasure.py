@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     machine = this_machines_identity()
-    named = (machine.id[:6] if machine else "", gpus[0])
+    named = machine.id[:6] if machine else "", gpus[0] if gpus else ""
     codes = run(todo, len(gpus), asked.results_dir.resolve(), os.environ, ends_s, *named)
     left = _not_done(suited, gpus, folders)
     if left:

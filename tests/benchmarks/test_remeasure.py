@@ -75,9 +75,7 @@ def programs(tmp_path, monkeypatch):
         sys.exit(int(sys.argv[3]))
         """)
     )
-    monkeypatch.setattr(
-        Task, "words", lambda self, _dir, _machine: [sys.executable, str(script), self.name, *self.command.split()]
-    )
+    monkeypatch.setattr(Task, "words", lambda self, *_: [sys.executable, str(script), self.name, *self.command.split()])
     monkeypatch.setattr(remeasure, "POLL_S", 0.01)
     return notes
 
