@@ -143,15 +143,6 @@ def test_a_host_of_one_gpu(fields, name, status, words):
     assert ("--cuda-graphs on" in (found.remedy or "")) is slows_python
 
 
-@pytest.mark.parametrize(
-    ("gpus", "free_bytes", "status"), [(0, 60 << 20, "warning"), (8, 4 * GIB, "warning"), (8, 64 * GIB, "ok")]
-)
-def test_little_shared_memory_fails_only_a_gpu_host(gpus, free_bytes, status):
-    facts = h200_host(*(gpu(index=index) for index in range(gpus))) if gpus else without_gpu()
-
-    finding(replace(facts, host=HOST.model_copy(update={"shm_free_bytes": free_bytes})), "shared-memory", status)
-
-
 @pytest.mark.parametrize(("slowest", "status"), [(0.0125, "ok"), (0.013, "warning")])
 def test_a_swing_over_a_quarter_is_a_warning_and_replay_its_remedy_where_there_is_a_gpu(slowest, status):
     speed = SpeedFacts(loop_s=(0.010, slowest))
@@ -188,6 +179,10 @@ def test_a_variable_that_spoils_a_number_is_named_with_what_it_does(name, value,
         assert finding(facts, "environment", "warning", words).remedy == f"Unset them: `unset {name}`"
 
 
+def with_shm(facts, free_bytes):
+    return replace(facts, host=HOST.model_copy(update={"shm_free_bytes": free_bytes}))
+
+
 def package(name, installed, result):
     return replace(probing(h200_host(), **{name: result}), installed={**INSTALLED, name: installed})
 
@@ -208,6 +203,7 @@ TWO_SET = h200_host(*TWO, environ=NCCL_SET)
 UNFUSED_BY_USER = attending("unfused", environ={"NVTE_FUSED_ATTN": "0"})
 TWO_NCCL = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
 SAME_CUDNN = (TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"}))
+EIGHT = tuple(gpu(index=index) for index in range(8))
 NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None))
 
 
@@ -235,6 +231,10 @@ NAMELESS_CUDNN = (TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)
         (h200_host(environ=NCCL_SET), "nccl-settings", "ok", "without effect on one GPU", ""),
         (h200_host(*TWO), "nccl-settings", "ok", "none", ""),
         (without_gpu(), "nccl-settings", "unknown", "no GPU", ""),
+        # Little shared memory fails only a host with a GPU.
+        (with_shm(without_gpu(), 60 << 20), "shared-memory", "warning", "60 MiB free", "--shm-size"),
+        (with_shm(h200_host(*EIGHT), 4 * GIB), "shared-memory", "warning", "for 8 GPUs", "--shm-size"),
+        (with_shm(h200_host(*EIGHT), 64 * GIB), "shared-memory", "ok", "for 8 GPUs", ""),
         # Precisions.
         (l4_host(), "fp8", "ok", "8.9", ""),
         (l4_host(), "te-fp8-recipes", "ok", "delayed", ""),

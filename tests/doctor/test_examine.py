@@ -21,7 +21,7 @@ from doctor.machines import (
 from fp8bench.doctor.check import Check, Examination, Failure, Verdict
 from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.document import document
-from fp8bench.doctor.examine import judge, shown
+from fp8bench.doctor.examine import CHECKS, judge, shown
 from fp8bench.doctor.libraries import AttentionResult, LibrariesResult
 from fp8bench.doctor.probe import PROBES, wanted
 from fp8bench.tables.render import PIPE, render
@@ -31,33 +31,37 @@ PROBED_ONLY = {
     *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
     *("torch-compile", "nccl"),
 }
+EVERYWHERE = [check.name for check in CHECKS]
+"""Names and order of findings are the same on every machine."""
+WITHOUT_GPU = {check.name for check in CHECKS if check.needs} | {"driver"}
 
 
 @pytest.mark.parametrize(
-    ("facts", "problems", "warnings"),
+    ("facts", "problems", "warnings", "unknown"),
     [
-        (h200_host(), set(), set()),
-        (l4_host(), set(), set()),
-        (h200_host(gpu(), gpu(index=1)), set(), set()),
-        (cudnn_mix(), {"cudnn-mix", "te-attention"}, set()),
-        (a100_host(), set(), {"fp8", "te-fp8-recipes"}),
-        (driver_denied(), {"driver"}, set()),
-        (without_gpu(), set(), set()),
-        (NO_PROBE, set(), set()),
+        (h200_host(), set(), set(), set()),
+        (l4_host(), set(), set(), {"mig"}),
+        (h200_host(gpu(), gpu(index=1)), set(), set(), set()),
+        (cudnn_mix(), {"cudnn-mix", "te-attention"}, set(), set()),
+        (a100_host(), set(), {"fp8", "te-fp8-recipes"}, set()),
+        (driver_denied(), {"driver"}, set(), WITHOUT_GPU - {"driver"}),
+        (without_gpu(), set(), set(), WITHOUT_GPU),
+        (NO_PROBE, set(), set(), PROBED_ONLY),
     ],
     ids=["H200", "L4", "2xH200", "two cuDNN", "A100", "driver denied", "no GPU", "--quick"],
 )
-def test_what_is_wrong_with_a_machine(facts, problems, warnings):
+def test_what_is_wrong_with_a_machine(facts, problems, warnings, unknown):
     findings = judge(facts)
 
+    assert [finding.name for finding in findings] == EVERYWHERE
     assert statuses(findings, "problem") == problems
     assert statuses(findings, "warning") == warnings
+    assert statuses(findings, "unknown") == unknown
 
 
-def test_what_is_unknown_and_why():
-    assert statuses(judge(h200_host()), "unknown") == set()
-    assert statuses(judge(NO_PROBE), "unknown") == PROBED_ONLY
+def test_without_a_gpu_that_alone_is_why_something_is_unknown():
     assert {finding.found for finding in judge(without_gpu()) if finding.status == "unknown"} == {"no GPU here"}
+    assert len(set(EVERYWHERE)) == len(EVERYWHERE)
 
 
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
@@ -69,14 +73,6 @@ def test_probes_that_fail_are_findings(kind):
 
     assert {"torch", "timm", "torchao", "transformer-engine", "te-attention", "torch-compile", "bf16", "fp8"} <= failing
     assert "warning" not in {finding.status for finding in judge(facts)}
-
-
-def test_names_and_order_are_the_same_on_every_machine():
-    everywhere = [finding.name for finding in judge(h200_host())]
-    without = [finding.name for finding in judge(without_gpu())]
-
-    assert everywhere == without
-    assert len(set(everywhere)) == len(everywhere)
 
 
 def test_probes_are_asked_where_they_can_answer():

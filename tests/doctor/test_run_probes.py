@@ -58,17 +58,22 @@ def test_a_probe_that_fails_is_an_answer(ran, code, kind, message):
     assert message in failure.message if kind == "garbage" else message == failure.message
 
 
-def test_one_that_hangs_is_ended_with_what_it_started_and_the_others_count(ran, tmp_path):
+@pytest.mark.parametrize(
+    ("then", "answer"),
+    [
+        ("time.sleep(60)", Failure(kind="timeout", message="no answer within 3 s")),
+        (WELL, ImportResult(version="1.2")),
+    ],
+    ids=["it hangs", "it ends"],
+)
+def test_what_a_probe_started_ends_with_it_and_holds_no_answer_up(ran, tmp_path, then, answer):
     pid_file = tmp_path / "pid"
-    hangs = (
-        "import subprocess, time; "
-        f"p = subprocess.Popen(['sleep', '60']); open({str(pid_file)!r}, 'w').write(str(p.pid)); time.sleep(60)"
-    )
+    starts = "import subprocess, time; p = subprocess.Popen(['sleep', '60']); "
+    starts += f"open({str(pid_file)!r}, 'w').write(str(p.pid)); {then}"
 
     start = time.monotonic()
-    answers = ran(WELL, hangs, limit_s=3)
 
-    assert answers == [ImportResult(version="1.2"), Failure(kind="timeout", message="no answer within 3 s")]
+    assert ran(WELL, starts, limit_s=3) == [ImportResult(version="1.2"), answer]
     assert time.monotonic() - start < 10
     assert gone(int(pid_file.read_text()))
 
@@ -77,20 +82,6 @@ def test_one_never_begun_has_run_out_of_time_too(ran):
     answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
 
     assert [answer.kind for answer in answers] == ["timeout", "timeout"]
-
-
-def test_what_it_left_behind_neither_holds_the_answer_up_nor_stays(ran, tmp_path):
-    pid_file = tmp_path / "pid"
-    leaves = (
-        "import subprocess; p = subprocess.Popen(['sleep', '60']); "
-        f"open({str(pid_file)!r}, 'w').write(str(p.pid)); {WELL}"
-    )
-
-    start = time.monotonic()
-
-    assert ran(leaves) == [ImportResult(version="1.2")]
-    assert time.monotonic() - start < 10
-    assert gone(int(pid_file.read_text()))
 
 
 def gone(pid):
