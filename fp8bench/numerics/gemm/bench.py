@@ -3,13 +3,27 @@
     bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
     timings = bench.measure(product, precisions)
 
-A GEMM is first compared with exact sums (`multiply`), then timed (`timing`); one that fails the check is not timed.
+A GEMM is first compared with exact sums (`multiply`), then timed; one that fails the check is not timed.
 bf16 operands are ready; fp8 is timed from operands that are already cast, and with both casts before it, in eager torch
 operations: the cost of a mode is between these. GEMMs alone run at the power limit, where the clock varies from one
 tenth of a second to the next, so each precision is timed in rounds, in alternating order. The interval is of one
 process, and does not cover another. One round has none.
+
+Each call is timed from a cold cache, as training finds it: before each repetition a buffer several times the size of
+the L2 cache is written, and operands rotate among several sets.
+
+On a GPU a repetition is between two CUDA events, and all are queued before any is read. The buffer is written often
+enough to take LEAD times as long as a launch; a repetition whose first event has passed when it is queued is late and
+not counted, and if more than MOST_LATE of them are, all are repeated with twice the lead.
+
+Repetitions fill a budget of time after a warm-up. A GEMM above the power limit runs at full clock for a while (70 ms of
+ViT-Huge's fc1 on an H200), and slower from then on, which is the state of a training step: so a timing starts after
+SETTLE_S of its own load, and only a ceiling without that (evidence/README.md). A CPU is timed with warm caches, which
+only shows that the command works.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -33,13 +47,21 @@ from fp8bench.numerics.gemm.multiply import (
     limit,
     operands,
     quantize,
-    refusal,
 )
-from fp8bench.numerics.gemm.timing import Timer, timer_for
 from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
-from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
+from fp8bench.schema.gemm import (
+    REFUSED_PAIR,
+    Casts,
+    Ceiling,
+    Precision,
+    Product,
+    ProductTimings,
+    Shape,
+    Timing,
+    arithmetic_of,
+)
 from fp8bench.stats.estimate import estimate
 
 Quantize = Callable[[Tensor, torch.dtype, bool], tuple[Tensor, Tensor]]
@@ -50,11 +72,140 @@ CEILING_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8-tensorwise", "fp8-tens
 NANOSECONDS = 9
 """The digits of a sample that are kept."""
 
+Call = Callable[[int], object]
+"""Does the work once. The argument is the number of the repetition, which selects a set of operands."""
+
+FEWEST = 20
+MOST = 200
+"""More repetitions do not make the interval narrower than the variation between processes."""
+
+FEWEST_WARM = 3
+WARM_SHARE = 0.25
+SETTLE_S = 0.3
+"""An H200's clock fell within 60 to 400 ms of a steady load. Rounds average over its later changes."""
+
+SMALLEST_FLUSH = 256 * 2**20
+MOST_FLUSHES = 32
+LEAD = 1.5
+"""How many times as long the flush should take the GPU as launching the work after it takes the host."""
+
+MOST_LATE = 0.1
+"""The largest share of late repetitions."""
+
+
+def repetitions(seconds: float, each_s: float) -> int:
+    """Return how many repetitions fill the budget, within FEWEST and MOST."""
+    return min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
+
+
+class HostTimer:
+    """Times by perf_counter. On a CPU the work is done when the call returns."""
+
+    flush_bytes: int | None = None
+    """The bytes written before each repetition; None if nothing is written."""
+
+    def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
+        """Return seconds per repetition, in order. seconds: the budget. settled: of no meaning on a CPU."""
+        warm = self._timed(call, FEWEST_WARM)
+        return self._timed(call, repetitions(seconds, min(warm)))
+
+    def _timed(self, call: Call, count: int) -> list[float]:
+        taken = []
+        for number in range(count):
+            began = time.perf_counter()
+            call(number)
+            taken.append(time.perf_counter() - began)
+        return taken
+
+
+class CudaTimer:
+    """Times by events on the current stream, each repetition from a cold L2 cache."""
+
+    def __init__(self, device: torch.device) -> None:
+        cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+        self.flush_bytes: int | None = max(SMALLEST_FLUSH, 2 * cache)
+        self._device = device
+        self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
+        # The quickest of several, after others: the first loads the kernel, and a single one would wait for its launch.
+        self._flush_s = min(seconds for seconds, _ in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
+
+    def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
+        """Return seconds per repetition, in order. seconds: the budget. settled: only after SETTLE_S under load. Waits
+        for the device before and after. Raises RuntimeError if the host is too slow.
+        """
+        flushes = self._flushes(call)
+        while True:
+            found = self._loaded(call, seconds, settled, flushes)
+            kept = [seconds for seconds, late in found if not late]
+            if len(kept) >= (1 - MOST_LATE) * len(found):
+                return kept
+            if flushes == MOST_FLUSHES:
+                break
+            flushes = min(MOST_FLUSHES, 2 * flushes)
+        if len(kept) < FEWEST:
+            raise RuntimeError(
+                f"the host launches this more slowly than the GPU runs it: {len(found) - len(kept)} of {len(found)} "
+                "repetitions waited for it"
+            )
+        return kept
+
+    def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[tuple[float, bool]]:
+        pilot = sorted(seconds for seconds, _ in self._elapsed(call, FEWEST_WARM, flushes))
+        each_s = pilot[len(pilot) // 2] + flushes * self._flush_s
+        count = repetitions(seconds, each_s)
+        warm = math.ceil(SETTLE_S / each_s) if settled else math.ceil(WARM_SHARE * count)
+        for number in range(max(FEWEST_WARM, warm)):
+            self._flush(flushes)
+            call(number)
+        return self._elapsed(call, count, flushes)
+
+    def _flushes(self, call: Call) -> int:
+        """Return how often the buffer must be written for the host to stay ahead."""
+        launches = []
+        for number in range(1 + FEWEST_WARM):
+            torch.cuda.synchronize(self._device)
+            began = time.perf_counter()
+            call(number)
+            launches.append(time.perf_counter() - began)
+        torch.cuda.synchronize(self._device)
+        # The first call chooses and loads kernels. The slowest of the others counts: one late repetition is a bad
+        # sample.
+        return min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
+
+    def _elapsed(self, call: Call, count: int, flushes: int) -> list[tuple[float, bool]]:
+        """Return the seconds of `count` repetitions, queued without waiting; and for each whether the GPU began before
+        all of it was queued, so that it may have waited for the host.
+        """
+        starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        late = []
+        torch.cuda.synchronize(self._device)
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            self._flush(flushes)
+            start.record()
+            call(number)
+            end.record()
+            late.append(start.query())
+        torch.cuda.synchronize(self._device)
+        times = [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
+        return list(zip(times, late, strict=True))
+
+    def _flush(self, times: int) -> None:
+        for _ in range(times):
+            self._buffer.zero_()
+
+
+Timer = HostTimer | CudaTimer
+
+
+def timer_for(device: torch.device) -> Timer:
+    return CudaTimer(device) if device.type == "cuda" else HostTimer()
+
 
 @dataclass(frozen=True)
 class Bench:
     """Where and how GEMMs are measured. seconds: the budget of each timing, over all its rounds. seed: for the
-    operands. rounds: rounds of GEMMs alone. settled: under sustained load, as in a training step (`timing`).
+    operands. rounds: rounds of GEMMs alone. settled: under sustained load, as in a training step.
     """
 
     device: torch.device
@@ -87,26 +238,22 @@ class Bench:
         """
         wanted = [one for one in precisions if one == "bf16" or product.stays_bf16 is None]
         ways: tuple[Casts, ...] = ("none", "eager", "compiled") if self.compiled_casts else ("none", "eager")
-        tried: list[tuple[Precision, Casts]] = [
-            (precision, casts)
+        rounds: dict[tuple[Precision, Casts], list[Timing]] = {
+            (precision, casts): []
             for precision in wanted
             for casts in (ways if precision != "bf16" and product.formats is None else ways[:1])
-        ]
+        }
+
+        def right(precision: Precision, casts: Casts) -> bool:
+            return all(timing.status == "ok" for timing in rounds[precision, casts])
+
         sources = self._sources(product)
-        rounds: dict[tuple[Precision, Casts], list[Timing]] = {one: [] for one in tried}
         for number in range(self.rounds):
-            for precision, casts in tried if number % 2 == 0 else reversed(tried):
-                mine = rounds[precision, casts]
-                if all(timing.status == "ok" for timing in (*rounds[precision, "none"], *mine)):
-                    mine.append(self._attempt(product, precision, casts, sources))
-        return ProductTimings(
-            product=product,
-            timings=tuple(
-                pooled(timings)
-                for (precision, casts), timings in rounds.items()
-                if casts == "none" or all(timing.status == "ok" for timing in rounds[precision, "none"])
-            ),
-        )
+            for precision, casts in rounds if number % 2 == 0 else reversed(rounds):
+                if right(precision, "none") and right(precision, casts):
+                    rounds[precision, casts].append(self._attempt(product, precision, casts, sources))
+        shown = [of for (precision, casts), of in rounds.items() if casts == "none" or right(precision, "none")]
+        return ProductTimings(product=product, timings=tuple(map(pooled, shown)))
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
         """Return the best of a few large square GEMMs in bf16 and, if `precisions` has fp8 and the device units for it,
@@ -133,18 +280,18 @@ class Bench:
         return [operands(product, self.device, generator) for _ in range(sets)]
 
     def _attempt(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
-        refused = refusal(product, self.kernel) if precision != "bf16" else None
         try:
-            if refused is None:
-                return self._timed(product, precision, casts, sources)
+            # On a GPU, the library itself refuses what it cannot do.
+            if precision != "bf16" and self.kernel.emulated and product.formats == REFUSED_PAIR:
+                raise ValueError("no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices")
+            return self._timed(product, precision, casts, sources)
         except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
             raise RunFailed(
                 f"{product.label} in {precision} broke the run: {first_line(error)}",
                 "Give a smaller --shape or --batch-size, or end what else uses the GPU",
             ) from error
         except (RuntimeError, ValueError) as error:
-            refused = first_line(error)
-        return Timing(precision=precision, casts=casts, status="unsupported", reason=refused)
+            return Timing(precision=precision, casts=casts, status="unsupported", reason=first_line(error))
 
     def _timed(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
         fast = is_fast(precision)

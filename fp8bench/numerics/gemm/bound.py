@@ -13,7 +13,7 @@ from statistics import median
 
 from fp8bench.records.select import Filter, grouped, latest_first
 from fp8bench.schema.execution import VARIANTS, Variant
-from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
+from fp8bench.schema.gemm import Arithmetic, Casts, Gain, ModeGain, ProductTimings, StepBound, arithmetic_of
 from fp8bench.schema.rank import GEMMS
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import bottleneck_of
@@ -31,12 +31,12 @@ def bound(
     alone. modes: the rounds of each mode shown with it. None without an fp8 time that is not emulated, or without a
     bf16 time.
     """
-    converted = [one for one in products if one.product.stays_bf16 is None]
-    fp8_s = {way: [_fastest_s(one, way) for one in converted] for way in WAYS}
-    bf16 = [_bf16_s(one) for one in products]
-    if not any(fp8_s["none"]) or None in bf16:
+    timed = [(one, time) for one in products if (time := _fastest_s(one, "bf16", "none")) is not None]
+    converted = [(one, time) for one, time in timed if one.product.stays_bf16 is None]
+    fp8_s = {way: [_fastest_s(one, "fp8", way) for one, _ in converted] for way in WAYS}
+    if not any(fp8_s["none"]) or len(timed) < len(products):
         return None
-    bf16_s = sum(_bf16_s(one) or 0.0 for one in converted)
+    bf16_s = sum(time for _, time in converted)
     step_s = _step_time_s(baseline) if baseline else None
     rest_s = 0.0 if step_s is None else step_s - bf16_s
     # If the GEMMs alone take longer than the step, the clocks were not the same.
@@ -44,7 +44,7 @@ def bound(
     gains = []
     for way, times in fp8_s.items():
         if fits and any(times):
-            ours = sum(time or _bf16_s(one) or 0.0 for one, time in zip(converted, times, strict=True))
+            ours = sum(time or bf16 for (_, bf16), time in zip(converted, times, strict=True))
             gains.append(Gain(casts=way, products_s=ours, speedup=(rest_s + bf16_s) / (rest_s + ours)))
     last = baseline[-1] if baseline else None
     return StepBound(
@@ -55,7 +55,7 @@ def bound(
         step_time_s=step_s,
         profiled_products_s=last.profile.seconds(*GEMMS) if last and last.profile else None,
         bf16_products_s=bf16_s,
-        other_products_s=sum(_bf16_s(one) or 0.0 for one in products if one.product.stays_bf16 is not None),
+        other_products_s=sum(time for one, time in timed if one.product.stays_bf16 is not None),
         left_in_bf16=fp8_s["none"].count(None),
         at_most=tuple(gains),
         modes=tuple(_mode_gain(rounds, step_s) for rounds in modes) if step_s is not None else (),
@@ -63,15 +63,11 @@ def bound(
     )
 
 
-def _fastest_s(one: ProductTimings, way: Casts) -> float | None:
-    found = (t for t in one.timings if t.precision != "bf16" and t.casts == way and not t.emulated)
+def _fastest_s(one: ProductTimings, arithmetic: Arithmetic, way: Casts) -> float | None:
+    """Return the seconds a step of the fastest timing with these casts; None without one that is not emulated."""
+    found = (t for t in one.timings if arithmetic_of(t.precision) == arithmetic and t.casts == way and not t.emulated)
     times = [timing.time_s * (one.product.calls_per_step or 1) for timing in found if timing.time_s is not None]
     return min(times, default=None)
-
-
-def _bf16_s(one: ProductTimings) -> float | None:
-    timing = one.find("bf16")
-    return None if timing is None or timing.time_s is None else timing.time_s * (one.product.calls_per_step or 1)
 
 
 def _step_time_s(rounds: Sequence[Record]) -> float:

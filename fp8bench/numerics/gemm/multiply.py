@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fp8bench.numerics.memory import checked_rows
-from fp8bench.schema.gemm import REFUSED_PAIR, Fp8Format, Precision, Product, Role, Shape
+from fp8bench.schema.gemm import Fp8Format, Precision, Product, Role, Shape
 
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
@@ -188,13 +188,6 @@ def widened_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
 def bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
     """Multiply in bf16, as the reference of fp8."""
     return torch.mm(left, right.t())
-
-
-def refusal(product: Product, kernel: Kernel) -> str | None:
-    """Return why an fp8 GEMM is not tried; None if it is. On a GPU, the library itself refuses what it cannot do."""
-    if kernel.emulated and product.formats == REFUSED_PAIR:
-        return "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices"
-    return None
 
 
 def limit(precision: Precision, inner: int) -> float:

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from fp8bench.numerics.gemm import timing
-from fp8bench.numerics.gemm.timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
+from fp8bench.numerics.gemm import bench
+from fp8bench.numerics.gemm.bench import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
 from fp8bench.numerics.memory import (
     FEWEST_SETS,
     MOST_SETS,
@@ -33,7 +33,7 @@ def test_repetitions_fill_the_budget_within_bounds(seconds, each_s, wanted):
 
 def test_a_cpu_is_timed_by_the_host(monkeypatch):
     now = iter(number * 0.002 for number in range(10_000))
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(now))
     calls = []
     samples = HostTimer().samples(calls.append, 0.1)
     assert len(samples) == 50
@@ -80,7 +80,7 @@ def cuda(monkeypatch):
 
 
 def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends(cuda):
-    timer = timing.CudaTimer(torch.device("cuda"))
+    timer = bench.CudaTimer(torch.device("cuda"))
     assert timer.flush_bytes == FLUSH
     del cuda[:]
     samples = timer.samples(lambda number: cuda.append("work"), 0.05)
@@ -90,7 +90,7 @@ def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends
 
 
 def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cuda):
-    timer = timing.CudaTimer(torch.device("cuda"))
+    timer = bench.CudaTimer(torch.device("cuda"))
     counts = []
     for settled in (True, False):
         del cuda[:]
@@ -103,12 +103,12 @@ def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cu
 def test_what_waited_for_the_host_does_not_count(cuda, monkeypatch):
     asked = itertools.count()
     monkeypatch.setattr(Event, "passed", staticmethod(lambda: next(asked) % 20 == 0))
-    samples = timing.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
+    samples = bench.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
     assert len(samples) in (47, 48)
 
 
 def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
-    timer = timing.CudaTimer(torch.device("cuda"))
+    timer = bench.CudaTimer(torch.device("cuda"))
     monkeypatch.setattr(Event, "passed", staticmethod(lambda: cuda[-7:].count("flush") < 4))
     assert len(timer.samples(lambda number: cuda.append("work"), 0.05)) >= FEWEST
     assert cuda[-8:] == [*["flush"] * 4, "event", "work", "event", "wait"]
@@ -116,15 +116,15 @@ def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
 
 def test_a_host_that_is_always_overtaken_gives_no_time(cuda, monkeypatch):
     monkeypatch.setattr(Event, "passed", staticmethod(lambda: True))
-    timer = timing.CudaTimer(torch.device("cuda"))
+    timer = bench.CudaTimer(torch.device("cuda"))
     with pytest.raises(RuntimeError, match="more slowly than the GPU runs it: 20 of 20 repetitions waited for it"):
         timer.samples(lambda number: cuda.append("work"), 0.05)
 
 
 def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):
-    timer = timing.CudaTimer(torch.device("cuda"))
+    timer = bench.CudaTimer(torch.device("cuda"))
     now = iter(number * 0.001 for number in range(10_000))
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(now))
     timer.samples(lambda number: cuda.append("work"), 0.05)
     # A launch takes 1 ms, a flush 0.5 ms.
     assert cuda[-5:] == ["flush", "event", "work", "event", "wait"]
