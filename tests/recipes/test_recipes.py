@@ -43,7 +43,7 @@ def on_a_node(tmp_path):
     stand_in("torchrun", 'printf "%s\\n" "$@" > "$TOLD"')
     stand_in("nvidia-smi", "for i in 0 1 2 3; do echo GPU $i; done")
     stand_in("scontrol", "echo host-a; echo host-b")
-    stand_in("srun", 'while [[ $1 == --* ]]; do shift; done; exec "$@"')
+    stand_in("srun", f'while [[ $1 == --* ]]; do echo "$1"; shift; done > {tmp_path}/srun; exec "$@"')
 
     def run(command, *arguments, **variables):
         told = tmp_path / "told"
@@ -82,9 +82,10 @@ def test_by_hand(on_a_node):
 
 
 @pytest.mark.slow
-def test_slurm(on_a_node):
+@pytest.mark.parametrize("image", ["", "team/fp8bench.sqsh"])
+def test_slurm(on_a_node, tmp_path, image):
     slurm = {"SLURM_JOB_NODELIST": "host-[a-b]", "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2"}
-    node = {"SLURM_NODEID": "1", "SLURM_GPUS_ON_NODE": "8"}
+    node = {"SLURM_NODEID": "1", "SLURM_GPUS_ON_NODE": "8", "FP8BENCH_IMAGE": image}
     options, flags = as_called(on_a_node([str(RECIPES / "slurm.sbatch")], "--session", "two words", **slurm, **node))
     assert options == {
         "--nnodes": "2",
@@ -94,6 +95,9 @@ def test_slurm(on_a_node):
         "--master-port": "24567",
     }
     assert flags == ["--session", "two words"]
+    asked = (tmp_path / "srun").read_text().splitlines()
+    container = ["--no-container-entrypoint", f"--container-image={image}", f"--container-mounts={tmp_path}:{tmp_path}"]
+    assert asked[2:] == ([*container, f"--container-workdir={tmp_path}"] if image else [])
 
 
 @pytest.mark.slow
