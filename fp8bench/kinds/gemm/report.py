@@ -8,6 +8,7 @@ Emulated GEMMs have no speed-up: their time is not that of fp8.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 from pydantic import Field
@@ -237,10 +238,9 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
         known = [(size, verdict) for size, verdict in judged if verdict is not None]
         if len(known) < FEWEST_SIZES:
             continue
-        not_faster = [place for place, (_, verdict) in enumerate(known) if verdict != "faster"]
         sizes = tuple(size for size, _ in known)
-        from_there = sizes[not_faster[-1] + 1 :] if not_faster else sizes
-        size = from_there[0] if from_there else None
+        faster = [size for size, _ in takewhile(lambda one: one[1] == "faster", reversed(known))]
+        size = faster[-1] if faster else None
         found.append(BreakEven(precision=precision, casts=casts, size=size, sizes=sizes))
     return found
 

@@ -127,37 +127,26 @@ def test_ceilings_are_the_best_of_the_large_squares(bench):
     assert found[1].precision.startswith("fp8-tensorwise")
 
 
-def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
-    told = []
-
-    class Timer:
-        flush_bytes = None
-
-        def samples(self, call, seconds, settled=True):
-            told.append(settled)
-            return [1e-3] * 20
-
-    timed = dataclasses.replace(bench, timer=Timer())
-    timed.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
-    assert told == [True, True, True]
-    del told[:]
-    timed.ceilings(("bf16",))
-    assert set(told) == {False}
-
-
 class Clock:
-    """A timer whose answers are made up. slower: what each call's time is multiplied by, in order."""
+    """A timer whose answers are made up."""
 
     flush_bytes = None
 
-    def __init__(self, slower=()):
+    def __init__(self):
         self.asked = []
-        self._slower = list(slower)
 
     def samples(self, call, seconds, settled=True):
-        self.asked.append(seconds)
-        slower = self._slower.pop(0) if self._slower else 1.0
-        return [1e-3 * slower * (1 + 1e-4 * (number % 3)) for number in range(30)]
+        self.asked.append((seconds, settled))
+        return [1e-3 * (1 + 1e-4 * (number % 3)) for number in range(30)]
+
+
+def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
+    clock = Clock()
+    timed = dataclasses.replace(bench, timer=clock)
+    timed.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert [settled for _, settled in clock.asked] == [True, True, True]
+    timed.ceilings(("bf16",))
+    assert {settled for _, settled in clock.asked[3:]} == {False}
 
 
 def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
@@ -174,7 +163,7 @@ def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
     found = in_rounds.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
     there = [("bf16", "none"), ("fp8-tensorwise", "none"), ("fp8-tensorwise", "eager")]
     assert order == [*there, *there[::-1], *there]
-    assert clock.asked == [pytest.approx(0.1)] * 9
+    assert clock.asked == [(pytest.approx(0.1), True)] * 9
     assert [(t.casts, t.repetitions, t.round_sizes) for t in found.timings] == [
         ("none", 90, (30, 30, 30)),
         ("none", 90, (30, 30, 30)),
