@@ -26,6 +26,9 @@ MOST_NOTES, NAMED = 3, 2
 """The most notes below a table unless all are asked for, and the most rows that one of them names."""
 
 CERTAIN = "*"
+DECIDE_SPEED = ("torch", "transformer-engine", "torchao")
+"""What is installed where a table is made may be newer than what was measured."""
+
 EXECUTED = {"graphed": "CUDA graph", "compiled": "compiled", "blocks": "compiled blocks", "eager": "eager"}
 
 
@@ -243,3 +246,7 @@ def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
             f"{(least.unseen_share or 0) * 100:.0f} % of processes have (a slow start, another kernel) may be unseen; "
             "more --rounds show more."
         )
+    of = {name: dict.fromkeys((row.software or {}).get(name) for row in rows) for name in DECIDE_SPEED}
+    measured_with = [f"{name} {' and '.join(filter(None, found))}" for name, found in of.items() if any(found)]
+    if measured_with:
+        yield f"Measured with {', '.join(measured_with)}."
