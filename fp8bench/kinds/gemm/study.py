@@ -1,4 +1,4 @@
-"""GEMMs as columns and sentences: a line for each GEMM, precision and way of casting, of one record or of several.
+"""GEMMs as columns, sentences and a picture: a line for each GEMM, precision and way of casting, of one record or more.
 
 A ratio is the first record's time over this one's: above 1, this record is faster; a `?` says that their intervals
 overlap. For a workload, the GEMMs of a step are also summed, each as often as a step makes it. The interval of a sum
