@@ -36,7 +36,7 @@ def modes():
     return (*(mode() for mode in WITHOUT_FP8), *map(TorchAOFloat8, RECIPES))
 
 
-def proved(mode, workload):
+def assert_proved(mode, workload):
     proof = parity.prove(mode, workload, 0, CPU)
     found = proof.parity
     assert found.passed, f"{mode.name}: {found.reason}"
@@ -59,13 +59,13 @@ def assert_equal(found, fresh):
 @pytest.mark.parametrize("model", [*OF_TOKENS, *OF_IMAGES])
 def test_plain_models(model):
     for mode in modes():
-        proved(mode, PlainModel(model))
+        assert_proved(mode, PlainModel(model))
 
 
 @pytest.mark.parametrize("workload", BUILT_IN)
 def test_built_in_workloads(workload):
     for mode in modes():
-        proved(mode, workload(data="device"))
+        assert_proved(mode, workload(data="device"))
 
 
 @pytest.mark.thorough
@@ -73,9 +73,9 @@ def test_built_in_workloads(workload):
 def test_other_seeds(seed):
     for mode in modes():
         for workload in BUILT_IN:
-            proved(mode, workload(data="device", seed=seed))
+            assert_proved(mode, workload(data="device", seed=seed))
         for model in (*OF_TOKENS, *OF_IMAGES):
-            proved(mode, PlainModel(model, seed))
+            assert_proved(mode, PlainModel(model, seed))
 
 
 @pytest.mark.thorough
@@ -83,7 +83,7 @@ def test_other_seeds(seed):
 @pytest.mark.parametrize("mode", [BaselineFP32, BaselineFP16, *RECIPES])
 def test_models_of_timm(mode, name):
     workload = registry.load(registry.find_workload(f"timm:{name}"))(data="device", image_size=TIMM[name])
-    proved(TorchAOFloat8(mode) if isinstance(mode, str) else mode(), workload)
+    assert_proved(TorchAOFloat8(mode) if isinstance(mode, str) else mode(), workload)
 
 
 class TestKeysOfAttention:
@@ -111,7 +111,7 @@ class TestWhatAModeDid:
                 return model
 
         mode = Patches()
-        assert proved(mode, PlainModel(Patched)).model.blocks[0].forward is not None
+        assert assert_proved(mode, PlainModel(Patched)).model.blocks[0].forward is not None
         proof = parity.prove(mode, PlainModel(OfTokens), 0, CPU)
         assert proof.model.blocks[0].forward is mode.given
 
