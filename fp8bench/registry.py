@@ -29,7 +29,7 @@ _LAYER: dict[str, Any] = {
     "unit": "tokens",
     "te_switches": ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights", "split-qkv"),
 }
-_2048, _64 = "2048 tokens a sample", "64 tokens a sample"
+_8192, _2048, _64 = (f"{length} tokens a sample" for length in (8192, 2048, 64))
 _ONE_LAYER = "one layer of a GPT, 4096 wide, forward and backward alone"
 _SMALL = "the same, 64 wide, for CPUs and tests"
 
@@ -128,6 +128,7 @@ _WORKLOADS: tuple[_Row, ...] = (
     (_VIT, "vit-micro", "vit:ViTMicro", "a tiny ViT for CPUs and tests", 16, ("cpu",), {}),
     (_LLM, "llm-1b", "llama:LLM1B", f"Llama, 1.23 G parameters, grouped-query attention, {_2048}", 64, (), _llm(4)),
     (_LLM, "llm-7b", "llama:LLM7B", f"Llama, 6.74 G parameters (Llama 2 7B's sizes), {_2048}", 128, (), _llm(1)),
+    (_LLM, "llm-8b", "llama:LLM8B", f"Llama, 8.03 G parameters (Llama 3 8B's sizes), {_8192}", 128, (), _llm(1, 8192)),
     (_LLM, "llm-micro", "llama:LLMMicro", f"a tiny Llama for CPUs and tests, {_64}", 16, (), _llm(8, 64)),
     (_LAYER, "gpt-layer", "gpt_layer:GPTLayerWorkload", f"{_ONE_LAYER}, {_2048}", 128, (), _layer(4)),
     (_LAYER, "gpt-layer-micro", "gpt_layer:GPTLayerMicro", f"{_SMALL}, {_64}", None, (), _layer(8, 64)),

@@ -129,7 +129,7 @@ class RunRequest(_OptionsOfWorkers):
         replace(
             OBEYED_BY_WORKERS["batch_size"],
             help="Samples a GPU and step; auto finds the most that fit in memory, for each mode",
-            if_unset="64; on a CPU 16; of llm-1b and gpt-layer 4, llm-7b 1, llm-micro 8",
+            if_unset="64; on a CPU 16; of llm-1b and gpt-layer 4, llm-7b and llm-8b 1, llm-micro 8",
             metavar=f"N|{AUTO}",
         ),
     ] = None

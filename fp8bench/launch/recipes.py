@@ -158,6 +158,7 @@ _KNOWN = {
     "vit-micro": ("blocks", 2, _VIT),
     "llm-1b": ("model.layers", 18, _LLAMA),
     "llm-7b": ("model.layers", 32, _LLAMA),
+    "llm-8b": ("model.layers", 32, _LLAMA),
     "llm-micro": ("model.layers", 2, _LLAMA),
 }
 """The name of the list of blocks, the number of blocks, and the layers in each; the head stays

@@ -1,4 +1,4 @@
-"""Llama with transformers' own classes, on random tokens: two sizes of published studies, and a tiny one for CPUs.
+"""Llama with transformers' own classes, on random tokens: three sizes of published studies, and a tiny one for CPUs.
 
 A model is made from a configuration only: weights are drawn, and nothing is downloaded. `CausalLM` calls transformers'
 embedding, layers and norm directly and not through LlamaModel.forward, for two reasons. Before torch 2.14 that function
@@ -6,8 +6,8 @@ builds a causal mask under torch.compile, so that attention loses its fast kerne
 the host, which is impossible in a CUDA graph. Without a mask, the attention of every layer is torch's
 scaled_dot_product_attention with is_causal.
 
-llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616. Attention counts as if it were not
-causal.
+llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, llm-8b (Llama 3 8B's) 8,030,261,248.
+Attention counts as if it were not causal.
 """
 
 import math
@@ -126,6 +126,20 @@ class LLM7B(LLM1B):
         "num_key_value_heads": 32,
         "intermediate_size": 11008,
         "rope_theta": 10_000,
+    }
+
+
+class LLM8B(LLM1B):
+    """A model with Llama 3 8B's sizes, its vocabulary and its 8192 tokens."""
+
+    name = "llm-8b"
+    usual_length: ClassVar[int] = 8192
+    architecture: ClassVar[Mapping[str, Any]] = {
+        **LLM1B.architecture,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "intermediate_size": 14336,
+        "vocab_size": 128_256,
     }
 
 

@@ -163,6 +163,7 @@ def test_rounds_and_precision_are_as_asked_for(machine, asked, expected):
         ("vit-huge", ("sgd", 64, None, "loader", "float32")),
         ("llm-1b", ("adamw", 4, 2048, "loader", "float32")),
         ("llm-7b", ("adamw", 1, 2048, "loader", "float32")),
+        ("llm-8b", ("adamw", 1, 8192, "loader", "float32")),
         ("llm-micro", ("adamw", 8, 64, "loader", "float32")),
         ("gpt-layer", ("none", 4, 2048, "device", "bfloat16")),
         ("gpt-layer-micro", ("none", 8, 64, "device", "bfloat16")),
@@ -193,5 +194,5 @@ def test_the_sizes_in_the_listing_are_those_of_the_models():
     from fp8bench import registry
 
     for entry in BUILTIN_WORKLOADS:
-        if entry.name in ("llm-1b", "llm-7b"):
+        if entry.name in ("llm-1b", "llm-7b", "llm-8b"):
             assert f"{registry.load(entry)().parameters() / 1e9:.2f} G parameters" in entry.summary

@@ -143,7 +143,7 @@ def test_layers_that_are_there_or_unknown_here_are_left_to_the_ranks(recipe, wor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit-huge", "vit-huge-256", "vit-micro", "llm-1b", "llm-7b", "llm-micro"])
+@pytest.mark.parametrize("name", ["vit-huge", "vit-huge-256", "vit-micro", "llm-1b", "llm-7b", "llm-8b", "llm-micro"])
 def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
     import torch
 

@@ -8,16 +8,21 @@ from torch import nn
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.llama import LLM1B, LLM7B, LLMMicro
+from fp8bench.workloads.llama import LLM1B, LLM7B, LLM8B, LLMMicro
 
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("workload_class", "published"), [(LLM1B, 1.2e9), (LLM7B, 6.7e9)])
+@pytest.mark.parametrize(("workload_class", "published"), [(LLM1B, 1.2e9), (LLM7B, 6.7e9), (LLM8B, 8.03e9)])
 def test_the_sizes_are_the_published_ones(workload_class, published):
     assert workload_class().parameters() == pytest.approx(published, rel=0.05)
+
+
+def test_the_8b_model_is_llama_3_8bs():
+    assert LLM8B().parameters() == 8_030_261_248
+    assert LLM8B().units_per_step(1) == 8192
 
 
 def test_parameters_and_flops_of_all_layers_follow_from_two():

@@ -72,7 +72,9 @@ class ConvergeRequest(Request):
     sequence_length: Annotated[PositiveInt | None, of_run("sequence_length")] = None
     batch_size: Annotated[
         PositiveInt | None,
-        of_run("batch_size", "Samples a GPU and step", if_unset="4; of llm-micro 8, of llm-7b 1", metavar="N"),
+        of_run(
+            "batch_size", "Samples a GPU and step", if_unset="4; of llm-micro 8, of llm-7b and llm-8b 1", metavar="N"
+        ),
     ] = None
     gpus: Annotated[PositiveInt | None, of_run("gpus", if_unset="all; on a CPU 1 process")] = None
     validate_every: Annotated[
