@@ -45,7 +45,7 @@ GOES_ON = (*SESSIONS_OF, "converge")
 PROVED = ("run", "sweep", "converge")
 """Commands whose records rest on a proof."""
 
-PROOF_VERSION: int = getattr(of_record, "PROOF_VERSION", 2)
+PROOF_VERSION = of_record.PROOF_VERSION
 """Of records that count as done; one without a version has an older proof."""
 
 KINDS = ("H100", "H200")
@@ -161,7 +161,8 @@ def _is_of(task: Task, gpu: str, record: Mapping[str, Any]) -> bool:
 
 
 def _is_proved(task: Task, record: Mapping[str, Any]) -> bool:
-    return task.kind not in PROVED or record.get("proof_version", 0) >= PROOF_VERSION
+    evidence = record.get("evidence") or {}
+    return task.kind not in PROVED or (evidence.get("proof_version") or 0) >= PROOF_VERSION
 
 
 def _rounds(session: Sequence[Mapping[str, Any]]) -> int:

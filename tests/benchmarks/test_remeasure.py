@@ -140,7 +140,7 @@ def test_a_session_that_is_cut_keeps_whole_records_goes_on_and_is_then_done(tmp_
     assert not list(tmp_path.rglob("*.tmp"))
     assert sorted(one["session"]["round"] for one in records) == [1, 2]
     assert {(one["status"], one["session"]["session_id"]) for one in records} == {("ok", "small-box")}
-    as_gpu = [{**one, "environment": {"device_name": "NVIDIA H100"}, "proof_version": 2} for one in records]
+    as_gpu = [{**one, "environment": {"device_name": "NVIDIA H100"}} for one in records]
     assert remeasure.state(task, "H100", as_gpu) == "done"
 
 
@@ -148,7 +148,7 @@ def of_b64(mode="baseline-bf16", number=1, **changes):
     record = {
         "run_id": "a",
         "status": "ok",
-        "proof_version": remeasure.PROOF_VERSION,
+        "evidence": {"proof_version": remeasure.PROOF_VERSION},
         "config": {"mode": mode, "world_size": 1},
         "environment": {"device_name": "NVIDIA H200"},
         "session": {"session_id": "b64-1f2e3d", "round": number, "modes": [{}, {}]},
@@ -165,8 +165,8 @@ class TestDone:
             (THREE, "done"),
             (THREE[:-1], "2 of 3 rounds"),
             (THREE[:3], "0 of 3 rounds"),
-            ([{**one, "proof_version": 1} for one in THREE], "older proof"),
-            ([{name: one[name] for name in one if name != "proof_version"} for one in THREE], "older proof"),
+            ([{**one, "evidence": {"proof_version": 1}} for one in THREE], "older proof"),
+            ([{**one, "evidence": {}} for one in THREE], "older proof"),
             ([*THREE[:3], of_b64("te-fp8", status="failed", cause="crash")], "0 of 3 rounds"),
             ([*THREE[:3], of_b64("te-fp8", status="failed", cause="oom")], "done"),
             ([*THREE[:3], of_b64("te-fp8", status="unsupported")], "done"),
