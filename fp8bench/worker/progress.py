@@ -36,10 +36,11 @@ _KEPT = 4 * RECENT
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank has come. step: steps begun, including warm-up. median_s: of the latest steps; None before there
-    are any. steps: the total, including warm-up; None while unknown. pace_s: seconds per step by the device's clock
-    when `steps` was announced. at_s: when the rank last moved, in seconds of the monotonic clock, as began_s, when it
-    made the file, and since_s, when it came to its stage. seconds: how long it was in each earlier stage.
+    """How far a rank has come. step: steps begun, including warm-up. median_s: of the latest steps, of timed ones
+    alone while they are timed; None before there are any. steps: the total, including warm-up; None while unknown.
+    pace_s: seconds per step by the device's clock when `steps` was announced. at_s: when the rank last moved, in
+    seconds of the monotonic clock, as began_s, when it made the file, and since_s, when it came to its stage. seconds:
+    how long it was in each earlier stage.
     """
 
     stage: Stage
@@ -107,7 +108,9 @@ def read_progress(path: Path) -> Progress | None:
     stage, step, steps, pace_s, at_s, began_s, since_s, *seconds = _HEAD.unpack_from(data)
     latest = range(max(0, step - RECENT - 1), step)
     stamps = [_STAMP.unpack_from(data, _HEAD.size + _STAMP.size * (place % _KEPT))[0] for place in latest]
-    paces = [later - earlier for earlier, later in pairwise(stamps)]
+    # A timed step is not paced like those of the warm-up, which may be eager.
+    own = [stamp for stamp in stamps if stamp >= since_s] if STAGES[stage] == "timing" else stamps
+    paces = [later - earlier for earlier, later in pairwise(own)]
     return Progress(
         STAGES[stage],
         step,

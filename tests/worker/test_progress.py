@@ -38,6 +38,7 @@ def test_every_stage_is_told_at_once(path):
 
 def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, paced):
     paced(10.0, 11.0, 12.0, 17.0)
+    paced(1.0, 2.0, clock="monotonic")
     file = ProgressFile(path)
     file.stage("timing")
     for step in range(1, 5):
@@ -52,6 +53,20 @@ def test_the_median_is_of_the_latest_steps_so_that_a_slow_warm_up_is_soon_forgot
     for _ in range(warm_up + timed):
         file.step()
     assert read_progress(path) == Progress("starting", warm_up + timed, 1.0)
+
+
+def test_while_steps_are_timed_the_median_is_theirs_alone(path, paced):
+    paced(10.0, 40.0, 70.0, 80.0, 81.0)
+    paced(1.0, 75.0, clock="monotonic")
+    file = ProgressFile(path)
+    for _ in range(3):
+        file.step()
+    file.stage("timing")
+    medians = [read_progress(path).median_s]
+    for _ in range(2):
+        file.step()
+        medians.append(read_progress(path).median_s)
+    assert medians == [None, None, 1.0]
 
 
 def test_a_hundred_thousand_steps_take_no_more_room_than_none(path, paced):
