@@ -201,6 +201,20 @@ LIKENESS = {
         said=("unlike the reference in torch (2.10.0, reference 2.11.0)",),
         unsaid=("machine ",),
     ),
+    "another execution of the baseline, on a machine without the best one": Case(
+        [*rounds(0.1, machine=HERE, compiled=True), *rounds(0.11, 0.111, machine=THERE, minutes=60)],
+        {"is_reference": False, "verdict": None, **NO_RELATIVES},
+        said=("not comparable with the reference: ", "machine (vendor-b"),
+    ),
+    "a mode beside it": Case(
+        [
+            *rounds(0.1, machine=HERE, compiled=True),
+            *rounds(0.11, 0.111, machine=THERE, minutes=60),
+            *rounds(0.1, 0.101, mode="te-fp8", machine=THERE, minutes=90),
+        ],
+        {"verdict": None, **NO_RELATIVES},
+        said=("not comparable with the reference: ", "machine (vendor-b"),
+    ),
     "the second machine is named": Case(
         [*rounds(0.1, machine=HERE), *rounds(0.1, machine=THERE, minutes=60)],
         {"machine": THERE.id, "machine_label": "vendor-b"},

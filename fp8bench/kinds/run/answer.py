@@ -139,7 +139,7 @@ def _on_machines(best: OfMode, rows: Sequence[Row], machines: Iterable[str | Non
     pairs = []
     for machine in machines:
         both = [
-            [row for row in rows if row.machine == machine and _configured(row) == _configured(side)]
+            [row for row in rows if row.machine == machine and row.configuration == side.configuration]
             for side in (best.pair.row, best.pair.reference)
         ]
         pair = _pair(max(both[0], key=_worth), max(both[1], key=_worth), against) if all(both) else None
@@ -147,10 +147,6 @@ def _on_machines(best: OfMode, rows: Sequence[Row], machines: Iterable[str | Non
     pairs.sort(key=lambda pair: pair.gain)
     told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
     return best.model_copy(update={"pair": told, "on_machines": tuple(pairs)})
-
-
-def _configured(row: Row) -> tuple[object, ...]:
-    return row.mode_label, row.execution, row.te_switches, row.grad_accumulation
 
 
 def _pooled(pairs: Sequence[Pair]) -> Pair:

@@ -157,11 +157,14 @@ def _best(fitting: Sequence[Row]) -> Row | None:
 
 
 def _reference_of(row: Row, references: Sequence[Row], options: CompareOptions) -> Row | None:
-    # On the row's own machine if there is one; of another batch size if each mode is wanted at its best.
+    # The same configuration for all rows, that of the row's own machine if it ran there; of another batch size if each
+    # mode is wanted at its best.
     like = [one for one in references if options.view.best_batch or same_batch(one, row)]
     if options.allow_mismatch:
         like = like or list(references)
-    return _best([one for one in like if (one.instance, one.machine) == (row.instance, row.machine)] or like)
+    best = _best(like)
+    there = [one for one in like if (one.instance, one.machine) == (row.instance, row.machine)]
+    return _best([one for one in there if best and one.configuration == best.configuration]) or best
 
 
 def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple[str | None, list[str]]:

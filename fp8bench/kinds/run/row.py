@@ -125,6 +125,11 @@ class Row(Labelled, Frozen):
         return cost.rate_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
 
     @property
+    def configuration(self) -> tuple[object, ...]:
+        """What was run, but for batch size and number of GPUs."""
+        return self.mode_label, self.execution, self.te_switches, self.grad_accumulation
+
+    @property
     def short_label(self) -> str:
         """The mode with its recipe, unless that is the mode's default."""
         entry = next((one for one in registry.BUILTIN_MODES if one.name == self.mode), None)
