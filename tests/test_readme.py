@@ -168,7 +168,7 @@ def test_the_summary_has_a_line_that_gains_and_one_that_loses():
 @pytest.mark.slow
 def test_the_gain_over_the_articles_baseline_is_what_the_records_say(committed):
     (claimed,) = re.findall(r"`te-fp8` is (\S+)x as fast as the eager bf16 that the articles compare with", README)
-    rows, _ = compared(committed, "h200-1x", "64", "vit-huge")
+    rows, _ = compared(committed, "h100-1x", "64", "vit-huge")
     ratio = rows["baseline-bf16", "eager"]["step_time_s"] / rows["te-fp8", "graphed"]["step_time_s"]
     assert claimed == f"{ratio:.2f}"
 
@@ -241,27 +241,17 @@ def test_what_is_said_of_torchao_on_two_gpus_is_what_the_records_say(committed):
     )
 
 
-@pytest.mark.parametrize(
-    ("mode", "folder"),
-    [
-        ("te-bf16", "results/h200-1x"),
-        ("te-bf16-article", "results/h200-1x"),
-        ("torchao-float8:tensorwise", "results/h200-1x"),
-        ("te-fp8:delayed", "evidence/split-qkv/h200-1x"),
-    ],
-)
-def test_the_gates_errors_are_what_the_records_say(mode, folder):
-    """The bounds too, where the records are of those that apply now."""
+@pytest.mark.parametrize("mode", ["te-bf16", "te-bf16-article", "torchao-float8:tensorwise", "te-fp8:delayed"])
+def test_the_gates_errors_are_what_the_records_say(mode):
     (cells,) = re.findall(rf"^\| `{mode}` \| ([0-9.]+) \| ([0-9.]+) \| (.+) \|$", README, re.MULTILINE)
-    paths = record_paths(ROOT / folder, f"*-{mode.replace(':', '-')}-??????.json")
+    paths = record_paths(ROOT / "results" / "h200-1x", f"*-{mode.replace(':', '-')}-??????.json")
     records = [json.loads(path.read_text()) for path in paths]
     parities = [record["parity"] for record in records if record["fingerprint"]["workload"] == "vit-huge"]
     assert parities
     for parity in parities:
         assert (f"{parity['logits_error']:.2f}", f"{parity['input_gradient_error']:.2f}") == cells[:2]
-        if mode != "torchao-float8:tensorwise":
-            bounds = (parity["tolerance"][name] for name in ("logits", "input_gradient"))
-            assert ", ".join(f"{bound:.2g}" for bound in bounds) == cells[2]
+        bounds = (parity["tolerance"][name] for name in ("logits", "input_gradient"))
+        assert ", ".join(f"{bound:.2g}" for bound in bounds) == cells[2]
 
 
 @pytest.mark.slow
@@ -312,9 +302,9 @@ def test_what_is_said_of_other_machines_is_what_their_records_say(batch_size, co
         "`torchao-float8`": "torchao-float8",
         "`te-bf16`": "te-bf16",
     }.items():
-        ((*steps, spread),) = re.findall(rf"{re.escape(name)} \| (\S+) \| (\S+) \| (\S+) \| (\S+) % \|", table)
+        ((cells, spread),) = re.findall(rf"{re.escape(name)} \| ([0-9. |]+) \| (\S+) % \|", table)
         found = [row["step_time_s"] for row in rows if row["mode"] == mode]
-        assert sorted(steps) == sorted(f"{step * 1e3:.1f}" for step in found)
+        assert sorted(cells.split(" | ")) == sorted(f"{step * 1e3:.1f}" for step in found)
         assert spread == f"{(max(found) / min(found) - 1) * 100:.1f}"
 
 
