@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -65,7 +66,8 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
 def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
     progress = ProgressFile(aside.progress)
     # The gate needs one batch, so no loader has to start its processes; the images are the same.
-    of_gate = make_workload(config.model_copy(update={"data": "device"}))
+    without_loader = config.model_copy(update={"data": "device"})
+    of_gate = make_workload(without_loader)
     with agreement():
         before = before_the_mode(config, of_gate, device)
     mode = make_mode(config)
@@ -96,7 +98,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         with agreement():
             _require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
-        after = require_still(parts, decided[0].launch, config, of_gate, gate, begun)
+        after = require_still(parts, decided[0].launch, config, partial(make_workload, without_loader), gate, begun)
         with agreement():
             require_changing(timed.losses[-len(timed.samples.step_s) :], config.optimizer)
             if before is not None and (replaced := before.replaced()):

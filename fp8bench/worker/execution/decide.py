@@ -12,7 +12,7 @@ Python, and the reason is recorded; with `on`, the former is unsupported and the
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,6 +25,7 @@ from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEviden
 from fp8bench.stats.length import PROOF_STEPS
 from fp8bench.worker.counters import allocated, allocated_peak, reset_peaks
 from fp8bench.worker.execution import applied, proof, verdict
+from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose
 from fp8bench.worker.execution.copies import place_for, size
 from fp8bench.worker.execution.parallel.shards import local
@@ -80,11 +81,16 @@ class Execution:
         )
         return cls(launch, graph, parts.strategy.word, parallel, executed, warning, captured_peak)
 
-    def with_afterwards(self, after: Mapping[str, float | None]) -> "Execution":
+    def with_afterwards(self, after: Afterwards) -> "Execution":
         """Return this with what `afterwards.require_still` found after the timed steps."""
-        spreads = [one for one in (self.executed.spread, after["spread"]) if one is not None]
-        found = {**after, "spread": max(spreads, default=None)}
-        return replace(self, executed=self.executed.model_copy(update=found))
+        spreads = [one for one in (self.executed.spread, after.spread) if one is not None]
+        found = {
+            "after_loss_error": after.loss_error,
+            "after_gradient_error": after.gradient_error,
+            "spread": max(spreads, default=None),
+        }
+        warnings = "; ".join(filter(None, (self.warning, after.warning))) or None
+        return replace(self, executed=self.executed.model_copy(update=found), warning=warnings)
 
 
 Capture = Callable[[Parts, Batch], Replay]

@@ -297,6 +297,32 @@ def test_a_loss_of_half_of_the_samples_is_refused(measured):
     assert report.status == "invalid", report.reason
 
 
+@pytest.mark.parametrize("wrong", [{3}, {3, 4}], ids=["once", "twice"])
+def test_a_step_must_be_that_of_one_of_two_runs_of_the_plain_model(wrong, measured):
+    """The gate has the first workload, training the second, each run of the plain model after it one of its own."""
+    made = []
+
+    class Off(ViTMicro):
+        def __init__(self, data):
+            super().__init__(data=data)
+            made.append(self)
+
+        def loss(self, model, batch):
+            loss = super().loss(model, batch)
+            off = next(at for at, one in enumerate(made, 1) if one is self) in wrong
+            return 3 * loss - 2 * loss.detach() if off else loss
+
+    report = measured(workload=Off)
+    assert len(made) == 4
+    if wrong == {3, 4}:
+        assert "its gradients differ by 0.667" in refused(report)
+    else:
+        assert report.status == "ok", report.reason
+        assert report.evidence.executed.after_gradient_error < 0.05
+        (warning,) = report.evidence.warnings
+        assert "its gradients differ by 0.667" in warning
+
+
 def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measured):
     def trained(passes):
         made = []
