@@ -109,11 +109,13 @@ ALL = Filter()
 @dataclass(frozen=True)
 class Measurement:
     """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the record
-    that says why. stopped: rounds of the same mode and session that are not `ok`.
+    that says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance with
+    the same GPUs, whose rounds these are.
     """
 
     rounds: tuple[Record, ...]
     stopped: tuple[Record, ...] = ()
+    measured_on: str | None = None
 
     @property
     def latest(self) -> Record:

@@ -52,9 +52,12 @@ def t_quantile(degrees_of_freedom: float) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time in seconds, over processes. times: that of each process, at least one."""
+    """A time in seconds, over processes. times: that of each process, at least one. elsewhere: by what share another
+    machine of the type may differ, if these are not of the machine that is asked about.
+    """
 
     times: tuple[float, ...]
+    elsewhere: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.times:
@@ -88,7 +91,7 @@ class Estimate:
         """The 95 % interval in seconds; None for one process."""
         if self.spread is None:
             return None
-        reach = t_quantile(self.processes - 1) * self.spread / math.sqrt(self.processes)
+        reach = t_quantile(self.processes - 1) * self.spread / math.sqrt(self.processes) + math.log1p(self.elsewhere)
         return around(self.value, self.mean_log, reach)
 
     @property

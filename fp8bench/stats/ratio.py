@@ -60,6 +60,7 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     a, b = ours.spread**2 / ours.processes, reference.spread**2 / reference.processes
     rest = a**2 / (ours.processes - 1) + b**2 / (reference.processes - 1)
     reach = t_quantile(max(1.0, (a + b) ** 2 / rest)) * math.sqrt(a + b) if rest > 0 else 0.0
+    reach += math.log1p(ours.elsewhere) + math.log1p(reference.elsewhere)
     low, high = around(value, ours.mean_log - reference.mean_log, reach)
     verdict = verdict_on_speed(low, high, noise)
     held = f"a difference of less than {100 * noise:.2g} %" if noise else "1"

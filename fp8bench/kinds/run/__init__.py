@@ -11,11 +11,12 @@ from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
+from fp8bench.kinds.run.lent import lenders, lent, without_any
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept
-from fp8bench.records.select import rounds_of
+from fp8bench.records.select import Measurement, rounds_of, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -35,22 +36,24 @@ def gather(
     """Return what one table and the page show of the records in `results_dir`, without instances of which no record can
     be read. Raises UsageError if an instance has no record, and as `compare` does.
     """
-    found = _arranged(kept, options, catalog, results_dir, unread)
+    found, borrowed = _arranged(kept, options, catalog, results_dir, unread)
     wanted = {run_id for row in found.rows for run_id in row.run_ids}
-    return Gathered(found, {record.run_id: record for record, _ in kept if record.run_id in wanted})
+    records = (*(record for record, _ in kept), *(record for one in borrowed for record in one.rounds))
+    return Gathered(found, {record.run_id: record for record in records if record.run_id in wanted})
 
 
 def _arranged(
     kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
-) -> Comparison:
-    """Return the rows to show, without those that cannot be believed. kept: what the search found, of which some may be
-    broken.
+) -> tuple[Comparison, list[Measurement]]:
+    """Return the rows to show, without those that cannot be believed, and what other instances lent. kept: what the
+    search found, of which some may be broken.
     """
     records = results.sound(kept, unread, lambda left: rounds_of(left, options.every, options.wanted))
-    there = {record.instance for record in records}
+    borrowed = _borrowed(without_any(records, options.instances, options.wanted), options, catalog, results_dir, unread)
+    there = {record.instance for record in (*records, *(one.latest for one in borrowed))}
     left = tuple(key for key in options.instances if key in there)
     if left != options.instances:
-        known = results.instances_of(kept)
+        known = results.instances_of(kept) | there
         for key in (key for key in options.instances if key not in known):
             run = f"fp8bench run --instance {key}{options.wanted.flags}"
             remedy = f"Run `{run}` there, or add a figure with `fp8bench results import`"
@@ -64,7 +67,25 @@ def _arranged(
         if not reference.asked_for:
             reference = replace(reference, instance=left[0])
         options = options._replace(instances=left, reference=reference)
-    return arranged(compare.compare(records, catalog, options), options)
+    return arranged(compare.compare(records, catalog, options, borrowed), options), borrowed
+
+
+def _borrowed(
+    names: Sequence[str], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
+) -> list[Measurement]:
+    """Return what other instances with the same GPUs lend these."""
+    asked = {name: lenders(name, catalog) for name in names}
+    if not any(asked.values()):
+        return []
+    of = {lender for found in asked.values() for lender in found}
+    kept = results.read(results_dir, of)
+    records = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
+    selected = select(records, False, options.wanted)
+    return [
+        one
+        for name, found in asked.items()
+        for one in lent([each for each in selected if each.latest.instance in found], name, catalog)
+    ]
 
 
 class Run(Kind):
@@ -78,7 +99,8 @@ class Run(Kind):
         """
         require_columns(options.view, options.job)
         found = results.read(results_dirs, options.instances)
-        every, column = _arranged(found, options, catalog, results_dirs, unread), options.view.group_by
+        every, _ = _arranged(found, options, catalog, results_dirs, unread)
+        column = options.view.group_by
         return shown.document(*([every] if column is None else grouped(every, column)), view=options.view)
 
 

@@ -2,8 +2,8 @@
 
 A verdict between two rows depends on these two alone, and a sentence about two instances on all their rows, whatever an
 option leaves out of the table. Rows of equal batch size are compared, measured ones with measured and published with
-published; a mode by its ratio within each machine, since machines of one type differ; two instances by modes that both
-were given. An instance is the best if it wins every pair; in a circle none is.
+published; a mode by its ratio within each machine, since machines of one type differ, where it was measured; two
+instances by modes that both were given. An instance is the best if it wins every pair; in a circle none is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ PriceOf = Callable[[Instance], float | None]
 
 
 def same_batch(row: Row, other: Row) -> bool:
-    """Return whether both have one batch size, and both were measured here or neither."""
+    """Return whether both have one batch size, and both were timed or neither."""
     return _tried(row) == _tried(other)
 
 
 def _tried(row: Row) -> tuple[int, bool]:
-    return row.batch_size, row.source != "measured"
+    return row.batch_size, not row.timed
 
 
 def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
@@ -99,7 +99,7 @@ def _at_best(one: Sequence[Row], other: Sequence[Row], rows: Sequence[Row], agai
         {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
         for name in (one[0].instance, other[0].instance)
     ]
-    published = all(row.source != "measured" for row in (*one, *other))
+    published = not any(row.timed for row in (*one, *other))
     pair = _compared(one, other, against) if published or given[0] == given[1] else None
     if pair is not None and pair.row.batch_size != pair.reference.batch_size:
         yield pair
@@ -121,6 +121,7 @@ def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> 
 
 def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[tuple[int, bool], OfMode]:
     found: dict[tuple[int, bool], OfMode] = {}
+    rows = [row for row in rows if row.measured_on is None]
     for key in {_tried(row) for row in rows}:
         there = [row for row in rows if _tried(row) == key]
         machines = dict.fromkeys(row.machine for row in there)

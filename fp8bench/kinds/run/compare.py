@@ -8,7 +8,9 @@ that no gain compares prices of different years.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
+from functools import partial
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
@@ -33,21 +35,24 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import Software, differing, in_words
 from fp8bench.schema.record import Record
-from fp8bench.stats.certainty import RowVerdict, holds_noise, verdict_on_value
+from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
 
 MIXED_DATES_DAYS = 90
 
 
-def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions) -> Comparison:
-    """Compare records. records: those of the instances in `options`, oldest first.
+def compare(
+    records: Sequence[Record], catalog: Catalog, options: CompareOptions, lent: Sequence[Measurement] = ()
+) -> Comparison:
+    """Compare records. records: those of the instances in `options`, oldest first. lent: what `lent` returns for those
+    without.
 
     Of several workloads the one is shown that most of the instances have, unless one is requested, all rows are, or
     mismatch is allowed. Raises UsageError if an instance has no record, if no price is of the requested region, or if
     the requested reference is missing.
     """
     require_region(options.region, catalog, options.instances)
-    selected = select(records, options.every, options.wanted)
+    selected = [*select(records, options.every, options.wanted), *lent]
     for name in options.instances:
         if all(measurement.latest.instance != name for measurement in selected):
             raise UsageError(
@@ -70,10 +75,7 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
     unlike = other_work(bare, model, of)
     references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
 
-    def against(row: Row, other: Row) -> Row:
-        one, two = row.run_id, other.run_id
-        like = likeness(of[one], of[two], options.allow_mismatch)
-        return compared_with(row, other, found[one], found[two], like)
+    against = partial(_against, of, found, options)
 
     def answered(rows: Sequence[Row], on: date) -> Answer:
         query = PriceQuery(on, on >= options.today, options.region, options.purchase)
@@ -109,6 +111,21 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
         published=_as_published(chosen, found, catalog, options, answered),
         warnings=warnings,
     )
+
+
+def _against(
+    of: Mapping[str, Record], found: Mapping[str, UnitTime | None], options: CompareOptions, row: Row, other: Row
+) -> Row:
+    """Return a row compared with another. of, found: the record and the times of each row, by its run's id."""
+    one, two = row.run_id, other.run_id
+    like, mine, theirs = likeness(of[one], of[two], options.allow_mismatch), found[one], found[two]
+    if row.instance == other.instance:
+        # Of one machine, wherever that was.
+        mine, theirs = (each and replace(each, elsewhere=0.0) for each in (mine, theirs))
+    elif row.measured_on or other.measured_on:
+        # Their intervals hold what machines of one type differ by.
+        like = like._replace(noise=NOISE)
+    return compared_with(row, other, mine, theirs, like)
 
 
 def _as_published(

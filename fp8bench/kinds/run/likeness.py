@@ -24,10 +24,10 @@ def other_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record])
 
 
 def of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]) -> list[Row]:
-    """Return the measured rows of one work, and the published ones of one; what did not run is of any."""
+    """Return the timed rows of one work, and the published ones of one; what did not run is of any."""
     found = []
-    for is_measured in (True, False):
-        group = [row for row in rows if (row.source == "measured") == is_measured]
+    for timed in (True, False):
+        group = [row for row in rows if row.timed == timed]
         ran = [row for row in group if row.status == "ok"]
         there = [row for row in ran if model is not None and row.run_id == model.run_id]
         unlike = other_work(group, next(iter([*there, *ran]), None), of)

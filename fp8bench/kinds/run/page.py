@@ -51,7 +51,7 @@ def page(
         return tuple(drawn[name] for name in names if name in drawn)
 
     answer, *rest = (*sentences(comparison),) or ("No record is shown.",)
-    if rows and all(row.source != "measured" for row in rows if row.status == "ok"):
+    if rows and not any(row.timed for row in rows if row.status == "ok"):
         rest.append("Nothing here was measured. Run `fp8bench run` on the instance before you choose it.")
     # Every column of the table and its footnotes; warnings are at the top of the page.
     wide = [part for parts in document(comparison, view=View(wide=True)).blocks for part in parts]
@@ -85,7 +85,7 @@ def page(
 
 
 def _about(rows: Sequence[Row], bought: str, job: float | None) -> Iterator[str]:
-    best = next((row for row in rows if row.status == "ok" and row.source == "measured" and row.units_per_usd), None)
+    best = next((row for row in rows if row.status == "ok" and row.timed and row.units_per_usd), None)
     if best is None:
         yield "No price is known: give it with `fp8bench run --price`, or in the instance's instance.yaml."
     else:

@@ -5,6 +5,7 @@ unknown or meaningless.
 from collections.abc import Callable
 from datetime import date
 from statistics import median
+from typing import Literal
 
 from pydantic import Field
 
@@ -37,7 +38,8 @@ class Row(Labelled, Frozen):
     warnings: of the complete table. joined: how ranks were joined, and what else in a step differs from the plain one.
     run_id: the latest round's. machine: the id of its MachineIdentity. software: what `schema.machine` derives from its
     environment. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: by which rules its
-    rounds were proved, the oldest. derived: whether a published figure was computed from rounded ones.
+    rounds were proved, the oldest. derived: whether a published figure was computed from rounded ones. measured_on: the
+    instance with the same GPUs whose steps these are, of source `same-gpu`; took_s: what its rounds took in all.
     """
 
     instance: str
@@ -46,7 +48,7 @@ class Row(Labelled, Frozen):
     status: Status
     reason: str | None
     cause: Cause | None = None
-    source: Source
+    source: Source | Literal["same-gpu"]
     workload: str
     device: Device
     emulated: bool
@@ -111,7 +113,14 @@ class Row(Labelled, Frozen):
     machine_label: str | None = None
     software: dict[str, str | None] | None = None
     proof_version: int | None = None
+    measured_on: str | None = None
     derived: bool = Field(default=False, exclude=True)
+    took_s: float | None = Field(default=None, exclude=True)
+
+    @property
+    def timed(self) -> bool:
+        """Whether fp8bench timed its steps, here or on the same GPUs elsewhere."""
+        return self.source == "measured" or self.measured_on is not None
 
     @property
     def origin(self) -> str:
@@ -188,8 +197,9 @@ class Pair(Frozen):
 
     @property
     def origin(self) -> str:
-        """Where the figures are from, as of a row: `derived` if either is."""
-        return self.reference.origin if self.reference.derived else self.row.origin
+        """Where the figures are from, as of a row: `derived` or `same-gpu` if either is."""
+        of_other = self.reference.derived or self.reference.measured_on is not None
+        return self.reference.origin if of_other else self.row.origin
 
     @property
     def price_ratio(self) -> float | None:
@@ -274,6 +284,9 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         price_share_of=priced.share_of,
         price_share=priced.share,
         derived=bool(record.provenance and record.provenance.derivation),
+        measured_on=measurement.measured_on,
+        source="same-gpu" if measurement.measured_on else record.source,
+        took_s=sum(sum((one.phases_s or {}).values()) for one in measurement.rounds) or None,
         proof_version=min((one.proof_version for one in measurement.rounds if one.proof_version), default=None),
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )

@@ -1,5 +1,6 @@
 """The answer in sentences: which mode, which instance, and what could change it. Every number is a row's own."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fp8bench.kinds.priced import WHAT_IF
@@ -14,6 +15,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     answer = comparison.answer
     if answer.modes:
         yield f"Which mode? {'; '.join(_of_modes(answer.modes))}."
+    elif where := dict.fromkeys(row.measured_on for row in comparison.rows if row.measured_on):
+        yield f"Which mode? That is decided where it was measured: {', '.join(filter(None, where))}."
     elif not answer.pairs and comparison.rows and not comparison.name:
         yield f"Which mode? Not decided: {_undecided(comparison.rows)}."
     # Most training loops have no CUDA graph.
@@ -137,7 +140,7 @@ def _of_pair(pair: Pair) -> str:
     modes = " and ".join(dict.fromkeys((row.short_label, other.short_label)))
     how = f"at batch {row.batch_size} with {modes}{'' if pair.origin == 'measured' else f', {pair.origin}'}"
     if not pair.decided:
-        return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}"
+        return f"{row.instance} and {other.instance} are not told apart {how}: {_interval(pair)}{_to_decide(pair)}"
     speedup, paid, found = row.speedup_vs_reference or 1.0, pair.price_ratio, pair.elsewhere
     # How much of the gain is speed and how much is price.
     factors = f"{speedup:.2f}x its speed at {paid:.2f}x its price; " if pair.by_value and paid else ""
@@ -149,6 +152,17 @@ def _of_pair(pair: Pair) -> str:
         ends = f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
         said += f"; at the {found.providers} providers that list both GPUs: {ends}"
     return said
+
+
+def _to_decide(pair: Pair) -> str:
+    """Write what measuring where nothing was measured takes, as it took elsewhere."""
+    row = next((row for row in (pair.row, pair.reference) if row.measured_on), None)
+    if row is None:
+        return ""
+    minutes = math.ceil((row.took_s or 0) / 60)
+    usd = f", {minutes / 60 * row.usd_per_hour:.2f} USD" if row.usd_per_hour else ""
+    asked = f"--mode {row.short_label} --batch-size {row.batch_size}"
+    return f"; fp8bench run {asked} on {row.instance} decides{f' ({minutes} min{usd})' if minutes else ''}"
 
 
 def _where(row: Row) -> str:

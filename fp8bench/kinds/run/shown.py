@@ -25,7 +25,7 @@ SHORT_MARK, SHORT_MARKS = 24, 48
 MOST_NOTES, NAMED = 3, 2
 """The most notes below a table unless all are asked for, and the most rows that one of them names."""
 
-CERTAIN = "*"
+CERTAIN, LENT = "*", "~"
 DECIDE_SPEED = ("torch", "transformer-engine", "torchao")
 """What is installed where a table is made may be newer than what was measured."""
 
@@ -42,7 +42,7 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
         [
             *([doc.Heading(one.name)] if one.name else []),
             _table(one.rows, letters, view),
-            *doc.notes((not in_columns and any(map(_decided, one.rows)), sign)),
+            *doc.notes((not in_columns and any(map(_decided, one.rows)), sign), *_lent(one.rows, in_columns)),
         ]
         for one in comparisons
     ]
@@ -57,6 +57,14 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     tables[-1] += [*map(doc.Note, lines), *map(doc.Warned, warnings)]
     data, answers = doc.CsvLines.of(Row, rows), [as_json(one) for one in comparisons]
     return doc.Document(doc.blocks(*tables), data=rows, answer=answers, lines=data)
+
+
+def _lent(rows: Sequence[Row], in_columns: bool) -> Iterator[tuple[bool, str]]:
+    where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.measured_on))
+    yield (
+        not in_columns and bool(where),
+        f"{LENT} the same GPU, measured on {where}: machines of one type differ by 4 %",
+    )
 
 
 def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
@@ -127,7 +135,7 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
     words += _executed(row.execution, {one.execution for one in rows if one.mode_label == row.mode_label})
     if len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
         words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
-    if row.derived or (len({one.origin for one in rows}) > 1 and row.source != "measured"):
+    if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
         words.append(row.origin)
     if row.emulated:
         words.append("emulated")
@@ -149,7 +157,7 @@ def _step(row: Row) -> str:
     if row.step_time_s is None:
         return row.outcome if row.status != "ok" else doc.NOTHING
     ms, ends = row.step_time_s * 1e3, row.step_time_ci_s
-    written = f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
+    written = f"{LENT if row.measured_on else ''}{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
     if ends is None:
         return written
     half = (ends[1] - ends[0]) / 2 / row.step_time_s

@@ -14,7 +14,8 @@ from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, StepTimes
-from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.certainty import BETWEEN_MACHINES
+from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.written import Interval
 
@@ -26,19 +27,20 @@ PER_STEP = ("mean_s", "median_s", "spread_s")
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The times of a unit. processes: for each, its step times over the units of a step."""
+    """The times of a unit. processes: for each, its step times over the units of a step. elsewhere: see `Estimate`."""
 
     processes: tuple[StepTimes, ...]
+    elsewhere: float = 0.0
 
     @cached_property
     def by_elapsed(self) -> Estimate:
         """Seconds for a unit by each process's elapsed time, with the interval over processes."""
-        return estimate(one.mean_s for one in self.processes)
+        return Estimate(tuple(one.mean_s for one in self.processes), self.elsewhere)
 
     @cached_property
     def by_medians(self) -> Estimate:
         """Seconds for a unit by each process's median step, with the interval over processes."""
-        return estimate(one.median_s for one in self.processes)
+        return Estimate(tuple(one.median_s for one in self.processes), self.elsewhere)
 
     def step_time_s(self, units: int) -> tuple[float, Interval | None]:
         """Return the time of a step with this many units, by elapsed time, with its interval."""
@@ -80,7 +82,7 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
         for record in measurement.rounds
         if record.summary is not None and (times := step_times(record)) is not None
     )
-    return UnitTime(processes) if processes else None
+    return UnitTime(processes, BETWEEN_MACHINES if measurement.measured_on else 0.0) if processes else None
 
 
 def used(record: Record, catalog: Catalog) -> Used:

@@ -1,0 +1,51 @@
+"""Rows of instances where nothing was measured: the steps of another instance with the same GPUs, at their own price.
+
+The next machine of a type may be faster or slower than those that were measured, so the interval of such a row is wider
+by `certainty.BETWEEN_MACHINES`. Which mode is best is said where it was measured.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from fp8bench.records.select import Filter, Key, Measurement, variant
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+
+
+def lenders(name: str, catalog: Catalog) -> tuple[str, ...]:
+    """Return the other instances of the catalogue that have as many of the same GPU."""
+    wanted = catalog.instances.get(name)
+    if wanted is None or not wanted.gpu:
+        return ()
+    size = wanted.gpu, wanted.gpu_count
+    return tuple(key for key, one in catalog.instances.items() if key != name and (one.gpu, one.gpu_count) == size)
+
+
+def without_any(records: Iterable[Record], names: Sequence[str], wanted: Filter) -> list[str]:
+    """Return the instances of which no wanted record was measured."""
+    measured = {one.instance for one in wanted.of(records) if one.status == "ok" and one.source == "measured"}
+    return [name for name in names if name not in measured]
+
+
+def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
+    """Return what was measured on the lender with the most variants, the latest of each, as that of instance `name`."""
+    own = catalog.instances[name]
+
+    def fits(one: Measurement) -> bool:
+        config = one.latest.config
+        alike = config is not None and config.nodes == 1 and config.world_size == own.gpu_count
+        return alike and one.latest.status == "ok" and one.latest.source == "measured"
+
+    by_lender: dict[str, dict[Key, Measurement]] = {}
+    for one in filter(fits, selected):
+        by_lender.setdefault(one.latest.instance, {})[variant(one.latest)] = one
+    most = max(by_lender.values(), key=len, default={})
+    return [_of(name, one) for one in most.values()]
+
+
+def _of(name: str, measurement: Measurement) -> Measurement:
+    # Of no known machine: this instance's may be any.
+    rounds = tuple(
+        one.model_copy(update={"instance": name, "run_id": f"{one.run_id}@{name}", "machine": None})
+        for one in measurement.rounds
+    )
+    return Measurement(rounds, measured_on=measurement.latest.instance)

@@ -1,0 +1,119 @@
+"""Instances where nothing was measured take the steps of the same GPUs elsewhere, at their own price."""
+
+import json
+import math
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from builders import environment, evidence, machine_called, rounds, unsupported
+from cli.calling import invoked, keep
+
+from fp8bench.stats.certainty import BETWEEN_MACHINES
+
+ROOT = Path(__file__).parents[2]
+H100 = "NVIDIA H100 80GB HBM3"
+AT_TWO = ("--price", "h100-1x=4", "--price", "lambda-1x-h100=2")
+STEPS_S = {"baseline-bf16": 0.1, "te-fp8": 0.08}
+
+
+def measured_on(folder, instance, gpu=H100, faster=1.0, minutes=0, gpus=1):
+    for mode, step_time_s in STEPS_S.items():
+        for record in rounds(
+            *(step_time_s / faster * share for share in (1.0, 1.001, 0.999)),
+            **{"instance": instance, "mode": mode, "settings": {"world_size": gpus}, "minutes": minutes},
+            **{"environment": environment(gpu), "machine": machine_called(f"box-{instance}")},
+            evidence=evidence(fp8=mode == "te-fp8"),
+        ):
+            keep(record.model_copy(update={"run_id": f"{record.run_id}-{instance}"}), folder / "results")
+
+
+def rows(outcome):
+    return {(row["instance"], row["mode"]): row for row in json.loads(outcome.stdout)}
+
+
+def test_a_row_has_the_step_of_the_same_gpu_and_its_own_price(fp8bench_in, tmp_path):
+    measured_on(tmp_path, "h100-1x")
+    found = rows(fp8bench_in("compare", "h100-1x", "lambda-1x-h100", *AT_TWO, "--format", "json"))
+    own, of_other = (found[name, "te-fp8"] for name in ("h100-1x", "lambda-1x-h100"))
+    assert (of_other["source"], of_other["measured_on"], own["measured_on"]) == ("same-gpu", "h100-1x", None)
+    assert (of_other["step_time_s"], of_other["usd_per_hour"]) == (own["step_time_s"], 2.0)
+    assert of_other["units_per_usd"] == pytest.approx(2 * own["units_per_usd"])
+    for mine, theirs in zip(own["step_time_ci_s"], of_other["step_time_ci_s"], strict=True):
+        assert abs(math.log(theirs / mine)) == pytest.approx(math.log1p(BETWEEN_MACHINES), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("faster", "usd", "said"),
+    [
+        (1.0, "4", "lambda-1x-h100 and h200-1x are not told apart at batch 64 with te-fp8, same-gpu: "),
+        (1.0, "4.1", "are not told apart"),
+        (1.0, "3.9", "fp8bench run --mode te-fp8 --batch-size 64 on lambda-1x-h100 decides"),
+        (1.0, "3", "lambda-1x-h100: 33.3 % more images per USD"),
+        (1.2, "4", "h200-1x: 20.0 % more images per USD"),
+    ],
+)
+def test_such_a_row_says_which_instance_only_beyond_what_machines_differ_by(fp8bench_in, tmp_path, faster, usd, said):
+    measured_on(tmp_path, "h100-1x")
+    measured_on(tmp_path, "h200-1x", "NVIDIA H200", faster, minutes=60)
+    asked = ("lambda-1x-h100", "h200-1x", "--price", "h200-1x=4", "--price", f"lambda-1x-h100={usd}")
+    text = " ".join(fp8bench_in("compare", *asked).stdout.split())
+    assert said in text
+    assert "~80.0 ms" in text
+    assert "~ the same GPU, measured on h100-1x" in text
+
+
+def test_which_mode_is_said_where_it_was_measured(fp8bench_in, tmp_path):
+    measured_on(tmp_path, "h100-1x")
+    alone = fp8bench_in("compare", "runpod-1x-h100")
+    assert "Which mode? That is decided where it was measured: h100-1x." in alone.stdout
+    answer = json.loads(fp8bench_in("compare", "runpod-1x-h100", "h100-1x", "--format", "answer").stdout)
+    assert {one["instance"] for one in answer[0]["which_mode"]} == {"h100-1x"}
+
+
+def test_what_was_measured_there_counts_and_nothing_is_lent(fp8bench_in, tmp_path):
+    measured_on(tmp_path, "h100-1x")
+    measured_on(tmp_path, "runpod-1x-h100", faster=1.1, minutes=60)
+    found = rows(fp8bench_in("compare", "runpod-1x-h100", "--format", "json"))
+    assert {row["source"] for row in found.values()} == {"measured"}
+
+
+@pytest.mark.parametrize(
+    ("lender", "of_it"),
+    [("h200-1x", {"gpu": "NVIDIA H200"}), ("h100-2x", {"gpus": 2}), ("h100-1x", {"gpus": 8})],
+    ids=["another GPU", "more GPUs", "more GPUs than the lender has"],
+)
+def test_nothing_else_is_lent(fp8bench_in, tmp_path, lender, of_it):
+    measured_on(tmp_path, lender, **of_it)
+    keep(unsupported("h100-1x"), tmp_path / "results")
+    refused = fp8bench_in("compare", "runpod-1x-h100")
+    assert refused.code == 2
+    assert "no record for instance 'runpod-1x-h100'" in refused.stderr
+
+
+def test_a_page_of_it_has_the_evidence_of_what_was_lent(fp8bench_in, tmp_path):
+    measured_on(tmp_path, "h100-1x")
+    assert fp8bench_in("report", "runpod-1x-h100", "-o", "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "same-gpu" in page
+    assert "sdpa:flash" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("instance", "batch_size"), [("h200-1x", "64"), ("h200-1x", "256"), ("h100-2x", "64")])
+def test_its_interval_holds_what_another_machine_of_the_type_took(instance, batch_size):
+    """Each pair of committed machines, one as if it had not been measured."""
+    folders = [word for name in ("results", "evidence/machines") for word in ("--results-dir", str(ROOT / name))]
+    asked = ("--workload", "vit-huge", "--batch-size", batch_size, "--format", "json")
+    steps: dict[str, list[dict]] = {}
+    for row in json.loads(invoked("compare", instance, *folders, *asked).stdout):
+        if row["status"] == "ok" and row["execution"] != "eager":
+            steps.setdefault(row["mode"], []).append(row)
+    held = []
+    for of_mode in steps.values():
+        for known, asked_about in permutations(of_mode, 2):
+            low, high = known["step_time_ci_s"]
+            wide = low / (1 + BETWEEN_MACHINES), high * (1 + BETWEEN_MACHINES)
+            held.append(wide[0] <= asked_about["step_time_s"] <= wide[1])
+    assert len(held) >= 20
+    assert sum(held) >= 0.9 * len(held)
