@@ -21,7 +21,7 @@ from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
-from fp8bench.records.select import Filter
+from fp8bench.records.select import Filter, Measurement
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
@@ -102,6 +102,7 @@ class Scope(Options):
             price=_assumed_prices(prices, key_of, keys),
             job=job,
             view=view or AS_IT_IS,
+            foresee=_foreseen,
         )
         return options, catalog
 
@@ -118,6 +119,13 @@ class Selection(Scope):
             "instances",
         ),
     ] = None
+
+
+def _foreseen(measured: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
+    # Most comparisons predict nothing.
+    from fp8bench.predict.rows import foreseen
+
+    return foreseen(measured, name, catalog)
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:

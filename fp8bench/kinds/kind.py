@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
-from fp8bench.records.select import ALL, Filter
+from fp8bench.records.select import ALL, Filter, Measurement
 from fp8bench.schema.config import mode_label
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.instance import Catalog, Purchase
@@ -28,10 +28,14 @@ Unread = Callable[[Sequence[Broken]], None]
 """A function that takes the files that could not be read."""
 
 
+Foresee = Callable[[Sequence[Measurement], str, Catalog], list[Measurement]]
+"""A function that predicts measurements of an instance from those of others."""
+
+
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
     row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. job: units of
-    work that a row has to finish.
+    work that a row has to finish. foresee: predicts rows of instances where nothing was measured; None omits them.
     """
 
     instances: tuple[str, ...]
@@ -46,6 +50,7 @@ class CompareOptions(NamedTuple):
     price: Mapping[str, float] = MappingProxyType({})
     job: float | None = None
     view: View = AS_IT_IS
+    foresee: Foresee | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from fp8bench.config.variants import OF_ALL
 from fp8bench.records.layout import SomeRecord
@@ -109,13 +109,16 @@ ALL = Filter()
 @dataclass(frozen=True)
 class Measurement:
     """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the record
-    that says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance with
-    the same GPUs, whose rounds these are.
+    that says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
+    rounds these are: as they are, of the same GPUs, or with their times as predicted (origin). elsewhere: the share by
+    which those of this instance may differ.
     """
 
     rounds: tuple[Record, ...]
     stopped: tuple[Record, ...] = ()
     measured_on: str | None = None
+    origin: Literal["same-gpu", "predicted"] | None = None
+    elsewhere: float = 0.0
 
     @property
     def latest(self) -> Record:

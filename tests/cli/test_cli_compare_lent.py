@@ -60,7 +60,7 @@ def test_such_a_row_says_which_instance_only_beyond_what_machines_differ_by(fp8b
     text = " ".join(fp8bench_in("compare", *asked).stdout.split())
     assert said in text
     assert "~80.0 ms" in text
-    assert "~ the same GPU, measured on h100-1x" in text
+    assert "~ not measured there: steps of the same GPU on h100-1x" in text
 
 
 def test_which_mode_is_said_where_it_was_measured(fp8bench_in, tmp_path):

@@ -11,7 +11,7 @@ from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, shown
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
-from fp8bench.kinds.run.lent import lenders, lent, without_any
+from fp8bench.kinds.run.lent import lent, without_any
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
@@ -73,19 +73,21 @@ def _arranged(
 def _borrowed(
     names: Sequence[str], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> list[Measurement]:
-    """Return what other instances with the same GPUs lend these."""
-    asked = {name: lenders(name, catalog) for name in names}
-    if not any(asked.values()):
+    """Return what was measured on other instances with the same GPUs, else what is predicted from all others."""
+    known = [name for name in names if name in catalog.instances]
+    if not known or not any(folder.exists() for folder in results.folders_of(results_dir)):
         return []
-    of = {lender for found in asked.values() for lender in found}
-    kept = results.read(results_dir, of)
+    kept = results.read(results_dir, catalog.instances)
     records = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
     selected = select(records, False, options.wanted)
-    return [
-        one
-        for name, found in asked.items()
-        for one in lent([each for each in selected if each.latest.instance in found], name, catalog)
-    ]
+    measured = [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
+    found = []
+    for name in known if measured else ():
+        borrowed = lent(measured, name, catalog)
+        if not borrowed and options.foresee is not None:
+            borrowed = options.foresee(measured, name, catalog)
+        found += borrowed
+    return found
 
 
 class Run(Kind):

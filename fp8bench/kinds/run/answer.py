@@ -39,13 +39,19 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
     opposite: list[Pair] = []
     at_best: list[Pair] = []
     for one, other in combinations(of, 2):
-        by_batch = _by_batch(of[one], of[other], against)
-        pairs += by_batch[:1]
-        opposite += [pair for pair in by_batch[1:] if pair.decided and pair.row.instance != by_batch[0].row.instance]
-        at_best += _at_best(of[one], of[other], rows, against)
+        for timed in (True, False):
+            mine, theirs = ([row for row in of[name] if row.timed == timed] for name in (one, other))
+            by_batch = _by_batch(mine, theirs, against)
+            pairs += by_batch[:1]
+            opposite += [
+                each for each in by_batch[1:] if each.decided and each.row.instance != by_batch[0].row.instance
+            ]
+            at_best += _at_best(mine, theirs, rows, against) if mine and theirs else ()
+    # Published figures decide only where nothing else does.
+    deciding = {frozenset(pair.instances): pair for pair in reversed(pairs)}.values()
 
     def wins(name: str) -> bool:
-        beaten = {pair.reference.instance for pair in pairs if pair.decided and pair.row.instance == name}
+        beaten = {pair.reference.instance for pair in deciding if pair.decided and pair.row.instance == name}
         return beaten | {name} >= of.keys()
 
     return Answer(
@@ -76,7 +82,7 @@ def _pair(row: Row, other: Row, against: Against) -> Pair | None:
 
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
-    """Return the pairs at each size that both have of a mode, the largest first, measured before published."""
+    """Return the pairs at each size that both have of a mode, the largest first."""
     common = {(row.mode_label, _tried(row)) for row in one} & {(row.mode_label, _tried(row)) for row in other}
     found = []
     for key in sorted({tried for _, tried in common}, key=_largest_first):

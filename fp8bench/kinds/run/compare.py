@@ -70,9 +70,13 @@ def compare(
         [to_row(one, found[name], prices[name], catalog) for name, one in zip(of, chosen, strict=True)]
     )
     fitting = _references(bare, options.reference)
+    # What was timed and what was published are not compared with each other, and each has its own reference.
+    sides = {timed: [row for row in bare if row.timed == timed] for timed in (True, False)}
+    of_side = {timed: _best([row for row in fitting if row.timed == timed]) for timed in sides}
     reference = _best(fitting)
-    model = reference or next((row for row in bare if row.status == "ok"), None)
-    unlike = other_work(bare, model, of)
+    ran = reference or next((row for row in bare if row.status == "ok"), None)
+    model = {timed: of_side[timed] or ran for timed in sides}
+    unlike = {key: words for timed, rows in sides.items() for key, words in other_work(rows, model[timed], of).items()}
     references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
 
     against = partial(_against, of, found, options)
@@ -89,7 +93,7 @@ def compare(
         return said.model_copy(update={"pairs": tuple(pairs)})
 
     def beside_its_reference(row: Row) -> Row:
-        row = with_other_work(row, model, unlike[row.run_id], options.allow_mismatch)
+        row = with_other_work(row, model[row.timed], unlike[row.run_id], options.allow_mismatch)
         if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch):
             return row
         own = _reference_of(row, references, options)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from fp8bench.records.select import Filter, Key, Measurement, variant
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.stats.certainty import BETWEEN_MACHINES
 
 
 def lenders(name: str, catalog: Catalog) -> tuple[str, ...]:
@@ -22,18 +23,26 @@ def lenders(name: str, catalog: Catalog) -> tuple[str, ...]:
 
 def without_any(records: Iterable[Record], names: Sequence[str], wanted: Filter) -> list[str]:
     """Return the instances of which no wanted record was measured."""
-    measured = {one.instance for one in wanted.of(records) if one.status == "ok" and one.source == "measured"}
-    return [name for name in names if name not in measured]
+    left = dict.fromkeys(names)
+    for one in records:
+        if one.instance in left and one.status == "ok" and one.source == "measured" and wanted.takes(one):
+            del left[one.instance]
+    return [*left]
 
 
 def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
-    """Return what was measured on the lender with the most variants, the latest of each, as that of instance `name`."""
-    own = catalog.instances[name]
+    """Return what the lender with the most variants measured, the latest of each, as that of instance `name`. selected:
+    `ok` measurements.
+    """
+    own, those = catalog.instances[name], lenders(name, catalog)
 
     def fits(one: Measurement) -> bool:
         config = one.latest.config
-        alike = config is not None and config.nodes == 1 and config.world_size == own.gpu_count
-        return alike and one.latest.status == "ok" and one.latest.source == "measured"
+        return (
+            one.latest.instance in those
+            and config is not None
+            and (config.nodes, config.world_size) == (1, own.gpu_count)
+        )
 
     by_lender: dict[str, dict[Key, Measurement]] = {}
     for one in filter(fits, selected):
@@ -48,4 +57,5 @@ def _of(name: str, measurement: Measurement) -> Measurement:
         one.model_copy(update={"instance": name, "run_id": f"{one.run_id}@{name}", "machine": None})
         for one in measurement.rounds
     )
-    return Measurement(rounds, measured_on=measurement.latest.instance)
+    lender = measurement.latest.instance
+    return Measurement(rounds, measured_on=lender, origin="same-gpu", elsewhere=BETWEEN_MACHINES)

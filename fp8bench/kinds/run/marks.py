@@ -63,7 +63,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
     record, rounds = measurement.latest, measurement.rounds
     clocks = [one.summary.sm_clock_mhz if one.summary else None for one in rounds]
     texts = (
-        *([f"measured on {measurement.measured_on}"] if measurement.measured_on else ()),
+        *([f"{measurement.origin} from {measurement.measured_on}"] if measurement.measured_on else ()),
         *_what_it_is(record),
         *(_price(priced) if record.status == "ok" else ()),
         *_paid(record, priced, paid_gpus),

@@ -39,7 +39,7 @@ class Row(Labelled, Frozen):
     run_id: the latest round's. machine: the id of its MachineIdentity. software: what `schema.machine` derives from its
     environment. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: by which rules its
     rounds were proved, the oldest. derived: whether a published figure was computed from rounded ones. measured_on: the
-    instance with the same GPUs whose steps these are, of source `same-gpu`; took_s: what its rounds took in all.
+    instance whose steps these are (`same-gpu`) or are predicted from (`predicted`). took_s: what its rounds took.
     """
 
     instance: str
@@ -48,7 +48,7 @@ class Row(Labelled, Frozen):
     status: Status
     reason: str | None
     cause: Cause | None = None
-    source: Source | Literal["same-gpu"]
+    source: Source | Literal["same-gpu", "predicted"]
     workload: str
     device: Device
     emulated: bool
@@ -119,7 +119,7 @@ class Row(Labelled, Frozen):
 
     @property
     def timed(self) -> bool:
-        """Whether fp8bench timed its steps, here or on the same GPUs elsewhere."""
+        """Whether it comes from steps that fp8bench timed, here or elsewhere."""
         return self.source == "measured" or self.measured_on is not None
 
     @property
@@ -197,9 +197,9 @@ class Pair(Frozen):
 
     @property
     def origin(self) -> str:
-        """Where the figures are from, as of a row: `derived` or `same-gpu` if either is."""
-        of_other = self.reference.derived or self.reference.measured_on is not None
-        return self.reference.origin if of_other else self.row.origin
+        """Where the figures are from, as of a row: of both, the one that is further from a measurement here."""
+        both = (self.row.origin, self.reference.origin)
+        return next((one for one in ("predicted", "same-gpu", "derived") if one in both), self.row.origin)
 
     @property
     def price_ratio(self) -> float | None:
@@ -227,10 +227,10 @@ class OfMode(Frozen):
 
 class Answer(Frozen):
     """What follows from the rows, whichever are shown. modes: of each instance. pairs: of two instances each, the
-    better one's best row against the other's, of the largest batch size that both have. opposite: of the same at other
-    sizes, those that say the opposite. at_best: the same, each at its best batch size, where both were given every size
-    that either was. best: the instance that wins every pair. missing: an instance and a larger batch size that only
-    another one was given.
+    better one's best row against the other's, of the largest batch size that both have; published ones by themselves.
+    opposite: of the same at other sizes, those that say the opposite. at_best: the same, each at its best batch size,
+    where both were given every size that either was. best: the instance that wins every pair. missing: an instance and
+    a larger batch size that only another one was given.
     """
 
     modes: tuple[OfMode, ...] = ()
@@ -285,7 +285,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         price_share=priced.share,
         derived=bool(record.provenance and record.provenance.derivation),
         measured_on=measurement.measured_on,
-        source="same-gpu" if measurement.measured_on else record.source,
+        source=measurement.origin or record.source,
         took_s=sum(sum((one.phases_s or {}).values()) for one in measurement.rounds) or None,
         proof_version=min((one.proof_version for one in measurement.rounds if one.proof_version), default=None),
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),

@@ -120,11 +120,14 @@ def _machines(of: OfMode) -> str:
 
 def _of_instances(answer: Answer) -> Iterator[str]:
     names = {name for pair in answer.pairs for name in pair.instances}
-    if len(names) > 2 and 2 * len(answer.pairs) == len(names) * (len(names) - 1):
+    if len(names) > 2 and 2 * len({frozenset(pair.instances) for pair in answer.pairs}) == len(names) * (
+        len(names) - 1
+    ):
         yield f"{answer.best or 'None'} wins against each of the others."
     for pair in answer.pairs:
         if len(names) == 2 or answer.best in (None, pair.row.instance):
-            turned = [one for one in answer.opposite if one.instances == pair.instances]
+            alike = pair.instances, pair.row.timed
+            turned = [one for one in answer.opposite if (one.instances, one.row.timed) == alike]
             opposite = (f"; at batch {one.row.batch_size} {one.row.instance}: {_more(one)}" for one in turned)
             yield f"{_of_pair(pair)}{''.join(opposite)}."
     for pair in answer.at_best:

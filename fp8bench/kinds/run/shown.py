@@ -25,7 +25,11 @@ SHORT_MARK, SHORT_MARKS = 24, 48
 MOST_NOTES, NAMED = 3, 2
 """The most notes below a table unless all are asked for, and the most rows that one of them names."""
 
-CERTAIN, LENT = "*", "~"
+CERTAIN = "*"
+NOT_MEASURED = {
+    "same-gpu": ("~", "steps of the same GPU on {}, interval wider by 4 %"),
+    "predicted": ("≈", "predicted from {}, interval wider by the model's error"),
+}
 DECIDE_SPEED = ("torch", "transformer-engine", "torchao")
 """What is installed where a table is made may be newer than what was measured."""
 
@@ -37,12 +41,11 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     rows = tuple(row for one in comparisons for row in one.rows)
     letters = doc.Letters()
     in_columns = view.wide or bool(view.columns)
-    sign = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
     tables: list[list[doc.Part]] = [
         [
             *([doc.Heading(one.name)] if one.name else []),
             _table(one.rows, letters, view),
-            *doc.notes((not in_columns and any(map(_decided, one.rows)), sign), *_lent(one.rows, in_columns)),
+            *doc.notes(*((not in_columns and holds, text) for holds, text in _signs(one.rows))),
         ]
         for one in comparisons
     ]
@@ -59,12 +62,12 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     return doc.Document(doc.blocks(*tables), data=rows, answer=answers, lines=data)
 
 
-def _lent(rows: Sequence[Row], in_columns: bool) -> Iterator[tuple[bool, str]]:
-    where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.measured_on))
-    yield (
-        not in_columns and bool(where),
-        f"{LENT} the same GPU, measured on {where}: machines of one type differ by 4 %",
-    )
+def _signs(rows: Sequence[Row]) -> Iterator[tuple[bool, str]]:
+    certain = f"{CERTAIN} certain: the whole interval on one side, and 4 % more between machines"
+    yield any(map(_decided, rows)), certain
+    for source, (sign, words) in NOT_MEASURED.items():
+        where = ", ".join(dict.fromkeys(row.measured_on for row in rows if row.source == source and row.measured_on))
+        yield bool(where), f"{sign} not measured there: {words.format(where)}"
 
 
 def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
@@ -157,7 +160,8 @@ def _step(row: Row) -> str:
     if row.step_time_s is None:
         return row.outcome if row.status != "ok" else doc.NOTHING
     ms, ends = row.step_time_s * 1e3, row.step_time_ci_s
-    written = f"{LENT if row.measured_on else ''}{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
+    sign, _ = NOT_MEASURED.get(row.source, ("", ""))
+    written = sign + (f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms")
     if ends is None:
         return written
     half = (ends[1] - ends[0]) / 2 / row.step_time_s

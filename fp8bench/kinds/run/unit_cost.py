@@ -14,7 +14,6 @@ from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, StepTimes
-from fp8bench.stats.certainty import BETWEEN_MACHINES
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.steps import step_times
 from fp8bench.tables.written import Interval
@@ -82,7 +81,7 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
         for record in measurement.rounds
         if record.summary is not None and (times := step_times(record)) is not None
     )
-    return UnitTime(processes, BETWEEN_MACHINES if measurement.measured_on else 0.0) if processes else None
+    return UnitTime(processes, measurement.elsewhere) if processes else None
 
 
 def used(record: Record, catalog: Catalog) -> Used:

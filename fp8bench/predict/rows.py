@@ -1,0 +1,85 @@
+"""Rows of a comparison for an instance that nobody measured: what was measured elsewhere, with its step predicted.
+
+Of all measurements of a variant, the one is taken from which the model's error is least. The row's interval is wider by
+that error, or by more where communication may be hidden. What cannot run there, or has no tested error, has no row.
+"""
+
+from collections.abc import Sequence
+
+from fp8bench.predict.prediction import Target, unsupported
+from fp8bench.predict.source import Source, source
+from fp8bench.predict.step import Machine, Step, known, model_error, predict
+from fp8bench.records.select import Key, Measurement
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+
+
+def foreseen(measured: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
+    """Return what is predicted for all GPUs of instance `name`, one for each variant that was measured elsewhere."""
+    instance = catalog.instances[name]
+    gpu = catalog.gpus.get(instance.gpu or "")
+    if gpu is None or instance.gpu_count < 1 or not gpu.product_names:
+        return []
+    there, limits = Target(instance, Machine(gpu, instance.gpu_count), None), known()
+    found: dict[Key, tuple[tuple[float, int], Measurement]] = {}
+    for one in measured:
+        if one.latest.joined not in ("none", "ddp"):
+            continue
+        try:
+            origin = source(one, catalog)
+            error = model_error(limits, origin.record.what.workload, origin.machine, there.machine)
+            if error is None or origin.work.host_bound or unsupported(origin, there) is not None:
+                continue
+            step = predict(origin.work, origin.machine, there.machine, limits.limits)
+        except UsageError:
+            continue
+        key = _apart_from_place(one.latest)
+        # Of two that are as good, the one of more GPUs.
+        if key not in found or (error.value, -origin.machine.gpus) < found[key][0]:
+            rank = error.value, -origin.machine.gpus
+            found[key] = rank, _as_of(name, one, there.machine, step, origin, error.share)
+    return [one for _, one in found.values()]
+
+
+def _apart_from_place(record: Record) -> Key:
+    what, config = record.what, record.config
+    switches = (config.te_switches, config.grad_accumulation, config.optimizer) if config else ()
+    return (what.mode_label, what.workload, what.batch_size, record.execution, *switches)
+
+
+def _as_of(
+    name: str, measurement: Measurement, there: Machine, step: Step, origin: Source, error: float
+) -> Measurement:
+    """Return the measurement with its times and sizes as predicted, of no known machine."""
+    by, gpus = step.step_s / origin.step_s, there.gpus / origin.machine.gpus
+    # Where the communication was not measured, all of it may be hidden.
+    reach = (1 + error) * step.step_s / step.least_s - 1
+    rounds = tuple(_scaled(one, name, there, by, gpus) for one in measurement.rounds)
+    return Measurement(rounds, measured_on=origin.record.instance, origin="predicted", elsewhere=reach)
+
+
+def _scaled(record: Record, name: str, there: Machine, by: float, gpus: float) -> Record:
+    config, summary, times = record.config, record.summary, record.step_times
+    if config is None or summary is None or times is None or record.environment is None:
+        raise ValueError(f"{record.run_id} was not measured")
+    seconds = {field: getattr(times, field) * by for field in ("mean_s", "median_s", "spread_s", "warmup_s")}
+    changed = {
+        "step_time_s": summary.step_time_s * by,
+        "units_per_step": round(summary.units_per_step * gpus),
+        "throughput_per_s": summary.throughput_per_s * gpus / by,
+        "flops_per_step": summary.flops_per_step and round(summary.flops_per_step * gpus),
+    }
+    unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
+    return record.model_copy(
+        update={
+            "instance": name,
+            "run_id": f"{record.run_id}@{name}",
+            "machine": None,
+            "config": config.model_copy(update={"world_size": there.gpus}),
+            "environment": record.environment.model_copy(update={"device_name": there.gpu.product_names[0]}),
+            "summary": summary.model_copy(update={**changed, **dict.fromkeys(unknown), "flags": ()}),
+            "step_times": times.model_copy(update=seconds),
+            **{"profile": None, "telemetry": (), "samples": ()},
+        }
+    )

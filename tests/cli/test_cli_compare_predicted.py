@@ -1,0 +1,100 @@
+"""Instances without records of their own or of their GPUs get predicted rows, beside published figures."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from cli.calling import call
+
+from fp8bench.predict.rows import foreseen
+from fp8bench.pricing.catalog import load
+from fp8bench.records import results
+from fp8bench.records.select import select
+
+ROOT = Path(__file__).parents[2]
+MEASURED = ("h100-1x", "h100-2x", "h200-1x", "h200-2x")
+
+pytestmark = pytest.mark.slow
+
+
+def compared(*words):
+    done = call(ROOT, "compare", *words, "--workload", "vit-huge", "--batch-size", "64", "--format", "json")
+    assert done.code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def five():
+    return compared("p4d", "p5", "p5en", "h100-1x", "h200-1x")
+
+
+def test_each_of_five_instances_has_a_row(five):
+    sources = {}
+    for row in five:
+        sources.setdefault(row["instance"], set()).add(row["source"])
+    assert sources == {
+        "p4d": {"predicted", "published"},
+        "p5": {"predicted", "published"},
+        "p5en": {"predicted"},
+        "h100-1x": {"measured"},
+        "h200-1x": {"measured"},
+    }
+
+
+def test_a_row_is_predicted_from_the_nearest_and_as_uncertain_as_that(five):
+    predicted = {(row["instance"], row["mode"], row["execution"]): row for row in five if row["source"] == "predicted"}
+    assert predicted["p5", "te-fp8", "graphed"]["measured_on"] == "h100-2x"
+    assert predicted["p5en", "te-fp8", "graphed"]["measured_on"] == "h200-2x"
+    assert predicted["p4d", "baseline-bf16", "compiled+graphed"]["measured_on"].startswith("h")
+    assert ("p4d", "te-fp8", "graphed") not in predicted
+    least = {"p5": 0.05, "p5en": 0.05, "p4d": 0.2}
+    for (instance, *_), row in predicted.items():
+        (low, high), step_s = row["step_time_ci_s"], row["step_time_s"]
+        assert low < step_s < high
+        assert math.log(high / step_s) > least[instance]
+        assert (row["world_size"], row["joules_per_unit"], row["machine"]) == (8, None, None)
+        assert row["throughput_per_s"] == pytest.approx(64 * 8 / step_s)
+        assert row["units_per_usd"] == pytest.approx(row["throughput_per_s"] * 3600 / row["usd_per_hour"])
+
+
+def test_published_figures_are_compared_with_published_ones_alone(five):
+    published = {row["run_id"]: row for row in five if row["source"] == "published"}
+    own = [row for row in published.values() if row["speedup_vs_reference"]]
+    assert own
+    assert {row["reference_run_id"] for row in own} <= set(published)
+    rest = [row for row in five if row["source"] != "published" and row["reference_run_id"]]
+    assert not {row["reference_run_id"] for row in rest} & set(published)
+
+
+def test_which_mode_is_not_said_by_predictions_and_which_instance_names_them():
+    words = ("p5", "p5en", "h100-1x", "--workload", "vit-huge", "--batch-size", "64")
+    (answer,) = json.loads(call(ROOT, "compare", *words, "--format", "answer").stdout)
+    assert not [one for one in answer["which_mode"] if one["source"] in ("predicted", "same-gpu")]
+    assert {"predicted"} <= {one["source"] for pair in answer["which_instance"] for one in (pair, pair["against"])}
+    said = " ".join(answer["sentences"])
+    assert "with te-fp8, predicted" in said
+
+
+@pytest.mark.parametrize("left_out", MEASURED)
+def test_its_interval_holds_what_was_measured(left_out):
+    """Each committed instance, as if it had not been measured."""
+    catalog = load()
+    records = [kept.record for kept in results.read(ROOT / "results", MEASURED)]
+    selected = [one for one in select(records, False) if one.latest.status == "ok"]
+    others = [one for one in selected if one.latest.instance != left_out]
+    held = []
+    for one in foreseen(others, left_out, catalog):
+        found = [
+            each
+            for each in selected
+            if each.latest.instance == left_out
+            and (each.latest.what.mode_label, each.latest.what.batch_size, each.latest.execution)
+            == (one.latest.what.mode_label, one.latest.what.batch_size, one.latest.execution)
+            and each.latest.what.workload == one.latest.what.workload
+        ]
+        reach = 1 + one.elsewhere
+        step_s = one.latest.summary.step_time_s
+        held += [step_s / reach <= each.latest.summary.step_time_s <= step_s * reach for each in found]
+    assert len(held) >= 4
+    assert sum(held) >= 0.9 * len(held)
