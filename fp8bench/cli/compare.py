@@ -9,7 +9,7 @@ from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.kind import Kind
-from fp8bench.kinds.view import View, parse_job
+from fp8bench.kinds.view import View, parse_budget, parse_job
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 
@@ -20,6 +20,8 @@ class Shown(View):
     job: Annotated[str | None, option("UNITS", "Show hours and USD to train on so many images or tokens, as 90M.")] = (
         None
     )
+    budget: Annotated[str | None, option("USD", "Show what so many USD train, and for how long, as 100k.")] = None
+    within: Annotated[str | None, option("TIME", "Show how many instances spend the budget in it, as 30d.")] = None
     price: Annotated[
         tuple[str, ...],
         option("INSTANCE=USD", "What if an hour cost this; may be given several times.", None, "--price"),
@@ -54,9 +56,13 @@ def compare(
     if form == "answer" and kind != "run":
         raise UsageError(f"--format answer is of runs, and not of records of kind {kind}", "Use --format json")
     job = None if shown.job is None else parse_job(shown.job)
+    budget = parse_budget(shown.budget, shown.within)
+    if job is not None and budget is not None:
+        raise UsageError("--job and --budget are both given", "Give the units to train, or the USD to spend")
     options, catalog = selection.resolved(
         instances, results_dir, shown.price, job, shown, reference=selection.reference
     )
+    options = options._replace(budget=budget)
     unread = Unread()
     show(compared.compare(options, catalog, results_dir, log, unread), form)
     unread.end(strict)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fp8bench.kinds.view import AS_IT_IS, View
+from fp8bench.kinds.view import AS_IT_IS, Budget, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter, Measurement
@@ -35,7 +35,8 @@ Foresee = Callable[[Sequence[Measurement], str, Catalog], list[Measurement]]
 class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
     row. as_of: the day of the prices; None is today. price: USD an hour by instance; overrides any other. job: units of
-    work that a row has to finish. foresee: predicts rows of instances where nothing was measured; None omits them.
+    work that a row has to finish. budget: USD to spend. foresee: predicts rows of instances where nothing was measured;
+    None omits them.
     """
 
     instances: tuple[str, ...]
@@ -49,6 +50,7 @@ class CompareOptions(NamedTuple):
     allow_mismatch: bool = False
     price: Mapping[str, float] = MappingProxyType({})
     job: float | None = None
+    budget: Budget | None = None
     view: View = AS_IT_IS
     foresee: Foresee | None = None
 

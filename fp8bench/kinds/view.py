@@ -15,10 +15,15 @@ from fp8bench.schema.option import USD_PER_HOUR, Limit, Option
 
 JOB_UNITS = Limit(10**18, "no model is trained on more")
 
+BUDGET_USD = Limit(10**12, "nobody spends more")
+
 LEAST_USD_PER_HOUR = 1e-6
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
+
+_TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
+_HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
 
 Operator = Literal["=", "!=", "<=", ">=", "<", ">"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
@@ -81,10 +86,44 @@ class View(Options):
 AS_IT_IS = View()
 
 
+def _count(text: str) -> float:
+    """Return the number of `90M`, `1.5B`, `90_000_000` or `9e7`; 0 if it is none."""
+    found = _JOB.fullmatch(text.strip())
+    return float(found[1].replace(",", "").replace("_", "")) * _SCALES[found[2].lower()] if found else 0.0
+
+
+class Budget(NamedTuple):
+    """USD to spend. hours: in which; None if that does not matter."""
+
+    usd: float
+    hours: float | None = None
+
+
+def parse_budget(usd: str | None, within: str | None) -> Budget | None:
+    """Parse e.g. `100k` and `30d`. Raises UsageError."""
+    if usd is None:
+        if within is not None:
+            raise UsageError(
+                f"--within {quoted(within)} is the time of a budget, and none is given", "Give --budget too"
+            )
+        return None
+    amount, found = _count(usd), _TIME.fullmatch(within.strip()) if within is not None else None
+    if not 0 < amount <= BUDGET_USD.most:
+        what = f"--budget {quoted(usd)} is not an amount of USD above 0"
+        raise UsageError(f"{what}: {BUDGET_USD.refusal}" if amount else what, "Give, for example, --budget 100k")
+    if within is None:
+        return Budget(amount)
+    hours = float(found[1]) * _HOURS[found[2].lower()] if found else 0.0
+    if hours <= 0:
+        raise UsageError(
+            f"--within {quoted(within)} is not a time above 0", "Give hours, days or weeks, as 12h, 30d or 8w"
+        )
+    return Budget(amount, hours)
+
+
 def parse_job(text: str) -> float:
     """Parse `90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError unless it is a number above 0."""
-    found = _JOB.fullmatch(text.strip())
-    units = float(found[1].replace(",", "").replace("_", "")) * _SCALES[found[2].lower()] if found else 0.0
+    units = _count(text)
     if units > JOB_UNITS.most:
         raise UsageError(f"--job {quoted(text)} is too large: {JOB_UNITS.refusal}", "Give a smaller number")
     if units <= 0:

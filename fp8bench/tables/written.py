@@ -9,6 +9,8 @@ NO_BOUNDS = 100
 ends a millionfold apart, which would read as a measurement.
 """
 
+HOURS_PER_YEAR = 8766
+
 Interval = tuple[float, float]
 
 
@@ -20,6 +22,29 @@ def number(value: float | None, form: str, scale: float = 1, after: str = "") ->
 def counted(count: int, word: str, words: str = "") -> str:
     """Write a count, e.g. `1 file`, `2 files`. words: the plural, if it is not the word with an `s`."""
     return f"{count} {word if count == 1 else words or f'{word}s'}"
+
+
+def time_unit_of(longest_h: float) -> tuple[float, str]:
+    """Return what hours are multiplied by, and the unit in which a chart of so many is read."""
+    if longest_h < 2:
+        return 60.0, "minutes"
+    return (1.0, "hours") if longest_h < 72 else (1 / 24, "days")
+
+
+def time_said(hours: float) -> str:
+    """Write hours, e.g. `22.7 min`, `34.1 h`, `5.2 days`, `3.6 years`."""
+    if hours >= 2 * HOURS_PER_YEAR:
+        return f"{hours / HOURS_PER_YEAR:.1f} years"
+    scale, unit = time_unit_of(hours)
+    return f"{hours * scale:.1f} {'min' if unit == 'minutes' else 'h' if unit == 'hours' else unit}"
+
+
+def brief_count(value: float | None) -> str:
+    """Write a count with three digits, e.g. `65.8 B`, `812 M`, `34 k`."""
+    for scale, letter in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if value is not None and value >= scale:
+            return number(value, "#.3g", 1 / scale).rstrip(".") + letter
+    return number(value, ".3g")
 
 
 def workers(count: int, device: str) -> str:

@@ -115,7 +115,7 @@ KIND = Run(
     ),
     compare_options=frozenset(
         (
-            *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job"),
+            *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job", "budget", "within"),
             *("optimizer", "workload", "batch_size", "grad_accumulation"),
             *("columns", "wide", "sort", "filter", "group_by", "best_batch", "notes"),
         )

@@ -14,7 +14,7 @@ from fp8bench.config.options import quoted
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.kinds.view import Condition, View
+from fp8bench.kinds.view import Budget, Condition, View
 from fp8bench.pricing.cost import front, job_hours
 from fp8bench.schema.errors import UsageError, nearest
 
@@ -73,6 +73,8 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         rows = best_batches(rows, of_each_machine=view.group_by == "machine")
     if options.job is not None:
         rows = [with_job(row, options.job) for row in rows]
+    if options.budget is not None:
+        rows = [with_budget(row, options.budget) for row in rows]
     rows = with_front(rows)
     name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
     return comparison.model_copy(
@@ -175,6 +177,17 @@ def with_job(row: Row, units: float) -> Row:
             "job_usd_ci": None if usd is None or ci is None else tuple(end * usd for end in ci),
         }
     )
+
+
+def with_budget(row: Row, budget: Budget) -> Row:
+    """Return the row with what the budget trains, and how long one instance takes to spend it."""
+    update: dict[str, float | int] = {"budget_usd": budget.usd}
+    if row.units_per_usd and row.usd_per_hour:
+        hours = budget.usd / row.usd_per_hour
+        update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
+        if budget.hours is not None:
+            update["budget_instances"] = math.ceil(hours / budget.hours)
+    return row.model_copy(update=update)
 
 
 def with_front(rows: Sequence[Row]) -> list[Row]:

@@ -13,9 +13,9 @@ from fp8bench import registry
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
 from fp8bench.schema.execution import suffix
-from fp8bench.tables.document import Cells, Tone
+from fp8bench.tables.document import NOTHING, Cells, Tone
 from fp8bench.tables.study import Column
-from fp8bench.tables.written import Interval, change, rate, with_interval
+from fp8bench.tables.written import Interval, brief_count, change, rate, time_said, with_interval
 
 
 @dataclass(frozen=True)
@@ -145,5 +145,16 @@ NOTES = "notes"
 EVERY = {**COLUMNS, **OF_ITS_OWN}
 NAMES = (*EVERY, NOTES)
 """The names that a view may use."""
+
+OF_A_BUDGET = {
+    "trains": more("{units} trained", lambda r: r.budget_units, cell=lambda r: brief_count(r.budget_units)),
+    "one-takes": RowColumn(
+        "one takes",
+        lambda r: r.budget_hours,
+        cell=lambda r: NOTHING if r.budget_hours is None else time_said(r.budget_hours),
+    ),
+    "needed": RowColumn("needed", lambda r: r.budget_instances, ",d", optional=True),
+}
+"""Of a row with a budget: what it trains, how long one instance takes, and how many spend it in time."""
 
 OF_A_JOB = ("hours", "usd")

@@ -16,7 +16,6 @@ from fp8bench.kinds.run.plots import (
     facts_shown,
     name_of,
     shown_rows,
-    time_said,
     unit_of,
 )
 from fp8bench.kinds.run.row import Comparison, Row
@@ -29,7 +28,7 @@ from fp8bench.schema.record import Record
 from fp8bench.tables.document import NOTHING, CellKind, Cells, Note, Table, telling
 from fp8bench.tables.page import Page, Part, Section
 from fp8bench.tables.study import Column, word
-from fp8bench.tables.written import number
+from fp8bench.tables.written import number, time_said
 
 HOW_TO_READ_PROOFS = (
     "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most that the "

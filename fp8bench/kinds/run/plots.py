@@ -11,7 +11,7 @@ from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Provenance, Record
 from fp8bench.tables.row_chart import Bar, Bars, Chart, Item, Point, Scatter, Stack, Stacks
-from fp8bench.tables.written import change, number, rate
+from fp8bench.tables.written import change, number, rate, time_said, time_unit_of
 
 MOST_DRAWN = 10
 """The most rows of a chart, which then fits a screen; its title says if there are more. The table has all."""
@@ -202,7 +202,7 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
         (cost.job_hours(job, one.row.throughput_per_s or 1.0), cost.job_usd(job, one.row.units_per_usd or 1.0))
         for one in drawn
     ]
-    scale, time_unit = _time_unit(max(spent)[0])
+    scale, time_unit = time_unit_of(max(spent)[0])
 
     def point(one: Shown, hours: float, usd: float, best: bool) -> Point:
         item = _item(one, f"{time_said(hours)}, {usd:,.2f} USD", "on the front" if best else "")
@@ -220,18 +220,6 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart[Any] | None
         x_title=time_unit,
         y_title="USD",
     )
-
-
-def _time_unit(longest_h: float) -> tuple[float, str]:
-    if longest_h < 2:
-        return 60.0, "minutes"
-    return (1.0, "hours") if longest_h < 72 else (1 / 24, "days")
-
-
-def time_said(hours: float) -> str:
-    """Write hours, e.g. `22.7 min`, `34.1 h`, `5.2 days`."""
-    scale, unit = _time_unit(hours)
-    return f"{hours * scale:.1f} {'min' if unit == 'minutes' else 'h' if unit == 'hours' else unit}"
 
 
 def count_said(units: float) -> str:

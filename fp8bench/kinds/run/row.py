@@ -35,6 +35,7 @@ class Row(Labelled, Frozen):
     processes' own step times, spread_within_process the relative standard error of one process's. unseen_share: a state
     that fewer processes than this have may be unseen. pareto: whether no row that is shown trains faster without
     costing more for a unit, nor costs less without training slower. job_hours, job_usd: to train on job_units.
+    budget_units: what budget_usd trains, in budget_hours on one instance; budget_instances spend it in time.
     warnings: of the complete table. joined: how ranks were joined, and what else in a step differs from the plain one.
     run_id: the latest round's. machine: the id of its MachineIdentity. software: what `schema.machine` derives from its
     environment. price_share_of: the instance of whose price usd_per_hour is a share. proof_version: by which rules its
@@ -94,6 +95,10 @@ class Row(Labelled, Frozen):
     job_hours_ci: tuple[float, float] | None = None
     job_usd: float | None = None
     job_usd_ci: tuple[float, float] | None = None
+    budget_usd: float | None = None
+    budget_units: float | None = None
+    budget_hours: float | None = None
+    budget_instances: int | None = None
     peak_memory_bytes: int | None = None
     mfu_bf16: float | None = None
     mfu_fp8: float | None = None

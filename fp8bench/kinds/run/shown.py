@@ -8,7 +8,7 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections.abc import Callable, Iterator, Sequence
 
-from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB, tone, units_of
+from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
 from fp8bench.kinds.run.row import ROUNDED, Comparison, Row
 from fp8bench.kinds.run.sentences import as_json, sentences
@@ -110,11 +110,17 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
         yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
     elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
+    if rows[0].budget_usd is not None:
+        trained, *rest = (one.cells(rows) for one in OF_A_BUDGET.values())
+        yield from (_signed(trained, rows), *(one for one in rest if one.says_something))
+        yield column("per USD", _gain, tone=tone)
+        return
     of_a_job = rows[0].job_units is not None
     if of_a_job:
-        yield from (COLUMNS[name].cells(rows) for name in OF_A_JOB)
+        hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
+        yield from (_signed(hours, rows), usd)
     else:
-        yield column("step", _step, "interval")
+        yield _signed(column("step", _step, "interval"), rows)
     yield column("faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput"))
     if not of_a_job:
         least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
@@ -128,6 +134,12 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
 
         yield column(f"{short}/ USD", value)
     yield column("per USD", _gain, tone=tone)
+
+
+def _signed(cells: doc.Cells, rows: Sequence[Row]) -> doc.Cells:
+    """Return the cells with the sign of rows that were not measured."""
+    signs = (NOT_MEASURED.get(row.source, ("", ""))[0] for row in rows)
+    return cells._replace(texts=tuple(sign + text for sign, text in zip(signs, cells.texts, strict=True)))
 
 
 def name_of(row: Row, rows: Sequence[Row]) -> str:
@@ -160,8 +172,7 @@ def _step(row: Row) -> str:
     if row.step_time_s is None:
         return row.outcome if row.status != "ok" else doc.NOTHING
     ms, ends = row.step_time_s * 1e3, row.step_time_ci_s
-    sign, _ = NOT_MEASURED.get(row.source, ("", ""))
-    written = sign + (f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms")
+    written = f"{ms:,.1f} ms" if ms >= 1 else f"{ms:.3g} ms"
     if ends is None:
         return written
     half = (ends[1] - ends[0]) / 2 / row.step_time_s
@@ -230,6 +241,11 @@ def _in_row_and_below(row: Row, fits: Callable[[str, list[str]], bool]) -> tuple
 def _of_all(rows: Sequence[Row], view: View) -> Iterator[str]:
     if any(row.pareto for row in rows) and view.wide:
         yield "Pareto: no other row is faster without costing more, or cheaper without being slower."
+    if any(row.budget_hours is not None for row in rows):
+        yield (
+            "What a budget trains is of training steps alone. Several instances are counted as if each trained by "
+            "itself: what they lose together, fp8bench scaling says."
+        )
     if any(row.job_hours is not None for row in rows):
         yield (
             "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
