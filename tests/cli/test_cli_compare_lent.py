@@ -71,6 +71,20 @@ def test_which_mode_is_said_where_it_was_measured(fp8bench_in, tmp_path):
     assert {one["instance"] for one in answer[0]["which_mode"]} == {"h100-1x"}
 
 
+def test_the_answer_begins_with_what_decides(fp8bench_in, tmp_path):
+    """Of two GPUs for 6 USD an hour beside one for 2: 1.5 times the price of a GPU, which is 1.2 times as fast."""
+    measured_on(tmp_path, "h100-1x")
+    measured_on(tmp_path, "h200-2x", "NVIDIA H200", 1.2, minutes=60, gpus=2)
+    asked = ("compare", "h100-1x", "h200-2x", "--price", "h100-1x=2", "--price", "h200-2x=6")
+    (answer,) = json.loads(fp8bench_in(*asked, "--format", "answer").stdout)
+    assert answer["factors"] == pytest.approx(
+        {"price of a GPU-hour": 1.5, "mode": 1.25, "speed of a GPU": 1.2}, rel=1e-3
+    )
+    assert list(answer["factors"]) == ["price of a GPU-hour", "mode", "speed of a GPU"]
+    said = "Which instance? What decides, at most: price of a GPU-hour 1.50x, mode 1.25x, speed of a GPU 1.20x."
+    assert said in fp8bench_in(*asked).stdout
+
+
 def test_what_was_measured_there_counts_and_nothing_is_lent(fp8bench_in, tmp_path):
     measured_on(tmp_path, "h100-1x")
     measured_on(tmp_path, "runpod-1x-h100", faster=1.1, minutes=60)

@@ -245,6 +245,23 @@ class Answer(Frozen):
     best: str | None = None
     missing: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def factors(self) -> dict[str, float]:
+        """By how much what a user can choose differs at most, the largest first: the price of a GPU-hour and the speed
+        of a GPU in one mode, between two instances that were timed, and the mode on one.
+        """
+        found: dict[str, list[float]] = {}
+        for pair in (pair for pair in self.pairs if pair.row.timed and pair.by_value):
+            gpus = pair.row.world_size / pair.reference.world_size
+            found.setdefault("price of a GPU-hour", []).append((pair.price_ratio or 1.0) / gpus)
+            if pair.row.mode_label == pair.reference.mode_label:
+                found.setdefault("speed of a GPU", []).append((pair.row.speedup_vs_reference or 1.0) / gpus)
+        modes = [1 + of.pair.gain for of in self.modes if of.pair.row.timed]
+        if found and modes:
+            found["mode"] = modes
+        most = {name: max(max(one, 1 / one) for one in each) for name, each in found.items()}
+        return dict(sorted(most.items(), key=lambda item: -item[1]))
+
 
 class Comparison(Frozen):
     """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.

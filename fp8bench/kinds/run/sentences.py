@@ -27,7 +27,9 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         measured = told or "not measured (fp8bench run --cuda-graphs off)"
         yield f"It needs the whole step replayed as one CUDA graph; launched from Python: {measured}."
     if answer.pairs:
-        yield f"Which instance? {' '.join(_of_instances(answer))}"
+        by = ", ".join(f"{name} {factor:.2f}x" for name, factor in answer.factors.items())
+        decides = [f"What decides, at most: {by}."] if by else []
+        yield f"Which instance? {' '.join([*decides, *_of_instances(answer)])}"
     if comparison.published is not None and comparison.published[1].pairs:
         day, then = comparison.published
         yield f"At the prices of {day}, as published: {' '.join(_of_instances(then))}"
@@ -73,6 +75,7 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
             }
             for of in answer.modes
         ],
+        "factors": answer.factors,
         "which_instance": [_numbers(pair) for pair in answer.pairs],
         "opposite_at_other_batches": [_numbers(pair) for pair in answer.opposite],
         "each_at_its_best_batch": [_numbers(pair) for pair in answer.at_best],
