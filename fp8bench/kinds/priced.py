@@ -1,12 +1,13 @@
 """The price of an hour of a record's machines, whatever was measured on them, or why there is no price."""
 
+from dataclasses import replace
 from datetime import date
 from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, only_another_machines, why_no_price
-from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
 from fp8bench.schema.record import RecordHead
 
 WHAT_IF = "what-if"
@@ -19,7 +20,8 @@ class Priced(NamedTuple):
     """A price, or why there is none. price: of one machine. nodes: machines to pay for. elsewhere: whether the user
     gave a price for another machine of this instance alone. not_yet: for a reader, if the user's own price is dated in
     the future. share_of: the instance of whose price only a share counts; gpus: those that are used, and those that
-    the price is for, on all machines.
+    the price is for, on all machines. instead_of: the requested way of buying, of which none is known; the
+    price is the on-demand one.
     """
 
     price: Price | None
@@ -29,6 +31,7 @@ class Priced(NamedTuple):
     not_yet: str = ""
     share_of: str | None = None
     gpus: tuple[int, int] | None = None
+    instead_of: Purchase | None = None
 
     @property
     def share(self) -> float | None:
@@ -66,6 +69,11 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
     machine = record.machine.id if record.machine else None
     query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
     price = choose(instance.prices, query) if instance else None
+    instead_of = None
+    if instance and price is None and not any(one.purchase == query.purchase for one in instance.prices):
+        query = replace(query, purchase="on_demand")
+        price = choose(instance.prices, query)
+        instead_of = None if price is None else options.purchase
     nodes = used.nodes
     other_gpu = _other_gpu(record, catalog)
     if other_gpu is not None:
@@ -77,7 +85,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         why_none = why_no_price(record.instance, instance, query)
         shared = _share_of_listed(record, used, catalog, query) if has_no_price(instance) else None
         return shared or Priced(None, nodes, why_none, elsewhere, _not_yet(instance, options.today))
-    found = Priced(price, nodes, "", elsewhere, _not_yet(instance, options.today))
+    found = Priced(price, nodes, "", elsewhere, _not_yet(instance, options.today), instead_of=instead_of)
     there = instance.gpu_count * nodes if instance else 0
     return found._replace(share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
 

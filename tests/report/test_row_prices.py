@@ -75,6 +75,12 @@ PRICES = {
     ),
     "of a region": Case([measured("p5")], {"usd_per_hour": 60.0}, options={"prices": SPOT, "region": "eu-west-1"}),
     "spot": Case([measured("p5")], {"usd_per_hour": 15.0}, options={"prices": SPOT, "purchase": "spot"}),
+    "spot of an instance that nobody lists so": Case(
+        [measured("p5")],
+        {"usd_per_hour": 50.0},
+        said=("on-demand price, since no spot one is known",),
+        options={"purchase": "spot"},
+    ),
     "once a node": Case(
         [measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})],
         {"usd_per_hour": 100.0, "units_per_usd": approx(16 * 64 / 0.1 * 3600 / 100.0)},

@@ -103,6 +103,8 @@ def _price(priced: Priced) -> Iterator[Mark]:
         yield doubt(WHAT_IF)
     elif price.as_of is None:
         yield doubt("undated price")
+    if priced.instead_of is not None:
+        yield doubt(f"on-demand price, since no {priced.instead_of} one is known")
     if price.derived:
         yield doubt("per-GPU price x GPUs")
     if price.doubtful or price.doubt:
