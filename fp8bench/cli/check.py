@@ -38,6 +38,10 @@ def check(
     allow_mismatch: Annotated[
         bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
     ] = False,
+    under_test: Annotated[
+        tuple[str, ...],
+        option("NAME", "Software whose version may differ, as torch, transformer-engine. Repeat for several."),
+    ] = (),
     export: Annotated[
         tuple[str, ...], option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
     ] = (),
@@ -51,7 +55,7 @@ def check(
     if plan and (exports or summary):
         raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
     unread = Unread()
-    done = checked(find(results_dir, session, against, unread), max_regression, strict, allow_mismatch)
+    done = checked(find(results_dir, session, against, unread), max_regression, strict, allow_mismatch, under_test)
     if plan:
         show(planned(done), form)
         if done.plan_exit_code:

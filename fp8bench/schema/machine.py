@@ -91,6 +91,9 @@ OF_SOME = ("transformers",)
 """Packages that are named only in records of workloads that use them."""
 
 LIBRARIES = ("cuda", "cudnn", "nccl")
+COMES_WITH: Mapping[str, tuple[str, ...]] = {"torch": ("triton", *LIBRARIES)}
+"""What another version of a package brings."""
+
 HARDWARE = ("GPU", "CPU")
 """The keys in which two instances are expected to differ."""
 

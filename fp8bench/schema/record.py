@@ -27,6 +27,7 @@ History of the proof (`PROOF_VERSION`; records of different proofs are compared,
      executed; the samples that a batch holds.
 """
 
+from collections.abc import Collection
 from datetime import date
 from typing import Any, Literal
 
@@ -330,16 +331,20 @@ class Record(RecordHead):
             raise ValueError("the ranks' samples have different numbers of steps")
 
 
-def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
+def not_comparable(record: RecordHead, reference: RecordHead, under_test: Collection[str] = ()) -> list[str]:
     """Return the reasons against a verdict on two measurements of ONE instance: each difference in words with both
     values. Empty if they are comparable, are of different instances, or if one of them was not measured by fp8bench.
+    under_test: names of software that may differ.
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []
     found = []
     if not same_machine(record.machine, reference.machine):
         found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
-    return [*found, *differences(*(without(software_of(one.environment), RELEASE) for one in (record, reference)))]
+    return [
+        *found,
+        *differences(*(without(software_of(one.environment), RELEASE, *under_test) for one in (record, reference))),
+    ]
 
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:

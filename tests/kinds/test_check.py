@@ -22,6 +22,7 @@ from builders import (
 from fp8bench.kinds.run.check import Check, CheckedRow, Sides, check
 from fp8bench.kinds.run.check_shown import EXPORTS, document, sentence
 from fp8bench.records.select import select
+from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
@@ -208,6 +209,45 @@ def of_every_outcome():
         *new(mode="te-fp8", recipe="current", minutes=670),
     ]
     return checked(now, before)
+
+
+def software(**versions):
+    return {"environment": environment(versions={"torch": "2.15.0", "triton": "3.5.0", **versions})}
+
+
+@pytest.mark.parametrize(
+    ("tested", "versions", "driver", "outcome"),
+    [
+        ((), {"torch": "2.16.0"}, None, "not comparable"),
+        (("torch",), {"torch": "2.16.0"}, None, "ok"),
+        (("torch",), {"torch": "2.16.0", "triton": "3.6.0", "cudnn": "92000"}, None, "ok"),
+        (("torch",), {"torch": "2.16.0", "torchao": "0.19.0"}, None, "not comparable"),
+        (("torch", "torchao"), {"torch": "2.16.0", "torchao": "0.19.0"}, None, "ok"),
+        (("torch",), {"torch": "2.16.0"}, "590.0", "not comparable"),
+        (("torch", "driver"), {"torch": "2.16.0"}, "590.0", "ok"),
+        (("triton",), {"torch": "2.16.0", "triton": "3.6.0"}, None, "not comparable"),
+    ],
+)
+def test_what_is_under_test_may_differ_and_nothing_else(tested, versions, driver, outcome):
+    now = software(**versions)
+    if driver:
+        now["environment"] = now["environment"].model_copy(update={"driver": driver})
+    found = checked(new(**HERE, **now), old(**HERE, **software()), under_test=tested)
+    assert [row.outcome for row in found.rows] == [outcome]
+    words = sentence(found)
+    assert ("torch 2.15.0 -> 2.16.0" in words) == ("torch" in tested)
+    assert outcome != "ok" or words.startswith("Passed with torch 2.15.0 -> 2.16.0")
+
+
+def test_another_machine_is_not_judged_whatever_is_under_test():
+    (row,) = checked(new(**THERE, **software()), old(**HERE, **software()), under_test=("torch",)).rows
+    assert row.outcome == "not comparable"
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "GPU"])
+def test_software_that_no_record_names_is_refused(name):
+    with pytest.raises(UsageError, match=f"--under-test '{name}' is in no record"):
+        checked(new(), old(), under_test=(name,))
 
 
 def test_rows_stand_with_what_fails_first_and_the_answer_names_it():

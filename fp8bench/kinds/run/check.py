@@ -32,7 +32,7 @@ from fp8bench.records.select import (
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
-from fp8bench.schema.machine import checkout_of
+from fp8bench.schema.machine import COMES_WITH, HARDWARE, checkout_of, differing, in_words, software_of
 from fp8bench.schema.record import Record, not_comparable
 from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
 from fp8bench.tables.written import Interval
@@ -86,7 +86,8 @@ class CheckedRow(Labelled, Frozen):
 
 class Check(Frozen):
     """A check. max_regression: how much longer a step may take, as a share. strict: whether new variants fail too.
-    reference: the name of what was compared with. sessions: those that were checked.
+    reference: the name of what was compared with. sessions: those that were checked. under_test: the versions that were
+    allowed to differ and did, e.g. `torch 2.15.0 -> 2.16.0`.
     """
 
     max_regression: float
@@ -94,6 +95,7 @@ class Check(Frozen):
     reference: str
     sessions: tuple[str, ...]
     rows: tuple[CheckedRow, ...]
+    under_test: tuple[str, ...] = ()
 
     def of(self, *outcomes: Outcome) -> tuple[CheckedRow, ...]:
         return tuple(row for row in self.rows if row.outcome in outcomes)
@@ -215,10 +217,19 @@ def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
     raise UsageError(unknown, f"The latest are: {latest}")
 
 
-def check(sides: Sides, max_regression: float, strict: bool = False, allow_mismatch: bool = False) -> Check:
+def check(
+    sides: Sides,
+    max_regression: float,
+    strict: bool = False,
+    allow_mismatch: bool = False,
+    under_test: Sequence[str] = (),
+) -> Check:
     """Compare both sides. max_regression, strict: as in `Check`. allow_mismatch: whether other work, machines and
-    software are judged.
+    software are judged. under_test: software that may differ, with what comes with it. Raises UsageError if no record
+    names it.
     """
+    tested = _tested(under_test, sides)
+    found: dict[str, None] = {}
     mine = list(map(Side, sides.now))
     theirs = _one_each(list(map(Side, sides.before)), mine)
     rows: list[CheckedRow] = []
@@ -233,7 +244,8 @@ def check(sides: Sides, max_regression: float, strict: bool = False, allow_misma
                 rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
             else:
                 taken.append(like)
-                rows.append(_compared(like, one, max_regression, allow_mismatch))
+                rows.append(_compared(like, one, max_regression, allow_mismatch, tested))
+                found |= dict.fromkeys(_versions(like.latest, one.latest, tested))
     for each in mine:
         if each not in taken and each.ok:
             rows.append(_row(each.latest, "new", "not in the reference", each, None))
@@ -247,7 +259,24 @@ def check(sides: Sides, max_regression: float, strict: bool = False, allow_misma
         reference=sides.reference,
         sessions=tuple(dict.fromkeys(map(session, (record for one in sides.now for record in one.rounds)))),
         rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
+        under_test=tuple(found),
     )
+
+
+def _tested(names: Sequence[str], sides: Sides) -> tuple[str, ...]:
+    known = {name for one in (*sides.now, *sides.before) for name in software_of(one.latest.environment) or ()}
+    for name in names:
+        if name not in known - {*HARDWARE}:
+            there = ", ".join(sorted(known - {*HARDWARE})) or "none"
+            raise UsageError(f"--under-test {name!r} is in no record that is checked", f"There are: {there}")
+    return tuple(dict.fromkeys(part for name in names for part in (name, *COMES_WITH.get(name, ()))))
+
+
+def _versions(record: Record, reference: Record, names: Sequence[str]) -> Iterator[str]:
+    mine, theirs = software_of(record.environment), software_of(reference.environment)
+    if mine is not None and theirs is not None:
+        for name in (name for name in differing(mine, theirs) if name in names):
+            yield f"{name} {in_words(theirs, name)} -> {in_words(mine, name)}"
 
 
 def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
@@ -283,7 +312,7 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
     return next(iter((*same, *free, *(each for each in fits if not each.ok))), None)
 
 
-def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool) -> CheckedRow:
+def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool, tested: Sequence[str]) -> CheckedRow:
     ours, theirs = mine.latest, one.latest
     if not mine.ok:
         return _row(theirs, "failed", _why_stopped(ours), None, one)
@@ -293,7 +322,7 @@ def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool) -> Ch
     ]
     unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
-    if (other_work or not_comparable(ours, theirs)) and not allow_mismatch:
+    if (other_work or not_comparable(ours, theirs, tested)) and not allow_mismatch:
         return _row(theirs, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
     marks = (*unlike, *_changed(mine, one))
     found, reference = mine.found, one.found

@@ -102,7 +102,13 @@ def _document(
 
 
 def sentence(check: Check) -> str:
-    """Return the answer: what failed, else what is undecided, else that everything passed."""
+    """Return the answer: what failed, else what is undecided, else that everything passed; and what was tested."""
+    word, colon, rest = _judged(check).partition(":")
+    tested = f" with {', '.join(check.under_test)}" if check.under_test else ""
+    return f"{word}{tested}{colon}{rest}"
+
+
+def _judged(check: Check) -> str:
     failing = [row for row in check.rows if check.fails(row)]
     undecided = check.of("inconclusive")
     if failing:
