@@ -58,10 +58,7 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "compare": {
         "Which records": ("workload", "batch_size", "kind", "results_dir"),
         "Which price": ("price_as_of", "region", "purchase", "price"),
-        "Which table": (
-            *("reference", "best_batch", "wide", "columns", "notes", "filter"),
-            *("job", "budget", "within", "form"),
-        ),
+        "Which table": ("reference", "best_batch", "wide", "columns", "notes", "filter", "job", "form"),
     },
 }
 """The options, by group, that `--help` shows of a command whose help would be longer than two screens of 24 lines."""

@@ -174,7 +174,9 @@ class TestWhichInstance:
         found = compared(*P4D, *P5, *undated)
         assert found.answer.best == "p5"
         (said,) = [one for one in sentences(found) if one.startswith("Which instance?")]
-        assert said.startswith("Which instance? p5 wins against each of the others. p5: ")
+        decides = "price of a GPU-hour 2.50x, mode 1.25x"
+        assert said.startswith(f"Which instance? What decides, at most: speed of a GPU 4.00x, {decides}. p5 wins ")
+        assert " p5 wins against each of the others. p5: " in said
         assert "than p4d" in said
         assert "p4d: " not in said, "the others are compared with the best alone"
         circle = [

@@ -68,7 +68,8 @@ def test_it_is_called_as_it_is_registered(kind):
 
 def test_the_options_of_compare_that_it_names_exist(kind):
     fields = {*CompareOptions._fields, *Filter.__dataclass_fields__, *View.model_fields}
-    assert kind.compare_options <= fields | {"price_as_of"}
+    # Of a price, and of a budget.
+    assert kind.compare_options <= fields | {"price_as_of", "within"}
 
 
 @pytest.mark.parametrize("name", OF_ONE_RECORD)
