@@ -6,6 +6,7 @@ that error, or by more where communication may be hidden. What cannot run there,
 
 from collections.abc import Sequence
 
+from fp8bench.kinds.run.lent import as_of
 from fp8bench.predict.prediction import Target, unsupported
 from fp8bench.predict.source import Source, source
 from fp8bench.predict.step import Machine, Step, known, model_error, predict
@@ -34,10 +35,9 @@ def foreseen(measured: Sequence[Measurement], name: str, catalog: Catalog) -> li
             step = predict(origin.work, origin.machine, there.machine, limits.limits)
         except UsageError:
             continue
-        key = _apart_from_place(one.latest)
         # Of two that are as good, the one of more GPUs.
-        if key not in found or (error.value, -origin.machine.gpus) < found[key][0]:
-            rank = error.value, -origin.machine.gpus
+        key, rank = _apart_from_place(one.latest), (error.value, -origin.machine.gpus)
+        if key not in found or rank < found[key][0]:
             found[key] = rank, _as_of(name, one, there.machine, step, origin, error.share)
     return [one for _, one in found.values()]
 
@@ -71,11 +71,8 @@ def _scaled(record: Record, name: str, there: Machine, by: float, gpus: float) -
         "flops_per_step": summary.flops_per_step and round(summary.flops_per_step * gpus),
     }
     unknown = ("step_time_ci_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "host_lead_s", "data_wait_share")
-    return record.model_copy(
+    return as_of(name, record).model_copy(
         update={
-            "instance": name,
-            "run_id": f"{record.run_id}@{name}",
-            "machine": None,
             "config": config.model_copy(update={"world_size": there.gpus}),
             "environment": record.environment.model_copy(update={"device_name": there.gpu.product_names[0]}),
             "summary": summary.model_copy(update={**changed, **dict.fromkeys(unknown), "flags": ()}),

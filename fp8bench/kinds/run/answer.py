@@ -21,12 +21,8 @@ Against = Callable[[Row, Row], Row]
 PriceOf = Callable[[Instance], float | None]
 
 
-def same_batch(row: Row, other: Row) -> bool:
-    """Return whether both have one batch size, and both were timed or neither."""
-    return _tried(row) == _tried(other)
-
-
-def _tried(row: Row) -> tuple[int, bool]:
+def tried(row: Row) -> tuple[int, bool]:
+    """Return what two rows must have in common: the batch size, and whether they were timed."""
     return row.batch_size, not row.timed
 
 
@@ -83,11 +79,11 @@ def _pair(row: Row, other: Row, against: Against) -> Pair | None:
 
 def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> list[Pair]:
     """Return the pairs at each size that both have of a mode, the largest first."""
-    common = {(row.mode_label, _tried(row)) for row in one} & {(row.mode_label, _tried(row)) for row in other}
+    common = {(row.mode_label, tried(row)) for row in one} & {(row.mode_label, tried(row)) for row in other}
     found = []
-    for key in sorted({tried for _, tried in common}, key=_largest_first):
+    for key in sorted({size for _, size in common}, key=_largest_first):
         of_one, of_other = (
-            [row for row in rows if _tried(row) == key and (row.mode_label, key) in common] for rows in (one, other)
+            [row for row in rows if tried(row) == key and (row.mode_label, key) in common] for rows in (one, other)
         )
         found.append(_compared(of_one, of_other, against))
     return [pair for pair in found if pair is not None]
@@ -128,8 +124,8 @@ def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> 
 def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[tuple[int, bool], OfMode]:
     found: dict[tuple[int, bool], OfMode] = {}
     rows = [row for row in rows if row.measured_on is None]
-    for key in {_tried(row) for row in rows}:
-        there = [row for row in rows if _tried(row) == key]
+    for key in {tried(row) for row in rows}:
+        there = [row for row in rows if tried(row) == key]
         machines = dict.fromkeys(row.machine for row in there)
         on_machines = [_gain([row for row in there if row.machine == one], reference, against) for one in machines]
         known = [gain for gain in on_machines if gain is not None]

@@ -10,11 +10,11 @@ that no gain compares prices of different years.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import partial
+from functools import cache, partial
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.answer import answer, elsewhere, same_batch
+from fp8bench.kinds.run.answer import answer, elsewhere, tried
 from fp8bench.kinds.run.likeness import (
     Likeness,
     comparable,
@@ -79,7 +79,7 @@ def compare(
     unlike = {key: words for timed, rows in sides.items() for key, words in other_work(rows, model[timed], of).items()}
     references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
 
-    against = partial(_against, of, found, options)
+    reference_of, against = _reference_finder(references, options), partial(_against, of, found, options)
 
     def answered(rows: Sequence[Row], on: date) -> Answer:
         query = PriceQuery(on, on >= options.today, options.region, options.purchase)
@@ -96,7 +96,7 @@ def compare(
         row = with_other_work(row, model[row.timed], unlike[row.run_id], options.allow_mismatch)
         if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch):
             return row
-        own = _reference_of(row, references, options)
+        own = reference_of(row)
         if own is not None:
             return against(row, own)
         missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
@@ -177,15 +177,23 @@ def _best(fitting: Sequence[Row]) -> Row | None:
     )
 
 
-def _reference_of(row: Row, references: Sequence[Row], options: CompareOptions) -> Row | None:
-    # The same configuration for all rows, that of the row's own machine if it ran there; of another batch size if each
-    # mode is wanted at its best.
-    like = [one for one in references if options.view.best_batch or same_batch(one, row)]
-    if options.allow_mismatch:
-        like = like or list(references)
-    best = _best(like)
-    there = [one for one in like if (one.instance, one.machine) == (row.instance, row.machine)]
-    return _best([one for one in there if best and one.configuration == best.configuration]) or best
+def _reference_finder(references: Sequence[Row], options: CompareOptions) -> Callable[[Row], Row | None]:
+    """Return what finds a row's reference: of one configuration for all rows, on the row's own machine if it ran there;
+    of another batch size if each mode is wanted at its best.
+    """
+
+    @cache
+    def like(size: tuple[int, bool]) -> tuple[Sequence[Row], Row | None]:
+        found = [one for one in references if options.view.best_batch or tried(one) == size]
+        found = found or [*(references if options.allow_mismatch else ())]
+        return found, _best(found)
+
+    def reference_of(row: Row) -> Row | None:
+        found, best = like(tried(row))
+        there = [one for one in found if (one.instance, one.machine) == (row.instance, row.machine)]
+        return _best([one for one in there if best and one.configuration == best.configuration]) or best
+
+    return reference_of
 
 
 def _workload(selected: Sequence[Measurement], options: CompareOptions) -> tuple[str | None, list[str]]:

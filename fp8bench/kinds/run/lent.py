@@ -51,11 +51,12 @@ def lent(selected: Sequence[Measurement], name: str, catalog: Catalog) -> list[M
     return [_of(name, one) for one in most.values()]
 
 
+def as_of(name: str, record: Record) -> Record:
+    """Return the record as one of instance `name`, of no known machine: that of the instance may be any."""
+    return record.model_copy(update={"instance": name, "run_id": f"{record.run_id}@{name}", "machine": None})
+
+
 def _of(name: str, measurement: Measurement) -> Measurement:
-    # Of no known machine: this instance's may be any.
-    rounds = tuple(
-        one.model_copy(update={"instance": name, "run_id": f"{one.run_id}@{name}", "machine": None})
-        for one in measurement.rounds
-    )
+    rounds = tuple(as_of(name, one) for one in measurement.rounds)
     lender = measurement.latest.instance
     return Measurement(rounds, measured_on=lender, origin="same-gpu", elsewhere=BETWEEN_MACHINES)

@@ -123,9 +123,8 @@ def _machines(of: OfMode) -> str:
 
 def _of_instances(answer: Answer) -> Iterator[str]:
     names = {name for pair in answer.pairs for name in pair.instances}
-    if len(names) > 2 and 2 * len({frozenset(pair.instances) for pair in answer.pairs}) == len(names) * (
-        len(names) - 1
-    ):
+    met = {frozenset(pair.instances) for pair in answer.pairs}
+    if len(names) > 2 and 2 * len(met) == len(names) * (len(names) - 1):
         yield f"{answer.best or 'None'} wins against each of the others."
     for pair in answer.pairs:
         if len(names) == 2 or answer.best in (None, pair.row.instance):

@@ -306,7 +306,7 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, 
     weights = {} if rate is None else trained_weights(plain)
     few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
     so_far = {name: torch.zeros_like(weight) for name, weight in few.items()}
-    of_samples, kernels = [], set[str]()
+    of_samples, kernels = [], frozenset[str]()
     with torch.set_grad_enabled(bool(weights)), _on_device_in_turn(plain, parts.device):
         for quarter in quarters(size):
             for places in torch.tensor(quarter).split(int(stated(workload, "piece"))):
@@ -314,7 +314,7 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, 
                 with bf16_autocast(parts.device):
                     loss = workload.loss(plain, part) * (len(places) / size)
                 if loss.requires_grad:
-                    kernels |= sdpa_kernels(loss)
+                    kernels = kernels or sdpa_kernels(loss)
                     loss.backward()
                 total += loss.item()
             now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
