@@ -32,7 +32,9 @@ def executor(tmp_path_factory):
         patch.setattr(watch, "ENTRY", faulty_work.ENTRY)
         patch.setattr(watch, "modules_of", lambda _config: ())
         patch.setenv(faulty_work.PIDS, str(tmp_path_factory.mktemp("there")))
+        patch.delenv("PYTEST_CURRENT_TEST", raising=False)
         with SpawnExecutor() as executor:
+            executor.run(config(workload="well"), lambda _progress: None)
             yield executor
 
 
@@ -50,6 +52,8 @@ def run(executor, monkeypatch, tmp_path, slowness):
 
     def running(fault, timeout_s=60 * slowness):
         executor.timeout_s = timeout_s
+        # It differs from test to test, and a server serves one set of variables.
+        monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
         reports = executor.run(config(workload=fault, world_size=2), seen.append)
         # The server collects what ended a moment later.
         found = [process(int(name)) for name in os.listdir(there)]
