@@ -121,11 +121,11 @@ class Selection(Scope):
     ] = None
 
 
-def _foreseen(measured: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
+def _foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
     # Most comparisons predict nothing.
     from fp8bench.predict.rows import foreseen
 
-    return foreseen(measured, name, catalog)
+    return foreseen(measured, names, catalog)
 
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:

@@ -28,8 +28,8 @@ Unread = Callable[[Sequence[Broken]], None]
 """A function that takes the files that could not be read."""
 
 
-Foresee = Callable[[Sequence[Measurement], str, Catalog], list[Measurement]]
-"""A function that predicts measurements of an instance from those of others."""
+Foresee = Callable[[Sequence[Measurement], Sequence[str], Catalog], list[Measurement]]
+"""A function that predicts measurements of named instances from those of others."""
 
 
 class CompareOptions(NamedTuple):

@@ -24,7 +24,7 @@ from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
-from fp8bench.schema.instance import Catalog, Gpu
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 from fp8bench.stats.length import Length, steps_in_all
@@ -202,11 +202,6 @@ def execution(config: RunConfig) -> str:
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
-def too_old(gpu: Gpu, least: tuple[int, int]) -> str:
-    """Return the end of a sentence that says what is missing: `compute capability 8.9 or more, and A100 has 8.0`."""
-    return f"compute capability {'.'.join(map(str, least))} or more, and {gpu.name} has {gpu.compute_capability}"
-
-
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
     """Return why a mode cannot run on this machine, as far as known without torch; None if no reason is known."""
     entry = registry.modes()[config.mode]
@@ -244,7 +239,7 @@ def _unmet(entry: ModeEntry, recipe: str, machine: Machine, catalog: Catalog) ->
     if machine.has_gpu and needs.compute_capability is not None:
         gpu = catalog.gpu_by_product(machine.gpus[0])
         if gpu is not None and gpu.capability < needs.compute_capability:
-            return f"needs a GPU of {too_old(gpu, needs.compute_capability)}"
+            return f"needs a GPU of {gpu.too_old_for(needs.compute_capability)}"
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None

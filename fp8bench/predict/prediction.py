@@ -10,7 +10,6 @@ from datetime import date
 from typing import Any, Literal, NamedTuple
 
 from fp8bench.kinds.kind import Labelled
-from fp8bench.launch.forecast import too_old
 from fp8bench.predict.source import Source, Sources
 from fp8bench.predict.step import Known, Machine, ModelError, Part, model_error, predict
 from fp8bench.pricing import cost
@@ -226,12 +225,12 @@ def unsupported(source: Source, target: Target) -> str | None:
     """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
     gpu, evidence = target.machine.gpu, source.record.evidence
     if ((evidence and evidence.fp8) or source.profile.has_fp8_gemm) and gpu.capability < FP8_UNITS:
-        return f"{gpu.name} has no fp8 units, which take {too_old(gpu, FP8_UNITS)}"
+        return f"{gpu.name} has no fp8 units, which take {gpu.too_old_for(FP8_UNITS)}"
     entry = modes().get(source.record.what.mode)
     first, last = RECIPES.get(source.label, (None, None))
     for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
         if least is not None and gpu.capability < least:
-            return f"{source.label} needs {too_old(gpu, least)}"
+            return f"{source.label} needs {gpu.too_old_for(least)}"
     if last is not None and gpu.capability > last:
         return f"{source.label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib

@@ -4,42 +4,53 @@ Of all measurements of a variant, the one is taken from which the model's error 
 that error, or by more where communication may be hidden. What cannot run there, or has no tested error, has no row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from fp8bench.kinds.run.lent import as_of
 from fp8bench.predict.prediction import Target, unsupported
 from fp8bench.predict.source import Source, source
-from fp8bench.predict.step import Machine, Step, known, model_error, predict
+from fp8bench.predict.step import Known, Machine, ModelError, Step, known, model_error, predict
 from fp8bench.records.select import Key, Measurement
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.record import Record
 
 
-def foreseen(measured: Sequence[Measurement], name: str, catalog: Catalog) -> list[Measurement]:
-    """Return what is predicted for all GPUs of instance `name`, one for each variant that was measured elsewhere."""
-    instance = catalog.instances[name]
+def foreseen(measured: Sequence[Measurement], names: Sequence[str], catalog: Catalog) -> list[Measurement]:
+    """Return what is predicted for all GPUs of each instance, one for each variant that was measured elsewhere."""
+    origins, limits = [*_origins(measured, catalog)], known()
+    return [one for name in names for one in _foreseen(origins, catalog.instances[name], catalog, limits)]
+
+
+def _origins(measured: Sequence[Measurement], catalog: Catalog) -> Iterator[Source]:
+    for one in measured:
+        # What is missing of a source is told by `predict`.
+        with suppress(UsageError):
+            origin = source(one, catalog)
+            if one.latest.joined in ("none", "ddp") and not origin.work.host_bound:
+                yield origin
+
+
+def _foreseen(origins: Sequence[Source], instance: Instance, catalog: Catalog, limits: Known) -> list[Measurement]:
     gpu = catalog.gpus.get(instance.gpu or "")
     if gpu is None or instance.gpu_count < 1 or not gpu.product_names:
         return []
-    there, limits = Target(instance, Machine(gpu, instance.gpu_count), None), known()
-    found: dict[Key, tuple[tuple[float, int], Measurement]] = {}
-    for one in measured:
-        if one.latest.joined not in ("none", "ddp"):
-            continue
-        try:
-            origin = source(one, catalog)
-            error = model_error(limits, origin.record.what.workload, origin.machine, there.machine)
-            if error is None or origin.work.host_bound or unsupported(origin, there) is not None:
-                continue
-            step = predict(origin.work, origin.machine, there.machine, limits.limits)
-        except UsageError:
+    there = Target(instance, Machine(gpu, instance.gpu_count), None)
+    best: dict[Key, tuple[float, int, Source, ModelError]] = {}
+    for origin in origins:
+        error = model_error(limits, origin.record.what.workload, origin.machine, there.machine)
+        if error is None or unsupported(origin, there) is not None:
             continue
         # Of two that are as good, the one of more GPUs.
-        key, rank = _apart_from_place(one.latest), (error.value, -origin.machine.gpus)
-        if key not in found or rank < found[key][0]:
-            found[key] = rank, _as_of(name, one, there.machine, step, origin, error.share)
-    return [one for _, one in found.values()]
+        key, one = _apart_from_place(origin.measurement.latest), (error.value, -origin.machine.gpus, origin, error)
+        best[key] = min(best.get(key, one), one, key=lambda each: each[:2])
+    found = []
+    for _, _, origin, error in best.values():
+        with suppress(UsageError):
+            step = predict(origin.work, origin.machine, there.machine, limits.limits)
+            found.append(_as_of(instance.key, there.machine, step, origin, error.share))
+    return found
 
 
 def _apart_from_place(record: Record) -> Key:
@@ -48,14 +59,12 @@ def _apart_from_place(record: Record) -> Key:
     return (what.mode_label, what.workload, what.batch_size, record.execution, *switches)
 
 
-def _as_of(
-    name: str, measurement: Measurement, there: Machine, step: Step, origin: Source, error: float
-) -> Measurement:
+def _as_of(name: str, there: Machine, step: Step, origin: Source, error: float) -> Measurement:
     """Return the measurement with its times and sizes as predicted, of no known machine."""
     by, gpus = step.step_s / origin.step_s, there.gpus / origin.machine.gpus
     # Where the communication was not measured, all of it may be hidden.
     reach = (1 + error) * step.step_s / step.least_s - 1
-    rounds = tuple(_scaled(one, name, there, by, gpus) for one in measurement.rounds)
+    rounds = tuple(_scaled(one, name, there, by, gpus) for one in origin.measurement.rounds)
     return Measurement(rounds, measured_on=origin.record.instance, origin="predicted", elsewhere=reach)
 
 

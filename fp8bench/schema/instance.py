@@ -118,6 +118,11 @@ class Gpu(Frozen):
         major, _, minor = self.compute_capability.partition(".")
         return int(major), int(minor or 0)
 
+    def too_old_for(self, least: tuple[int, int]) -> str:
+        """Return what is missing, as `compute capability 8.9 or more, and A100 has 8.0`."""
+        wanted = ".".join(map(str, least))
+        return f"compute capability {wanted} or more, and {self.name} has {self.compute_capability}"
+
 
 class Unread(Frozen):
     """A file of one instance that was refused. instances: the instances that it may define, by the name of its folder

@@ -84,7 +84,7 @@ def test_its_interval_holds_what_was_measured(left_out):
     selected = [one for one in select(records, False) if one.latest.status == "ok"]
     others = [one for one in selected if one.latest.instance != left_out]
     held = []
-    for one in foreseen(others, left_out, catalog):
+    for one in foreseen(others, [left_out], catalog):
         found = [
             each
             for each in selected

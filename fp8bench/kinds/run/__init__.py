@@ -81,13 +81,9 @@ def _borrowed(
     records = results.sound(kept, unread, lambda left: rounds_of(left, False, options.wanted))
     selected = select(records, False, options.wanted)
     measured = [one for one in selected if one.latest.status == "ok" and one.latest.source == "measured"]
-    found = []
-    for name in known if measured else ():
-        borrowed = lent(measured, name, catalog)
-        if not borrowed and options.foresee is not None:
-            borrowed = options.foresee(measured, name, catalog)
-        found += borrowed
-    return found
+    borrowed = [one for name in known for one in lent(measured, name, catalog)]
+    left = [name for name in known if all(one.latest.instance != name for one in borrowed)]
+    return [*borrowed, *(options.foresee(measured, left, catalog) if options.foresee and measured and left else ())]
 
 
 class Run(Kind):
