@@ -71,9 +71,9 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
     price = choose(instance.prices, query) if instance else None
     instead_of = None
     if instance and price is None and not any(one.purchase == query.purchase for one in instance.prices):
-        query = replace(query, purchase="on_demand")
-        price = choose(instance.prices, query)
-        instead_of = None if price is None else options.purchase
+        on_demand = replace(query, purchase="on_demand")
+        if (price := choose(instance.prices, on_demand)) is not None:
+            query, instead_of = on_demand, options.purchase
     nodes = used.nodes
     other_gpu = _other_gpu(record, catalog)
     if other_gpu is not None:

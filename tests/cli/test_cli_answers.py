@@ -9,6 +9,7 @@ compare p5.48xlarge p5 --columns instance,mode | p5
 compare p4d --price-as-of 2020-01-01 --format markdown | no price: | the earliest is of 2023-11-15
 compare p4d --purchase spot --price-as-of 2024-01-01 --format markdown | no price: | have no date
 compare p4d --region us-west-2 --price-as-of 2024-01-01 --format markdown | no price: | have no date
+compare h200-1x --purchase spot --price-as-of 2020-01-01 | none of 'h200-1x' is spot
 compare p5 --reference p5.48xlarge:baseline-bf16 --wide | reference | Which mode?
 compare h200-1x --price h200-1x=2 --columns mode,price | 2.00
 compare p4d p5 --group-by machine | machine: unknown

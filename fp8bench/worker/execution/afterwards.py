@@ -320,7 +320,7 @@ def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, 
             now = {name: so_far[name] if weight.grad is None else weight.grad.clone() for name, weight in few.items()}
             of_samples.append({name: _mean(one - so_far[name]) for name, one in now.items()})
             so_far = now
-    attention = f"attention by sdpa:{'+'.join(sorted(kernels))}" if kernels else "no attention of torch's"
+    attention = f"attention by sdpa:{'+'.join(sorted(kernels))}" if kernels else "torch's own choice of attention"
     if rate is None:
         return _Plain(total, attention, None)
     gradients = {name: _mean(weight.grad) for name, weight in weights.items() if weight.grad is not None}
