@@ -8,7 +8,8 @@ process in five) and go through the very functions that a comparison uses. For e
   power             a mode that is 5 % faster is called so
 
 for several numbers of rounds, and with `--precision 1%`; then how often an A/A test fails with the tool's own interval,
-and with a planted one that ignores processes. docs/simulations.md has a part of its output.
+and with a planted one that ignores processes; and how `--until-decided` ends. docs/simulations.md has a part of its
+output.
 
 The seed is fixed. Of 1,500 trials a share near 95 % is known to give or take 1.1 %. An A/A test looks at 35 splits a
 mode, and so has a fifth of the trials.
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.certainty import FEWEST_ROUNDS, reached
 from fp8bench.stats.estimate import NORMAL_QUANTILE, Estimate, estimate
-from fp8bench.stats.ratio import differ, ratio, self_check
+from fp8bench.stats.ratio import differ, ratio, regression, self_check
 
 STEPS = RunRequest().steps
 ROUNDS = RunRequest().on("cuda", "rounds")
@@ -35,6 +36,8 @@ FIXED = (2, 3, 4, 6, 10)
 PRECISION = 0.01
 FASTER = 0.95
 A_A_SHARE = 5
+ALLOWED, SLOWER, HELD_AGAINST = 0.03, (0.0, 0.03, 0.05, 0.06), ("processes differ by 1 %", "processes differ by 2 %")
+"""Of a check: the limit, slow-downs, and the hosts that are shown."""
 SEED = 20260501
 _SETTLING = 60
 
@@ -164,6 +167,25 @@ def against_itself(situation: Situation, count: int, trials: int, steps: int) ->
     return failed / trials, planted / trials
 
 
+def until_decided(situation: Situation, slower: float, trials: int, steps: int) -> tuple[float, float, float]:
+    """How often a session that is so much slower than its reference ends as `ok` and as a regression, and the mean
+    number of rounds: `--until-decided` adds them one by one while a check cannot tell.
+    """
+    random = np.random.default_rng(SEED)
+    passed = failed = taken = 0
+    for _ in range(trials):
+        reference = estimate(next(modes(random, situation, ROUNDS, steps)))
+        times = [time * (1 + slower) for time in next(modes(random, situation, MAX_ROUNDS, steps))]
+        for rounds in range(ROUNDS, MAX_ROUNDS + 1):
+            judged = regression(estimate(times[:rounds]), reference, ALLOWED).judgement
+            if judged != "inconclusive":
+                break
+        passed += judged == "ok"
+        failed += judged == "regression"
+        taken += rounds
+    return passed / trials, failed / trials, taken / trials
+
+
 def main() -> None:
     """Print the tables as Markdown."""
     asked = _parse()
@@ -173,6 +195,8 @@ def main() -> None:
         fixed = list(pool.map(_fixed, places))
         precise = list(pool.map(_precise, places))
         itself = list(pool.map(_itself, places))
+        checks = [(name, slower, asked.trials, asked.steps) for name in HELD_AGAINST for slower in SLOWER]
+        decided = list(pool.map(_decided, checks))
     print(f"{asked.trials} trials each, {asked.steps} steps a process, seed {SEED}.\n")
     print("Coverage; false verdicts, by the number of rounds, and the power with the default:\n")
     print(f"| host | {' | '.join(map(str, FIXED))} | power at 5 %, {ROUNDS} |\n| --- |{' --- |' * (len(FIXED) + 1)}")
@@ -193,6 +217,11 @@ def main() -> None:
         print(
             f"| {situation.name} | {_percent(one)}; {_percent(four)} | {_percent(bad)}; {_percent(worse)} |", flush=True
         )
+    print(f"\nWith `--until-decided`, a limit of {_percent(ALLOWED)} and {ROUNDS} to {MAX_ROUNDS} rounds:\n")
+    print("| host | slower by | ok | regression | undecided | rounds, mean |\n| --- | --- | --- | --- | --- | --- |")
+    for (name, slower, *_), (passed, failed, taken) in zip(checks, decided, strict=True):
+        shares = " | ".join(map(_percent, (passed, failed, 1 - passed - failed)))
+        print(f"| {name} | {_percent(slower)} | {shares} | {taken:.1f} |")
 
 
 def _fixed(job: tuple[int, int, int]) -> list[tuple[float, float, float, float]]:
@@ -211,6 +240,11 @@ def _itself(job: tuple[int, int, int]) -> tuple[tuple[float, float], tuple[float
     return against_itself(SITUATIONS[place], 1, few, steps), against_itself(
         SITUATIONS[place], 4, max(1, few // 4), steps
     )
+
+
+def _decided(job: tuple[str, float, int, int]) -> tuple[float, float, float]:
+    name, slower, trials, steps = job
+    return until_decided(situation_called(name), slower, trials, steps)
 
 
 def _percent(share: float) -> str:

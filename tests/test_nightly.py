@@ -27,7 +27,7 @@ NONE_RUNS = RUN.replace("outside-waits", "outside-unavailable")
 ONE_OF_TWO = f"{RUN} --mode outside-unavailable"
 TWO = f"{RUN} --mode outside-polite"
 # Waits that outlast the noise of a busy host, and a limit that its intervals decide.
-WAITS = {"OUTSIDE_WAIT_S": "0.1", "NIGHTLY_CHECK": "--max-regression 90%"}
+WAITS = {"OUTSIDE_WAIT_S": "0.1", "NIGHTLY_LIMIT": "90%"}
 
 
 class Host:
@@ -144,6 +144,22 @@ def test_a_night_that_is_not_whole_is_no_reference_and_the_next_that_is_becomes_
     said = host.night()
     assert host.passed, "\n".join(said.values())
     assert (host.folder / "state" / "reference" / "cpu").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+def test_an_undecided_night_is_given_rounds_then_warns_and_the_third_in_a_row_fails(host):
+    host.night(**WAITS)
+    assert host.passed
+    one_round = {**WAITS, "NIGHTLY_RUN": RUN.replace("--rounds 4", "--rounds 1")}
+    for nights, outcome in enumerate(("success", "success", "failure"), 1):
+        said = host.night(**one_round, NIGHTLY_MINUTES="0.001")
+        assert host.outcomes["Check"] == outcome, said
+        assert f"::warning title=fp8bench check::undecided, night {nights} in a row" in said["Check"]
+        assert "--until-decided" in said["Run"]
+    said = host.night(**one_round)
+    assert host.passed, "\n".join(said.values())
+    assert not (host.folder / "state" / "undecided").exists()
 
 
 @pytest.mark.slow

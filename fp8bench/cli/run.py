@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import PositiveFloat
 
 from fp8bench.cli.command import resolved
 from fp8bench.cli.dry_run import document as settings_and_forecast
 from fp8bench.cli.dry_run import look_ahead
 from fp8bench.cli.nodes import as_torchrun_has_it, executor_of
-from fp8bench.cli.options import Strict, option, switch
+from fp8bench.cli.options import Share, Strict, option, switch
 from fp8bench.cli.output import Unread, load_catalog, log, show, shown_after_keeping
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.cli.remote import send_one, synced
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.decided import UntilDecided
 from fp8bench.kinds.run.seconds import seconds
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View
@@ -27,11 +29,15 @@ from fp8bench.launch.phases import process_began_s
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import Prepared, prepare
 from fp8bench.launch.rounds import Schedule
-from fp8bench.launch.session import exit_code_of, measure, session
+from fp8bench.launch.session import decided, exit_code_of, measure, session
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter, rounds_of
+from fp8bench.schema.errors import UsageError
 from fp8bench.stats.ratio import LIMIT
+
+USUAL_REGRESSION, USUAL_MINUTES = 0.03, 60
+"""Of --until-decided: the limit of `fp8bench check`, and what a night has for it."""
 
 
 def run(
@@ -48,12 +54,26 @@ def run(
     quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
     as_json: Annotated[bool, switch("--json", "Print the records as JSON.")] = False,
     notes: Annotated[bool, switch("--notes", "Where the session's seconds went too, by phase and mode.")] = False,
+    until_decided: Annotated[
+        Path | None,
+        option("DIR", "Add rounds until `check` decides on every variant that this folder of results has too."),
+    ] = None,
+    max_regression: Annotated[
+        Share | None, option("3%", "With --until-decided: how much longer a step may take [3%].")
+    ] = None,
+    max_minutes: Annotated[
+        PositiveFloat | None,
+        option("N", f"With --until-decided: begin no round that would end later [{USUAL_MINUTES}]."),
+    ] = None,
     strict: Strict = False,
     **settings: Any,
 ) -> None:
 
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent):
         requested = resolved(settings, config)
+        # Another node may have no such folder, and adds the rounds that node 0 does.
+        asked = until_decided, max_regression, max_minutes, requested.request.aa
+        until = _until(*asked) if agent is None or agent.leads else None
         executor = executor_of(agent, requested.request) if agent is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
             prepared = prepare(requested.request, os.environ, place, agent.verdict.machines if agent else ())
@@ -74,7 +94,10 @@ def run(
                 records, paths, reached = [], [], mirror is not None
                 listening = OfSession(rounds, on)
                 began_s = process_began_s()
-                for record, path in measure(prepared, rounds, listening, say=say, since_s=began_s, executor=executor):
+                more = decided if until is None else until.of(prepared.results_dir, rounds.session_id, say)
+                for record, path in measure(
+                    prepared, rounds, listening, say=say, since_s=began_s, executor=executor, undecided=more
+                ):
                     records.append(record)
                     paths.append(path)
                     # At once: a machine may be taken away. After a failure, the remote is not tried again here.
@@ -94,11 +117,24 @@ def run(
                 else:
                     _print_session(rounds.session_id, prepared, unread, notes)
             _say_whether_precise(rounds)
+            _say_whether_decided(until, results_dir, rounds.session_id)
             code = exit_code_of((record.status for record in records), named)
             code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
             if code == 0:
                 unread.end(strict)
             raise typer.Exit(code)
+
+
+def _until(reference: Path | None, limit: float | None, minutes: float | None, aa: bool) -> UntilDecided | None:
+    if reference is None:
+        for flag, given in (("--max-regression", limit), ("--max-minutes", minutes)):
+            if given is not None:
+                raise UsageError(f"{flag} is given without --until-decided", "Name a reference with --until-decided")
+        return None
+    if aa:
+        raise UsageError("--aa compares modes with themselves, not with --until-decided", "Omit one of the two")
+    limit_s = 60 * (USUAL_MINUTES if minutes is None else minutes)
+    return UntilDecided(reference, USUAL_REGRESSION if limit is None else limit, limit_s)
 
 
 def _say_whether_precise(rounds: Schedule) -> None:
@@ -111,6 +147,12 @@ def _say_whether_precise(rounds: Schedule) -> None:
         f"--precision {precision * 100:g}% is not reached after {rounds.stop.max_rounds} rounds: half-widths are "
         f"{', '.join(widths) or 'unknown'}. Raise --max-rounds, or look for why processes differ: `fp8bench doctor`."
     )
+
+
+def _say_whether_decided(until: UntilDecided | None, results_dir: Path, session_id: str) -> None:
+    left = until.undecided(results_dir, session_id) if until is not None else ""
+    if until is not None and left:
+        log(f"warning: --until-decided {until.reference}: no time or round is left. {left}")
 
 
 def _judge_itself(rounds: Schedule) -> int:

@@ -168,7 +168,9 @@ class RunRequest(_OptionsOfWorkers):
         BeforeValidator(_share),
         NONE_OF_A_CALL("Add rounds, 14 at least, until every half-width is below this share", metavar="1%"),
     ] = None
-    max_rounds: Annotated[PositiveInt, OF_A_CALL("With --precision: stop here", limit=limits.ROUNDS)] = MAX_ROUNDS
+    max_rounds: Annotated[
+        PositiveInt, OF_A_CALL("With --precision, --until-decided: stop here", limit=limits.ROUNDS)
+    ] = MAX_ROUNDS
     session: Annotated[
         str | None,
         Field(pattern=LABEL),

@@ -13,7 +13,7 @@ A session that was cut short can be resumed: rounds that were kept count, and th
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fp8bench.config.request import MAX_ROUNDS
@@ -90,6 +90,11 @@ class Schedule:
     def goes_on(self, number: int) -> bool:
         """Return whether anything is left to run in round `number` or later."""
         return any(self._wants(entry, max(number, self._done(entry) + 1)) for entry in self.entries)
+
+    def one_more(self, number: int) -> bool:
+        """Request round `number` too, up to the largest; return whether anything is left to run in it."""
+        self.stop = replace(self.stop, rounds=max(self.stop.rounds, min(number, self.stop.max_rounds)))
+        return self.goes_on(number)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:
         """Return the entries of round `number` (from 1) in order. The list is empty if all is done, or if all that is

@@ -36,6 +36,15 @@ class Listener(Protocol):
         """Called when a turn has ended and its record is kept at `path`."""
 
 
+Undecided = Callable[[int], bool]
+"""A function that takes the number of rounds of this call, and returns whether another one is to be run."""
+
+
+def decided(_rounds: int) -> bool:
+    """Return that no round is added."""
+    return False
+
+
 @contextmanager
 def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedule]:
     """Return the rounds of this call; while they run, no other call can run the same session.
@@ -87,10 +96,12 @@ def measure(
     say: Callable[[str], None] = lambda _line: None,
     since_s: float | None = None,
     executor: Executor | None = None,
+    undecided: Undecided = decided,
 ) -> Iterator[tuple[Record, Path]]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. A mode for which none is found keeps
     the record that says why. say: takes a line about each size that is tried. executor: of several nodes; None for
-    fresh processes here. See `run_rounds` for the others, and for what it yields and raises.
+    fresh processes here. undecided: asked after the last round whether another is run. See `run_rounds` for the
+    others, and for what it yields and raises.
     """
     since_s = time.monotonic() if since_s is None else since_s
     stop, precision = prepared.stop, prepared.stop.precision
@@ -116,7 +127,7 @@ def measure(
                     yield record, path
             prepared = replace(prepared, searches=searches)
         if rounds.entries:
-            yield from run_rounds(prepared, rounds, executor, listener, asked, traces or {}, since_s)
+            yield from run_rounds(prepared, rounds, executor, listener, asked, traces or {}, since_s, undecided)
 
 
 def executor_of(prepared: Prepared) -> Executor:
@@ -132,6 +143,7 @@ def run_rounds(
     asked: Mapping[str, Any],
     traces: Mapping[str, Path],
     since_s: float,
+    undecided: Undecided = decided,
 ) -> Iterator[tuple[Record, Path]]:
     """Yield each record with the path where it is kept, also if its ranks were interrupted after their last timed step.
 
@@ -141,7 +153,7 @@ def run_rounds(
     """
     first = number = schedule.first_round
     timing = Timing(since_s)
-    while schedule.goes_on(number):
+    while schedule.goes_on(number) or (undecided(number - first) and schedule.one_more(number)):
         turns = schedule.round(number)
         for entry, turn in turns:
             place = turn.model_copy(update={**asked, "batch_search": prepared.searches.get(entry.config)})

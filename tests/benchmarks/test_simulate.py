@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulate import ROUNDS, SITUATIONS, STEPS, one_line, situation_called
+from simulate import ROUNDS, SITUATIONS, SLOWER, STEPS, one_line, situation_called, until_decided
 
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
@@ -59,6 +59,15 @@ def test_the_committed_table_has_every_host_and_keeps_its_promises():
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(("slower", "passes", "fails"), [(0.0, (0.9, 1), (0, 0.01)), (0.06, (0, 0.01), (0.9, 1))])
+def test_until_decided_fails_no_equal_variant_and_finds_twice_the_limit(slower, passes, fails):
+    passed, failed, rounds = until_decided(situation_called("processes differ by 1 %"), slower, TRIALS, STEPS)
+    assert passes[0] <= passed <= passes[1]
+    assert fails[0] <= failed <= fails[1]
+    assert 4 <= rounds < 8
+
+
+@pytest.mark.thorough
 def test_the_program_prints_its_tables():
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), "--trials", "2", "--steps", "10"],
@@ -67,5 +76,5 @@ def test_the_program_prints_its_tables():
         timeout=240,
         check=True,
     )
-    assert done.stdout.count("| host |") == 3
-    assert done.stdout.count("| processes differ by 1 % |") == 3
+    assert done.stdout.count("| host |") == 4
+    assert done.stdout.count("| processes differ by 1 % |") == 3 + len(SLOWER)

@@ -216,3 +216,60 @@ def test_a_warning_of_the_sessions_table_is_printed_once(run_with, capsys, quiet
 
     assert said.out.count("warning: no ok record of cpu:baseline-bf16") == 1
     assert "no ok record" not in said.err
+
+
+class TestUntilDecided:
+    ONE = ("--mode", "baseline-bf16", "--rounds", "2")
+    BESIDE = (*ONE, "--until-decided", "reference")
+
+    @pytest.fixture
+    def beside(self, run_with, tmp_path, monkeypatch):
+        """A reference of two rounds at 100 ms, and the call that is held against it."""
+        made_up = environment(None)
+        monkeypatch.setattr(placing, "software_here", lambda on_gpu: software_of(made_up))
+        assert run_with([0.1, 0.1], *self.ONE, "--results-dir", "reference") == 0
+        return run_with
+
+    def test_rounds_are_added_until_nothing_is_undecided(self, beside, tmp_path, capsys):
+        assert beside([0.1, 0.106, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], *self.BESIDE) == 0
+        rounds, said = [record["session"]["round"] for record in stored(tmp_path)], capsys.readouterr().err
+
+        assert 2 < len(rounds) < 8
+        assert rounds == [*range(1, len(rounds) + 1)]
+        assert said.count("another round. Undecided: ") == len(rounds) - 2
+        assert "baseline-bf16, round 3 of 3: " in said
+        assert "warning: --until-decided" not in said
+
+    @pytest.mark.parametrize("step_s", [0.1, 0.2])
+    def test_none_is_added_to_what_is_decided(self, step_s, beside, tmp_path):
+        assert beside([step_s, step_s], *self.BESIDE) == 0
+        assert len(stored(tmp_path)) == 2
+
+    def test_none_begins_without_time_for_it_and_what_is_undecided_is_said(self, beside, tmp_path, capsys):
+        assert beside([0.1, 0.2], *self.BESIDE, "--max-minutes", "0.00001") == 0
+        assert len(stored(tmp_path)) == 2
+        assert "warning: --until-decided reference: no time or round is left. Undecided: " in capsys.readouterr().err
+
+    def test_nor_beyond_the_most(self, beside, tmp_path):
+        assert beside([0.1, 0.2, 0.1], *self.BESIDE, "--max-rounds", "3") == 0
+        assert len(stored(tmp_path)) == 3
+
+    def test_a_limit_that_is_wider_decides_sooner(self, beside, tmp_path):
+        assert beside([0.1, 0.102], *self.BESIDE, "--max-regression", "90%") == 0
+        assert len(stored(tmp_path)) == 2
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (("--until-decided", "nowhere"), "--until-decided nowhere is no folder"),
+            (("--until-decided", "empty"), "--until-decided empty has no measurement that ran"),
+            (("--max-minutes", "5"), "--max-minutes is given without --until-decided"),
+            (("--max-regression", "5%"), "--max-regression is given without --until-decided"),
+            (("--aa", "--until-decided", "reference"), "--aa compares modes with themselves"),
+        ],
+    )
+    def test_what_cannot_be_decided_is_refused_before_anything_runs(self, words, said, beside, tmp_path, capsys):
+        (tmp_path / "empty").mkdir()
+        assert beside([], *self.ONE, *words) == 2
+        assert said in capsys.readouterr().err
+        assert stored(tmp_path) == []
