@@ -95,6 +95,7 @@ NEEDS = {
     "run --session latest": "no session",
     "run --config nightly.yaml --dry-run": "cannot read nightly.yaml",
     "run --workload my.net:Net": "No module named 'my'",
+    "run --until-decided baseline/h200-1x --max-minutes 60": "baseline/h200-1x is no folder",
 }
 """What is said of an example that needs something of the reader's own."""
 

@@ -116,7 +116,7 @@ def test_a_pipe_gets_no_escape_codes_even_from_a_colour_terminal(arguments, fp8b
     ("words", "offered"),
     [
         ("fp8bench comp", {"compare"}),
-        ("fp8bench run --max-r", {"--max-rounds"}),
+        ("fp8bench run --max-ro", {"--max-rounds"}),
         ("fp8bench run --mode te-b", {"te-bf16"}),
         ("fp8bench run --mode te-fp8:", {"te-fp8:delayed", "te-fp8:current", "te-fp8:block", "te-fp8:mxfp8"}),
         ("fp8bench run --instance lambda-1x", {"lambda-1x-h100", "lambda-1x-b200"}),
