@@ -51,6 +51,7 @@ check: $(DEVELOPING)
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	$(BIN)/shellcheck .ci/run .github/*.sh install/*.sh configs/launch/*.sh configs/launch/*.sbatch
 	$(BIN)/kubernetes-validate --strict --quiet configs/launch/kubernetes.yaml

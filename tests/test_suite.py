@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+
+from fp8bench import __version__
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -28,6 +31,11 @@ def test_continuous_integration_runs_the_checks_and_every_test():
 def test_what_a_commit_leaves_out_is_one_mark_and_the_inner_loop_two():
     assert marks_of("test") == ["not thorough and not faults"]
     assert marks_of("test-quick") == ["not slow and not faults"]
+
+
+def test_what_is_to_be_cited_is_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["title"], cited["version"]) == ("fp8bench", __version__)
 
 
 @pytest.mark.parametrize("target", TARGETS)
