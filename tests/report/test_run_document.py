@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from report.made_rows import made_up_comparison, row
 
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.answer import Comparison
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import View

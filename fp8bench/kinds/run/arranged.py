@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from fp8bench import registry
 from fp8bench.config.options import quoted
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.view import Budget, Condition, View
 from fp8bench.pricing.cost import front, job_hours
 from fp8bench.schema.errors import UsageError, nearest

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from fp8bench.kinds.kind import Labelled, Unread
-from fp8bench.kinds.run.likeness import likeness, unlike_work
+from fp8bench.kinds.run.compare import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.records import results
 from fp8bench.records.layout import RUN

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fp8bench.kinds.priced import WHAT_IF
-from fp8bench.kinds.run.row import Answer, Comparison, OfMode, Pair, Row
+from fp8bench.kinds.run.answer import Answer, Comparison, OfMode, Pair
+from fp8bench.kinds.run.row import Row
 
 NAMING = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
 """The fields of a row that say which one it is."""

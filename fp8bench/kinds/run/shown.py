@@ -8,9 +8,10 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
-from fp8bench.kinds.run.row import ROUNDED, Comparison, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.schema.execution import Variant
