@@ -4,10 +4,11 @@ the logarithmic scale; if no communication was measured, the lower end assumes t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 from fp8bench.kinds.kind import Labelled
 from fp8bench.predict.source import Source, Sources
@@ -17,7 +18,7 @@ from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.machine import GIB, gib
 
@@ -145,10 +146,8 @@ def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog
     if not there:
         measured = f"{key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
         raise UsageError(measured, f"See it with `fp8bench compare {key}`")
-    rows = sorted(
-        (_prediction(source, target, known, catalog, query) for source in there),
-        key=lambda row: (row.status != "predicted", -(row.units_per_usd or row.throughput_per_s or 0.0)),
-    )
+    rows = [_prediction(source, target, known, catalog, query) for source in there]
+    rows.sort(key=lambda row: (row.status != "predicted", -(row.units_per_usd or row.throughput_per_s or 0.0)))
     sizes = sorted({row.measured.world_size for row in rows if row.status == "predicted"})
     fewer = " and ".join(str(size) for size in sizes if size < gpus)
     said = [target.about_price] if target.about_price else []
@@ -159,29 +158,27 @@ def predictions(sources: Sources, target: Target, known: Known, catalog: Catalog
 
 def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, query: PriceQuery) -> Prediction:
     record, machine, paid = source.record, target.machine, target.paid
-    measured, usd = _measured(source, catalog, query), paid.usd_per_hour if paid else None
+    measured, why = _measured(source, catalog, query), unsupported(source, target)
     shared = paid is not None and (paid.share < 1 or paid.instance != target.instance.key)
-    about: dict[str, Any] = {
-        "instance": target.instance.key,
-        "gpu": machine.gpu.name,
-        "world_size": machine.gpus,
-        "mode": record.what.mode,
-        "recipe": record.what.recipe,
-        "execution": record.execution,
-        "attention": record.attention,
-        "workload": record.what.workload,
-        "batch_size": record.what.batch_size,
-        "unit": source.summary.unit,
-        "usd_per_hour": usd,
-        "price_as_of": paid.price.as_of if paid else None,
-        "price_source": paid.price.source if paid else None,
-        "price_share": paid.share if paid else machine.gpus / target.instance.gpu_count,
-        "price_share_of": paid.instance if paid and shared else None,
-        "measured": measured,
-    }
-    why = unsupported(source, target)
+    about = partial(
+        made_of,
+        Prediction,
+        record.what,
+        instance=target.instance.key,
+        gpu=machine.gpu.name,
+        world_size=machine.gpus,
+        execution=record.execution,
+        attention=record.attention,
+        unit=source.summary.unit,
+        usd_per_hour=paid.usd_per_hour if paid else None,
+        price_as_of=paid.price.as_of if paid else None,
+        price_source=paid.price.source if paid else None,
+        price_share=paid.share if paid else machine.gpus / target.instance.gpu_count,
+        price_share_of=paid.instance if paid and shared else None,
+        measured=measured,
+    )
     if why is not None:
-        return Prediction(status="unsupported", reason=why, **about)
+        return about(status="unsupported", reason=why)
     step = predict(source.work, source.machine, machine, known.limits)
     # No record of a GPU tells how fast another host is.
     error = None if source.work.host_bound else model_error(known, record.what.workload, source.machine, machine)
@@ -199,11 +196,10 @@ def _prediction(source: Source, target: Target, known: Known, catalog: Catalog, 
             return None, None
         return formula(rate, by), rates and (formula(rates[0], by), formula(rates[1], by))
 
-    per_usd, per_usd_range = at(cost.units_per_usd, usd)
+    per_usd, per_usd_range = at(cost.units_per_usd, paid.usd_per_hour if paid else None)
     even, even_range = at(cost.break_even_usd_per_hour, measured.units_per_usd)
-    return Prediction(
+    return about(
         status="predicted",
-        **about,
         step_time_s=step.step_s,
         step_time_range_s=span,
         throughput_per_s=rate,
@@ -267,26 +263,25 @@ def _share_of_peak(source: Source) -> float | None:
     return work.flops / capacity if work.flops and capacity else None
 
 
-def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> list[str]:
-    said, gpu, what = [], target.machine.gpu, source.record.what
+def _warnings(source: Source, target: Target, error: ModelError | None, known: Known) -> Iterator[str]:
+    gpu, what, host_bound = target.machine.gpu, source.record.what, source.work.host_bound
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
-        said.append("whether it fits into memory is unknown")
+        yield "whether it fits into memory is unknown"
     elif peak > NEARLY_FULL * there * GIB:
-        said.append(f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit")
+        yield f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
     if source.interval_s is None:
-        said.append("one process was measured, which has no interval")
+        yield "one process was measured, which has no interval"
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}
     if source.machine.gpu.name != gpu.name and (doubted := sorted(used.intersection(gpu.doubtful))):
-        said.append(f"doubtful in the catalogue: {', '.join(doubted)} of {gpu.name}")
+        yield f"doubtful in the catalogue: {', '.join(doubted)} of {gpu.name}"
     batches = known.workloads.get(what.workload, ())
-    if source.work.host_bound:
-        said.append("no range: its GPU waited for its host, and the speed of another host is not known")
+    if host_bound:
+        yield "no range: its GPU waited for its host, and the speed of another host is not known"
     if not batches and error is None:
         cases = ", ".join(f"{name} at batch {' and '.join(map(str, of))}" for name, of in known.workloads.items())
-        said.append(f"no range: untested for {what.workload}, since all cases of the model's error are {cases}")
-    elif error is None and not source.work.host_bound:
-        said.append("no range: no record of a second machine tests such a change")
+        yield f"no range: untested for {what.workload}, since all cases of the model's error are {cases}"
+    elif error is None and not host_bound:
+        yield "no range: no record of a second machine tests such a change"
     elif error is not None and error.cases and what.batch_size not in batches:
-        said.append(f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}")
-    return said
+        yield f"untested at batch {what.batch_size}: the cases are at {' and '.join(map(str, batches))}"

@@ -34,14 +34,18 @@ BETWEEN_MACHINES = 0.04
 (evidence/README.md), and an interval covers the processes of one.
 """
 
-Place = tuple[str, str | None]
-"""Where something was measured: an instance, and the id of the machine; None if unknown."""
+CONFIDENCE = 0.95
+SEEN_SHARE = 0.2
+
+FEWEST_ROUNDS = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - SEEN_SHARE))
+"""So many processes show a state of SEEN_SHARE of all at that confidence: 14."""
 
 
-def noise_between(one: Place, other: Place) -> float:
-    """Return NOISE for one machine, else BETWEEN_MACHINES. Two unknown machines of one instance may be the same."""
-    of_one = one == other or (one[1] is not None and one[1] == other[1])
-    return NOISE if of_one else BETWEEN_MACHINES
+def noise_between(one: tuple[str, str | None], other: tuple[str, str | None]) -> float:
+    """Return NOISE for one machine, else BETWEEN_MACHINES. one, other: an instance, and the id of the machine or None.
+    Two unknown machines of one instance may be the same.
+    """
+    return NOISE if one == other or (one[1] is not None and one[1] == other[1]) else BETWEEN_MACHINES
 
 
 def holds_noise(noise: float) -> str:
@@ -52,22 +56,12 @@ def holds_noise(noise: float) -> str:
 
 def verdict_on_speed(low: float, high: float, noise: float = NOISE) -> Verdict:
     """low, high: the 95 % interval of a step time over the reference's. noise: how far from 1 all of it must be."""
-    if high < 1 - noise:
-        return "faster"
-    return "slower" if low > 1 + noise else "inconclusive"
+    return "faster" if high < 1 - noise else "slower" if low > 1 + noise else "inconclusive"
 
 
 def verdict_on_value(low: float, high: float, noise: float = NOISE) -> RowVerdict:
-    """low, high: the 95 % interval of a unit's cost over its cost in the reference. noise: how far from 1 all of it
-    must be.
-    """
-    if high < 1 - noise:
-        return "better value"
-    return "worse value" if low > 1 + noise else "inconclusive"
-
-
-CONFIDENCE = 0.95
-SEEN_SHARE = 0.2
+    """low, high: the interval of a unit's cost over its cost in the reference. noise: as in `verdict_on_speed`."""
+    return "better value" if high < 1 - noise else "worse value" if low > 1 + noise else "inconclusive"
 
 
 def unseen_share(processes: int) -> float:
@@ -79,27 +73,15 @@ def unseen_share(processes: int) -> float:
     return float(1 - (1 - CONFIDENCE) ** (1 / processes))
 
 
-def processes_to_see(share: float) -> int:
-    """Return how many processes show a state of `share` of all at 95 % confidence: 14 for one in five. Raises
-    ValueError for a share that is not in (0, 1).
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"a share lies between 0 and 1, not {share}")
-    return math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - share))
-
-
-FEWEST_ROUNDS = processes_to_see(SEEN_SHARE)
-
-
 def reached(estimates: Sequence[Estimate | None], precision: float) -> bool:
     """Return whether every interval's half-width over its middle is at most `precision` (0.01 is 1 %), and every mode
     has an even number of processes, at least FEWEST_ROUNDS. A None, for a mode without results, counts as no.
     """
     return all(
-        found is not None
-        and found.processes >= FEWEST_ROUNDS
-        and found.processes % 2 == 0
-        and found.half_width_share is not None
-        and found.half_width_share <= precision
-        for found in estimates
+        one is not None
+        and one.processes >= FEWEST_ROUNDS
+        and one.processes % 2 == 0
+        and one.half_width_share is not None
+        and one.half_width_share <= precision
+        for one in estimates
     )

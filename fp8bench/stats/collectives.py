@@ -1,8 +1,5 @@
 """Bandwidths of collectives, as defined by nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), and a
 message's time as overhead plus bytes over bandwidth.
-
-Bus bandwidth counts the bytes that must travel over each rank's link with any algorithm: 2 (n - 1) / n of the array's
-in an all-reduce, (n - 1) / n in an all-gather and in a reduce-scatter.
 """
 
 from collections.abc import Sequence
@@ -14,7 +11,9 @@ GB = 1e9
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Return the bytes over each rank's link, relative to the array's. Raises ValueError for fewer than two ranks."""
+    """Return the bytes that must travel over each rank's link with any algorithm, relative to the array's: 2 (n - 1) /
+    n in an all-reduce, (n - 1) / n in the others. Raises ValueError for fewer than two ranks.
+    """
     if ranks < 2:
         raise ValueError("a collective has at least two ranks")
     return (2 if operation == "all-reduce" else 1) * (ranks - 1) / ranks
@@ -41,5 +40,4 @@ def link(operation: Operation, timed: Sequence[tuple[int, float]], ranks: int) -
     """Return both ends of t = overhead + size / bandwidth: a small message is all overhead, a large one all bandwidth
     (Hockney, The communication challenge for MPP, 1994). timed: (bytes, seconds) of one operation, at least one.
     """
-    _, latency_s = min(timed)
-    return Link(latency_s, max(bus_gb_s(operation, size, seconds, ranks) for size, seconds in timed))
+    return Link(min(timed)[1], max(bus_gb_s(operation, size, seconds, ranks) for size, seconds in timed))

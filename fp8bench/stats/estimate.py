@@ -65,14 +65,14 @@ class Estimate:
         if not all(math.isfinite(time) and time > 0 for time in self.times):
             raise ValueError("times are finite and above 0")
 
+    @property
+    def processes(self) -> int:
+        return len(self.times)
+
     @cached_property
     def value(self) -> float:
         """The arithmetic mean over processes, in seconds."""
         return fmean(self.times)
-
-    @property
-    def processes(self) -> int:
-        return len(self.times)
 
     @cached_property
     def mean_log(self) -> float:
@@ -81,10 +81,8 @@ class Estimate:
     @cached_property
     def spread(self) -> float | None:
         """The standard deviation of the logarithms, i.e. by what share processes differ; None for one process."""
-        if self.processes < 2:
-            return None
         squares = math.fsum((math.log(time) - self.mean_log) ** 2 for time in self.times)
-        return math.sqrt(squares / (self.processes - 1))
+        return math.sqrt(squares / (self.processes - 1)) if self.processes > 1 else None
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:

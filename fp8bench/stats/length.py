@@ -13,16 +13,16 @@ them, and the host is as far ahead as it gets after one or two.
 """
 
 PACE_STEPS = 5
-"""The number of last steps of warm-up whose median is the pace: the first few compile, allocate and tune. If what is
-timed is decided after warm-up, as it is in a measurement, as many steps are run again.
+"""The last steps of warm-up whose median is the pace: the first few compile, allocate and tune. If what is timed is
+decided after warm-up, as it is in a measurement, as many are run again.
 """
 
 SPLIT_STEPS = 10
 """The number of steps from which the split of a replayed step is read."""
 
 PROOF_STEPS = 3
-"""The number of steps that are compared with the same steps plainly eager. One step would not show a batch that is read
-again, nor scales that follow from the step before.
+"""Steps that are compared with the same steps plainly eager. One would not show a batch that is read again, nor scales
+that follow from the step before.
 """
 
 PROFILED_STEPS = 3

@@ -26,6 +26,20 @@ SLOW_STEP = 1.2
 LOADER_BOUND_WAIT = 0.10
 """Our choice: below a tenth of the elapsed time, a faster loader gains hardly more than processes differ."""
 
+LATE_SHARE = 0.05
+"""Our choice: how much later than the others' median a straggler is, as a share of a step. Ranks of equal machines
+differ by less: in the records of two H200s (results/) forward passes differ by at most 0.8 % of a step.
+"""
+
+FEWEST_STEPS = 10
+
+MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
+    "waiting for data": lambda rank: rank.data_wait_s,
+    "in its forward pass": lambda rank: rank.forward_s,
+    "in its steps": lambda rank: rank.step_s,
+}
+"""In order of priority if two show the same delay: on a GPU, the first is the cause of the second."""
+
 
 def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
     """Return the slowest rank's time of each step. Raises ValueError for no ranks, or different numbers of steps."""
@@ -44,9 +58,7 @@ def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
 
 
 def step_times(record: Record) -> StepTimes | None:
-    """Return the step times of a run: of its samples if it has them, else as they were written. None if nothing was
-    timed.
-    """
+    """Return the step times of a run's samples if it has them, else as they were written; None without either."""
     if not record.samples:
         return record.step_times
     steps = longest_rank([rank.step_s for rank in record.samples])
@@ -75,8 +87,7 @@ class Bottleneck(NamedTuple):
     share: float
 
     def __str__(self) -> str:
-        what = "idle" if self.label == "host-bound" else "wait"
-        return f"{self.label} ({what} {self.share * 100:.0f} %)"
+        return f"{self.label} ({'idle' if self.label == 'host-bound' else 'wait'} {self.share * 100:.0f} %)"
 
 
 def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottleneck | None:
@@ -91,34 +102,16 @@ def bottleneck(idle_share: float | None, data_wait_share: float | None) -> Bottl
 
 def bottleneck_of(record: Record) -> Bottleneck | None:
     """Return what holds a record's run back; None also if it has no summary."""
-    if record.summary is None:
-        return None
-    return bottleneck(idle_share_of(record), record.summary.data_wait_share)
+    return bottleneck(idle_share_of(record), record.summary.data_wait_share) if record.summary else None
 
 
 def idle_share_of(record: Record) -> float | None:
     """Return the summary's idle share; for an older record, that of its profile and samples. None if neither has it."""
-    if record.summary is None:
-        return None
-    if record.summary.idle_share is not None or record.profile is None:
-        return record.summary.idle_share
+    summary, profile = record.summary, record.profile
+    if summary is None or summary.idle_share is not None or profile is None:
+        return summary.idle_share if summary else None
     times = step_times(record)
-    return record.profile.idle_share(times.mean_s if times else record.summary.step_time_s)
-
-
-LATE_SHARE = 0.05
-"""Our choice: how much later than the others' median a straggler is, as a share of a step. Ranks of equal machines
-differ by less: in the records of two H200s (results/) forward passes differ by at most 0.8 % of a step.
-"""
-
-FEWEST_STEPS = 10
-
-MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
-    "waiting for data": lambda rank: rank.data_wait_s,
-    "in its forward pass": lambda rank: rank.forward_s,
-    "in its steps": lambda rank: rank.step_s,
-}
-"""In order of priority if two show the same delay: on a GPU, the first is the cause of the second."""
+    return profile.idle_share(times.mean_s if times else summary.step_time_s)
 
 
 class Straggler(NamedTuple):

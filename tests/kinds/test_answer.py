@@ -23,9 +23,9 @@ from report.comparing import NEW, catalog, compared, price
 from report.made_rows import row
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import grouped
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.run.shown import document
 from fp8bench.pricing.catalog import load

@@ -19,8 +19,9 @@ from builders import (
 )
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
 from fp8bench.schema.instance import Catalog, Instance, Price

@@ -6,8 +6,8 @@ import pytest
 from report.made_rows import row
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, in_order, require_columns, with_front
-from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import Condition, View, parse_conditions, parse_job, parse_price
 from fp8bench.records.named import parse_reference

@@ -9,9 +9,9 @@ from report.made_rows import made_up_comparison, row
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run import shown as brief
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.marks import Mark, Weight
-from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.catalog import load

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from report.made_rows import made_up_comparison, row
 
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.answer import Comparison
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.run.shown import wide_columns as columns
 from fp8bench.kinds.view import View
@@ -36,13 +37,7 @@ def plain_lines(*rows: Row) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("comparison.md", "markdown"),
-        ("comparison.txt", "plain"),
-        ("comparison.csv", "csv"),
-        ("comparison.json", "json"),
-    ],
+    ("name", "form"), [("comparison.md", "markdown"), ("comparison.txt", "plain"), ("comparison.csv", "csv")]
 )
 def test_the_text_is_that_of_the_golden_file(name: str, form: str):
     text = text_in(form, made_up_comparison()) + "\n"
@@ -53,6 +48,15 @@ def test_the_text_is_that_of_the_golden_file(name: str, form: str):
     assert NUMBER.sub("#", text) == NUMBER.sub("#", golden)
     # Another CPU adds in another order, so that the last digits of an interval may differ.
     assert list(map(float, NUMBER.findall(text))) == pytest.approx(list(map(float, NUMBER.findall(golden))), rel=1e-9)
+
+
+def test_json_has_every_field_of_the_csv_with_its_value():
+    heading, *lines = csv.reader(io.StringIO(text_in("csv", made_up_comparison())))
+    rows = json.loads(text_in("json", made_up_comparison()))
+    assert [list(one) for one in rows] == [heading] * len(lines)
+    cells = [[csv_cell(value) for value in one.values()] for one in rows]
+    assert [["" if cell is None else str(cell) for cell in line] for line in cells] == lines
+    assert {type(value) for one in rows for value in one.values()} == {str, int, float, bool, list, dict, type(None)}
 
 
 @pytest.mark.parametrize(

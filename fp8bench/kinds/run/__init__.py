@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, shown
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.lent import lent, without_any
-from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.results import Folders, Found, Kept

@@ -6,19 +6,136 @@ published; a mode by its ratio within each machine, since machines of one type d
 instances by modes that both were given. An instance is the best if it wins every pair; in a circle none is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from itertools import combinations
 
-from fp8bench.kinds.run.row import Answer, Elsewhere, OfMode, Pair, Row
+from fp8bench.kinds.run.row import Row
+from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records.named import Reference
 from fp8bench.schema.execution import is_replayed
-from fp8bench.schema.instance import Catalog, Instance
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import Catalog
 from fp8bench.stats.certainty import verdict_on_speed, verdict_on_value
 from fp8bench.stats.estimate import estimate
 
-# Compares a row with another one; returns USD an hour for an instance.
 Against = Callable[[Row, Row], Row]
-PriceOf = Callable[[Instance], float | None]
+"""Compares a row with another one."""
+
+ROUNDED = 0.01
+"""Two figures that were derived from whole per cents may differ by so much, as a share, by their rounding alone."""
+
+
+class Elsewhere(Frozen):
+    """The least and the most gain of a row over another at the providers that list the GPUs of both."""
+
+    providers: int
+    least: float
+    most: float
+
+
+class Pair(Frozen):
+    """Two rows compared. row: with its gain, interval and verdict against `reference`. elsewhere: the gain at other
+    providers' prices.
+    """
+
+    row: Row
+    reference: Row
+    elsewhere: Elsewhere | None = None
+
+    @property
+    def by_value(self) -> bool:
+        """Whether by what a dollar buys, and not by speed."""
+        return self.row.gain_vs_reference is not None
+
+    @property
+    def gain(self) -> float:
+        gain = self.row.gain_vs_reference
+        return (self.row.speedup_vs_reference or 1.0) - 1 if gain is None else gain
+
+    @property
+    def gain_ci(self) -> tuple[float, float] | None:
+        speedup = self.row.speedup_ci_vs_reference
+        return self.row.gain_ci_vs_reference if self.by_value else speedup and (speedup[0] - 1, speedup[1] - 1)
+
+    @property
+    def decided(self) -> bool:
+        """Whether one is better. Published figures have no interval, and are taken as they are, but for rounding."""
+        least = ROUNDED if self.origin == "derived" else 0.0
+        return self.row.verdict != "inconclusive" and abs(self.gain) > least
+
+    @property
+    def origin(self) -> str:
+        """Where the figures are from, as of a row: of both, the one that is further from a measurement here."""
+        both = (self.row.origin, self.reference.origin)
+        return next((one for one in ("predicted", "same-gpu", "derived") if one in both), self.row.origin)
+
+    @property
+    def price_ratio(self) -> float | None:
+        row, other = self.row.usd_per_hour, self.reference.usd_per_hour
+        return row / other if row and other else None
+
+    @property
+    def instances(self) -> frozenset[str]:
+        return frozenset((self.row.instance, self.reference.instance))
+
+
+class OfMode(Frozen):
+    """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
+    and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
+    both, the smallest gain first. needs_graph: whether the best row is replayed as a CUDA graph. in_python: a row of
+    the same mode and batch size whose steps are launched from Python, against the same reference; None without one.
+    """
+
+    pair: Pair
+    on_machines: tuple[Pair, ...] = ()
+    needs_graph: bool = False
+    in_python: Pair | None = None
+
+
+class Answer(Frozen):
+    """What follows from the rows, whichever are shown. modes: of each instance. pairs: of two instances each, the
+    better one's best row against the other's, of the largest batch size that both have; published ones by themselves.
+    opposite: of the same at other sizes, those that say the opposite. at_best: the same, each at its best batch size,
+    where both were given every size that either was. best: the instance that wins every pair. missing: an instance and
+    a larger batch size that only another one was given.
+    """
+
+    modes: tuple[OfMode, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    opposite: tuple[Pair, ...] = ()
+    at_best: tuple[Pair, ...] = ()
+    best: str | None = None
+    missing: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """By how much what a user can choose differs at most, the largest first: the price of a GPU-hour and the speed
+        of a GPU in one mode, between two instances that were timed, and the mode on one.
+        """
+        found: dict[str, list[float]] = {}
+        for pair in (pair for pair in self.pairs if pair.row.timed and pair.by_value):
+            gpus = pair.row.world_size / pair.reference.world_size
+            found.setdefault("price of a GPU-hour", []).append((pair.price_ratio or 1.0) / gpus)
+            if pair.row.mode_label == pair.reference.mode_label:
+                found.setdefault("speed of a GPU", []).append((pair.row.speedup_vs_reference or 1.0) / gpus)
+        modes = [1 + of.pair.gain for of in self.modes if of.pair.row.timed]
+        if found and modes:
+            found["mode"] = modes
+        most = {name: max(max(one, 1 / one) for one in each) for name, each in found.items()}
+        return dict(sorted(most.items(), key=lambda item: -item[1]))
+
+
+class Comparison(Frozen):
+    """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.
+    answer: from all rows, whichever are shown. published: that of published figures at the prices of their own day.
+    """
+
+    rows: tuple[Row, ...]
+    answer: Answer = Answer()
+    published: tuple[date, Answer] | None = None
+    warnings: tuple[str, ...] = ()
+    name: str = ""
 
 
 def tried(row: Row) -> tuple[int, bool]:
@@ -29,8 +146,7 @@ def tried(row: Row) -> tuple[int, bool]:
 def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], against: Against) -> Answer:
     """Return the answer. rows: all that may be compared or did not run. reference: has the mode that gains are over."""
     ran = [row for row in rows if row.status == "ok" and not row.emulated and row.throughput_per_s]
-    of = {name: [row for row in ran if row.instance == name] for name in instances}
-    of = {name: found for name, found in of.items() if found}
+    of = {name: found for name in instances if (found := [row for row in ran if row.instance == name])}
     pairs: list[Pair] = []
     opposite: list[Pair] = []
     at_best: list[Pair] = []
@@ -39,24 +155,21 @@ def answer(rows: Sequence[Row], reference: Reference, instances: Sequence[str], 
             mine, theirs = ([row for row in of[name] if row.timed == timed] for name in (one, other))
             by_batch = _by_batch(mine, theirs, against)
             pairs += by_batch[:1]
-            opposite += [
-                each for each in by_batch[1:] if each.decided and each.row.instance != by_batch[0].row.instance
-            ]
-            at_best += _at_best(mine, theirs, rows, against) if mine and theirs else ()
+            opposite += (each for each in by_batch if each.decided and each.row.instance != by_batch[0].row.instance)
+            at_best += _at_best(mine, theirs, rows, against)
     # Published figures decide only where nothing else does.
-    deciding = {frozenset(pair.instances): pair for pair in reversed(pairs)}.values()
-
-    def wins(name: str) -> bool:
-        beaten = {pair.reference.instance for pair in deciding if pair.decided and pair.row.instance == name}
-        return beaten | {name} >= of.keys()
-
+    deciding = {pair.instances: pair for pair in reversed(pairs)}.values()
+    wins = {name: {pair.instances for pair in deciding if pair.decided and pair.row.instance == name} for name in of}
+    given = {name: {row.batch_size for row in rows if row.instance == name and row.source == "measured"} for name in of}
+    # A larger size than any that an instance was given, at which another one was measured.
+    largest = max((row.batch_size for row in ran if row.instance in of and row.source == "measured"), default=0)
     return Answer(
         modes=tuple(_modes(of, reference, against)),
         pairs=tuple(pairs),
         opposite=tuple(opposite),
         at_best=tuple(at_best),
-        best=next((name for name in of if len(of) > 1 and wins(name)), None),
-        missing=tuple(_missing(of, rows)),
+        best=next((name for name in of if 1 < len(of) == len(wins[name]) + 1), None),
+        missing=tuple((name, largest) for name, sizes in given.items() if sizes and max(sizes) < largest),
     )
 
 
@@ -64,11 +177,15 @@ def _worth(row: Row) -> tuple[float, float]:
     return row.units_per_usd or 0.0, row.throughput_per_s or 0.0
 
 
+def _best(rows: Sequence[Row]) -> Row:
+    return max(rows, key=_worth)
+
+
 def _compared(rows: Sequence[Row], others: Sequence[Row], against: Against) -> Pair | None:
     """Return the better of the best of both beside the other; None if the two cannot be compared."""
     if not rows or not others:
         return None
-    found = _pair(max(rows, key=_worth), max(others, key=_worth), against)
+    found = _pair(_best(rows), _best(others), against)
     return found if found is None or found.gain >= 0 else _pair(found.reference, found.row, against)
 
 
@@ -82,10 +199,10 @@ def _by_batch(one: Sequence[Row], other: Sequence[Row], against: Against) -> lis
     common = {(row.mode_label, tried(row)) for row in one} & {(row.mode_label, tried(row)) for row in other}
     found = []
     for key in sorted({size for _, size in common}, key=_largest_first):
-        of_one, of_other = (
+        mine, theirs = (
             [row for row in rows if tried(row) == key and (row.mode_label, key) in common] for rows in (one, other)
         )
-        found.append(_compared(of_one, of_other, against))
+        found.append(_compared(mine, theirs, against))
     return [pair for pair in found if pair is not None]
 
 
@@ -97,6 +214,8 @@ def _at_best(one: Sequence[Row], other: Sequence[Row], rows: Sequence[Row], agai
     """Yield the pair of each instance at its best batch size, if both were given the same sizes and are best at two, or
     one source published both.
     """
+    if not one or not other:
+        return
     given = [
         {row.batch_size for row in rows if row.instance == name and (row.status == "ok" or row.cause == "oom")}
         for name in (one[0].instance, other[0].instance)
@@ -111,9 +230,9 @@ def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> 
     """Yield what the best mode of each instance gains: at the largest size that all instances can tell it of; of a
     single instance, at each.
     """
-    found = {name: _gains(rows, reference, against) for name, rows in of.items()}
+    found = [_gains(rows, reference, against) for rows in of.values()]
     for published in (False, True):
-        those = [{key: gain for key, gain in gains.items() if key[1] == published} for gains in found.values()]
+        those = [{key: gain for key, gain in gains.items() if key[1] == published} for gains in found]
         those = [gains for gains in those if gains]
         common = {key for gains in those for key in gains if all(key in other for other in those)}
         for gains in those:
@@ -122,34 +241,28 @@ def _modes(of: dict[str, list[Row]], reference: Reference, against: Against) -> 
 
 
 def _gains(rows: Sequence[Row], reference: Reference, against: Against) -> dict[tuple[int, bool], OfMode]:
+    """Return, by size, what the best row's mode gains on all machines that ran both rows. Of two, the smaller gain is
+    told; from three on, the mean of their ratios. The interval of one machine does not hold what the others say.
+    """
     found: dict[tuple[int, bool], OfMode] = {}
     rows = [row for row in rows if row.measured_on is None]
     for key in {tried(row) for row in rows}:
-        there = [row for row in rows if tried(row) == key]
-        machines = dict.fromkeys(row.machine for row in there)
-        on_machines = [_gain([row for row in there if row.machine == one], reference, against) for one in machines]
-        known = [gain for gain in on_machines if gain is not None]
-        if known:
-            best = max(known, key=lambda gain: _worth(gain.pair.row))
-            found[key] = _on_machines(best, there, machines, against)
+        by_machine: dict[str | None, list[Row]] = {}
+        for row in (row for row in rows if tried(row) == key):
+            by_machine.setdefault(row.machine, []).append(row)
+        known = [gain for there in by_machine.values() if (gain := _gain(there, reference, against)) is not None]
+        if not known:
+            continue
+        best, pairs = max(known, key=lambda gain: _worth(gain.pair.row)), []
+        sides = [side.configuration for side in (best.pair.row, best.pair.reference)]
+        for there in by_machine.values():
+            mine, others = ([row for row in there if row.configuration == side] for side in sides)
+            pair = _pair(_best(mine), _best(others), against) if mine and others else None
+            pairs += [pair] if pair is not None else []
+        pairs.sort(key=lambda pair: pair.gain)
+        told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
+        found[key] = best.model_copy(update={"pair": told, "on_machines": tuple(pairs)})
     return found
-
-
-def _on_machines(best: OfMode, rows: Sequence[Row], machines: Iterable[str | None], against: Against) -> OfMode:
-    """Return what the best row's mode gains on all machines that ran both rows. Of two, the smaller gain is told; from
-    three on, the mean of their ratios. The interval of one machine does not hold what the others say.
-    """
-    pairs = []
-    for machine in machines:
-        both = [
-            [row for row in rows if row.machine == machine and row.configuration == side.configuration]
-            for side in (best.pair.row, best.pair.reference)
-        ]
-        pair = _pair(max(both[0], key=_worth), max(both[1], key=_worth), against) if all(both) else None
-        pairs += [pair] if pair is not None else []
-    pairs.sort(key=lambda pair: pair.gain)
-    told = pairs[0] if len(pairs) == 2 else _pooled(pairs) if len(pairs) > 2 else best.pair
-    return best.model_copy(update={"pair": told, "on_machines": tuple(pairs)})
 
 
 def _pooled(pairs: Sequence[Pair]) -> Pair:
@@ -172,33 +285,21 @@ def _pooled(pairs: Sequence[Pair]) -> Pair:
 def _gain(rows: Sequence[Row], reference: Reference, against: Against) -> OfMode | None:
     mine = [row for row in rows if reference.mode in (row.mode, row.mode_label)]
     others = [row for row in rows if row not in mine]
-    if not mine or not others:
-        return None
-    base, best = max(mine, key=_worth), max(others, key=_worth)
-    pair = _pair(best, base, against)
+    pair = _pair(_best(others), _best(mine), against) if mine and others else None
     if pair is None:
         return None
+    best = pair.row
     needs_graph = best.execution is not None and is_replayed(best.execution)
     launched = [
         row
         for row in others
         if row.mode_label == best.mode_label and row.execution is not None and not is_replayed(row.execution)
     ]
-    in_python = _pair(max(launched, key=_worth), base, against) if needs_graph and launched else None
+    in_python = _pair(_best(launched), pair.reference, against) if needs_graph and launched else None
     return OfMode(pair=pair, needs_graph=needs_graph, in_python=in_python)
 
 
-def _missing(of: dict[str, list[Row]], rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
-    """Yield each instance with a larger size than any it was given, that another one was measured at."""
-    given = {name: {row.batch_size for row in rows if row.instance == name and row.source == "measured"} for name in of}
-    known = {name: sizes for name, sizes in given.items() if sizes}
-    largest = max((row.batch_size for found in of.values() for row in found if row.source == "measured"), default=0)
-    for name, sizes in known.items():
-        if max(sizes) < largest:
-            yield name, largest
-
-
-def elsewhere(pair: Pair, catalog: Catalog, price_of: PriceOf) -> Elsewhere | None:
+def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | None:
     """Return the range of the gain over providers that list both GPUs, each by its lowest price a GPU; None for less
     than two.
     """
@@ -206,17 +307,17 @@ def elsewhere(pair: Pair, catalog: Catalog, price_of: PriceOf) -> Elsewhere | No
     speedup = pair.row.speedup_vs_reference
     if one is None or other is None or not one.gpu or not other.gpu or one.gpu == other.gpu or speedup is None:
         return None
-    dear, cheap = _by_provider(one.gpu, catalog, price_of), _by_provider(other.gpu, catalog, price_of)
+    dear, cheap = _by_provider(one.gpu, catalog, query), _by_provider(other.gpu, catalog, query)
     per_gpu = speedup * pair.reference.world_size / pair.row.world_size
     gains = [per_gpu * cheap[name] / dear[name] - 1 for name in dear.keys() & cheap.keys()]
     return Elsewhere(providers=len(gains), least=min(gains), most=max(gains)) if len(gains) > 1 else None
 
 
-def _by_provider(gpu: str, catalog: Catalog, price_of: PriceOf) -> dict[str, float]:
+def _by_provider(gpu: str, catalog: Catalog, query: PriceQuery) -> dict[str, float]:
     found: dict[str, float] = {}
     for instance in catalog.instances.values():
-        usd = price_of(instance) if instance.provider and instance.gpu == gpu and instance.gpu_count else None
-        if instance.provider and usd is not None:
-            a_gpu = usd / instance.gpu_count
+        price = choose(instance.prices, query) if instance.gpu == gpu and instance.gpu_count else None
+        if instance.provider and price is not None and price.usd_per_hour is not None:
+            a_gpu = price.usd_per_hour / instance.gpu_count
             found[instance.provider] = min(a_gpu, found.get(instance.provider, a_gpu))
     return found

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from fp8bench import registry
 from fp8bench.config.options import quoted
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB
-from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.kinds.view import Budget, Condition, View
+from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.view import Condition, View
 from fp8bench.pricing.cost import front, job_hours
 from fp8bench.schema.errors import UsageError, nearest
 
@@ -27,7 +28,7 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 
-_SAME = 1e-9
+SAME = 1e-9
 """The share within which a filter considers two numbers equal, because one was rounded by its unit."""
 
 
@@ -39,20 +40,15 @@ def require_columns(view: View, job: float | None) -> None:
         raise UsageError("--wide and --columns choose columns both", "Give one of them")
     if view.best_batch and view.group_by == "batch":
         raise UsageError("--best-batch and --group-by batch are two views of batch sizes", "Give one of them")
-    for name in view.columns:
-        _require_column(name, (*EVERY, NOTES))
-    for name in view.named:
-        if name != NOTES or name not in view.columns:
-            _require_column(name, tuple(EVERY))
+    # Notes are shown, but nothing is sorted or filtered by them.
+    shown, others = (*EVERY, NOTES), view.named[len(view.columns) :]
+    for name, known in (*((name, shown) for name in view.columns), *((name, tuple(EVERY)) for name in others)):
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+            raise UsageError(f"unknown column {name!r}", f"{hint}There are: {', '.join(known)}")
         if name in OF_A_JOB and job is None:
             raise UsageError(f"column {name!r} is of a job, and none is given", "Give one, as --job 90M, or omit it")
-
-
-def _require_column(name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        near = nearest(name, known)
-        hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise UsageError(f"unknown column {name!r}", f"{hint}There are: {', '.join(known)}")
 
 
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
@@ -71,15 +67,32 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
     if view.best_batch:
         rows = best_batches(rows, of_each_machine=view.group_by == "machine")
-    if options.job is not None:
-        rows = [with_job(row, options.job) for row in rows]
-    if options.budget is not None:
-        rows = [with_budget(row, options.budget) for row in rows]
-    rows = with_front(rows)
+    rows = with_front([row.model_copy(update=_of_job_and_budget(row, options)) for row in rows])
     name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
-    return comparison.model_copy(
-        update={"rows": tuple(rows if view.sort is None else in_order(rows, view.sort)), "name": name}
-    )
+    rows = rows if view.sort is None else in_order(rows, view.sort)
+    return comparison.model_copy(update={"rows": tuple(rows), "name": name})
+
+
+def _of_job_and_budget(row: Row, options: CompareOptions) -> dict[str, object]:
+    update: dict[str, object] = {}
+    units, budget, usd = options.job, options.budget, row.usd_per_hour
+    if units is not None:
+        update["job_units"] = units
+        # An emulation's time is not that of fp8.
+        if row.throughput_per_s is not None and row.step_time_s is not None and not row.emulated:
+            hours, step_s = job_hours(units, row.throughput_per_s), row.step_time_s
+            ci = row.step_time_ci_s and tuple(hours * end / step_s for end in row.step_time_ci_s)
+            update |= {"job_hours": hours, "job_hours_ci": ci}
+            if usd is not None:
+                update |= {"job_usd": hours * usd, "job_usd_ci": ci and tuple(end * usd for end in ci)}
+    if budget is not None:
+        update["budget_usd"] = budget.usd
+        if row.units_per_usd and usd:
+            hours = budget.usd / usd
+            update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
+            if budget.hours is not None:
+                update["budget_instances"] = math.ceil(hours / budget.hours)
+    return update
 
 
 def grouped(comparison: Comparison, column: str) -> list[Comparison]:
@@ -116,13 +129,11 @@ def holds(condition: Condition, row: Row) -> bool:
     """Return whether the row meets the condition. An unknown value is equal to nothing, and neither above nor below it.
     Raises UsageError if the operator or the value is not of the column's kind.
     """
-    column = EVERY[condition.column]
+    column, refused = EVERY[condition.column], f"--filter {quoted(condition.words)}: {condition.column} is a"
     if column.kind in ("word", "verdict"):
         if condition.operator not in ("=", "!="):
-            raise UsageError(
-                f"--filter {quoted(condition.words)}: {condition.column} is a word, which is neither more nor less",
-                f"Give, for example, --filter {condition.column}={condition.value}",
-            )
+            example = f"Give, for example, --filter {condition.column}={condition.value}"
+            raise UsageError(f"{refused} word, which is neither more nor less", example)
         same = condition.value in (column.value(row), *column.names(row))
         return same == (condition.operator == "=")
     try:
@@ -130,14 +141,12 @@ def holds(condition: Condition, row: Row) -> bool:
     except ValueError:
         wanted = math.nan
     if math.isnan(wanted):
-        raise UsageError(
-            f"--filter {quoted(condition.words)}: {condition.column} is a number, and {condition.value!r} is none",
-            f"Give, for example, --filter '{condition.column}>0'",
-        )
+        example = f"Give, for example, --filter '{condition.column}>0'"
+        raise UsageError(f"{refused} number, and {condition.value!r} is none", example)
     value = column.value(row)
     if not isinstance(value, (int, float)):
         return False
-    near = abs(value - wanted) <= _SAME * abs(wanted)
+    near = abs(value - wanted) <= SAME * abs(wanted)
     return COMPARE[condition.operator](wanted if near else value, wanted)
 
 
@@ -150,67 +159,34 @@ def best_batches(rows: Sequence[Row], of_each_machine: bool = False) -> list[Row
     def mode(row: Row) -> tuple[object, ...]:
         return row.instance, row.mode, row.recipe, row.machine if of_each_machine else None
 
-    def worth(row: Row) -> float:
-        return row.units_per_usd or row.throughput_per_s or 0.0
-
     alike: dict[object, list[Row]] = {}
     for row in (row for row in rows if row.status == "ok"):
         key = (*mode(row), row.execution, row.attention, row.joined, row.world_size, row.workload)
         alike.setdefault(key, []).append(row)
-    kept = {max(found, key=worth).run_id for found in alike.values()}
+    best = (max(found, key=lambda row: row.units_per_usd or row.throughput_per_s or 0.0) for found in alike.values())
+    kept = {row.run_id for row in best}
     ran = {mode(row) for row in rows if row.status == "ok"}
     return [row for row in rows if row.run_id in kept or (row.status != "ok" and mode(row) not in ran)]
-
-
-def with_job(row: Row, units: float) -> Row:
-    """Return the row with the job's time and cost, except for an emulation, whose time is not that of fp8."""
-    if row.throughput_per_s is None or row.step_time_s is None or row.emulated:
-        return row.model_copy(update={"job_units": units})
-    hours, usd = job_hours(units, row.throughput_per_s), row.usd_per_hour
-    ci = row.step_time_ci_s and tuple(hours * end / row.step_time_s for end in row.step_time_ci_s)
-    return row.model_copy(
-        update={
-            "job_units": units,
-            "job_hours": hours,
-            "job_hours_ci": ci,
-            "job_usd": None if usd is None else hours * usd,
-            "job_usd_ci": None if usd is None or ci is None else tuple(end * usd for end in ci),
-        }
-    )
-
-
-def with_budget(row: Row, budget: Budget) -> Row:
-    """Return the row with what the budget trains, and how long one instance takes to spend it."""
-    update: dict[str, float | int] = {"budget_usd": budget.usd}
-    if row.units_per_usd and row.usd_per_hour:
-        hours = budget.usd / row.usd_per_hour
-        update |= {"budget_units": row.units_per_usd * budget.usd, "budget_hours": hours}
-        if budget.hours is not None:
-            update["budget_instances"] = math.ceil(hours / budget.hours)
-    return row.model_copy(update=update)
 
 
 def with_front(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, those with a price on or off the front of time against cost, among rows that count the same unit
     on the same kind of device.
     """
-    points: dict[object, list[tuple[str, tuple[float, float]]]] = {}
+    groups: dict[object, dict[str, tuple[float, float]]] = {}
     for row in rows:
         if row.units_per_usd and row.throughput_per_s:
             point = 1 / row.throughput_per_s, 1 / row.units_per_usd
-            points.setdefault((row.unit, row.device), []).append((row.run_id, point))
+            groups.setdefault((row.unit, row.device), {})[row.run_id] = point
     on_front = {
-        run_id: on
-        for group in points.values()
-        for (run_id, _), on in zip(group, front([point for _, point in group]), strict=True)
+        run_id: on for points in groups.values() for run_id, on in zip(points, front([*points.values()]), strict=True)
     }
     return [row.model_copy(update={"pareto": on_front.get(row.run_id)}) for row in rows]
 
 
 def in_order(rows: Sequence[Row], sort: str) -> list[Row]:
     """Return the rows with the column's best first (after a `-` last), then unknown values, then what did not run."""
-    name, back = sort.removeprefix("-"), sort.startswith("-")
-    column = EVERY[name]
+    column, back = EVERY[sort.removeprefix("-")], sort.startswith("-")
 
     def key(row: Row) -> tuple[str, float]:
         value = column.value(row)

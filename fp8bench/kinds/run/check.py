@@ -6,15 +6,13 @@ the same one. What `compare` does not compare is not checked either, unless the 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from fp8bench.kinds.kind import Labelled, Unread
-from fp8bench.kinds.run.likeness import likeness, unlike_work
-from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
+from fp8bench.kinds.run.compare import likeness, unlike_work
+from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.records import results
 from fp8bench.records.layout import RUN
 from fp8bench.records.select import (
@@ -121,32 +119,6 @@ class Check(Frozen):
         return UNDECIDED if not ran or any(row.smallest_found is None for row in ran) else 0
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """A measurement, whose times are estimated once."""
-
-    measurement: Measurement
-
-    @property
-    def latest(self) -> Record:
-        return self.measurement.latest
-
-    @property
-    def ok(self) -> bool:
-        return self.latest.status == "ok"
-
-    @cached_property
-    def found(self) -> UnitTime | None:
-        return unit_time(self.measurement) if self.ok else None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of a row that both sides have."""
-        summary, rounds = self.latest.summary, self.measurement.rounds
-        step = self.found.step_time_s(summary.units_per_step) if self.found and summary else (None, None)
-        names = ("step_time_s", "step_time_ci_s", "rounds", "run_ids")
-        return dict(zip(names, (*step, len(rounds), tuple(one.run_id for one in rounds)), strict=True))
-
-
 class Sides(NamedTuple):
     """now, before: what is checked, and what it is compared with. reference: its name, for a reader."""
 
@@ -186,7 +158,7 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
             f"both sides are the same session, {current}: it would be compared with itself",
             "Name an earlier one with --against, or another one to check with --session",
         )
-    if not any(one.latest.status == "ok" for one in before):
+    if not any(map(_ran, before)):
         raise UsageError(
             f"{reference} has no measurement that ran, beside session {current}",
             "Name another folder of results, or another session, with --against",
@@ -207,10 +179,8 @@ def _session(kept: Sequence[Record], name: str, unknown: str) -> str:
     """Return the session whose name this is or begins. unknown: what UsageError says if there is none."""
     names = [session(together[0]) for together in latest_first(kept)]
     found = [one for one in names if one.startswith(name)]
-    if name in found:
-        return name
-    if len(found) == 1:
-        return found[0]
+    if name in found or len(found) == 1:
+        return name if name in found else found[0]
     latest = ", ".join((found or names)[:3])
     if found:
         raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")
@@ -228,104 +198,104 @@ def check(
     software are judged. under_test: software that may differ, with what comes with it. Raises UsageError if no record
     names it.
     """
-    tested = _tested(under_test, sides)
-    found: dict[str, None] = {}
-    mine = list(map(Side, sides.now))
-    theirs = _one_each(list(map(Side, sides.before)), mine)
+    named = {name for one in (*sides.now, *sides.before) for name in software_of(one.latest.environment) or ()}
+    there = sorted(named - {*HARDWARE})
+    for name in under_test:
+        if name not in there:
+            what = f"--under-test {name!r} is in no record that is checked"
+            raise UsageError(what, f"There are: {', '.join(there) or 'none'}")
+    tested = tuple(dict.fromkeys(part for name in under_test for part in (name, *COMES_WITH.get(name, ()))))
+    theirs = _one_each(sides)
+    taken: set[str] = set()
     rows: list[CheckedRow] = []
-    taken: list[Side] = []
-    for one in theirs:
-        if one.ok:
-            like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
-            if like is None:
-                ran = [each.latest for each in mine if each.ok and planned(each.latest) == planned(one.latest)]
-                others = ", ".join(sorted({str(execution(record)) for record in ran}))
-                instead = f"; its steps were executed as {others} instead" if ran else ""
-                rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
-            else:
-                taken.append(like)
-                rows.append(_compared(like, one, max_regression, allow_mismatch, tested))
-                found |= dict.fromkeys(_versions(like.latest, one.latest, tested))
-    for each in mine:
-        if each not in taken and each.ok:
+    differed: dict[str, None] = {}
+    for one in filter(_ran, theirs):
+        # What did not run stands for each variant that it might have become.
+        left = [each for each in sides.now if each.latest.run_id not in taken or not _ran(each)]
+        like = _like(one.latest, left, theirs)
+        if like is None:
+            ran = [each.latest for each in sides.now if _ran(each) and planned(each.latest) == planned(one.latest)]
+            others = ", ".join(sorted({str(execution(record)) for record in ran}))
+            instead = f"; its steps were executed as {others} instead" if ran else ""
+            rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
+            continue
+        taken.add(like.latest.run_id)
+        rows.append(_compared(like, one, max_regression, allow_mismatch, tested))
+        ours, before = like.software, one.software
+        if ours is not None and before is not None:
+            unlike = [name for name in differing(ours, before) if name in tested]
+            differed |= {f"{name} {in_words(before, name)} -> {in_words(ours, name)}": None for name in unlike}
+    for each in (each for each in sides.now if each.latest.run_id not in taken):
+        if _ran(each):
             rows.append(_row(each.latest, "new", "not in the reference", each, None))
-        elif each not in taken:
-            failed = any(not one.ok and planned(one.latest) == planned(each.latest) for one in theirs)
-            outcome: Outcome = "failed before" if failed else "failed"
-            rows.append(_row(each.latest, outcome, _why_stopped(each.latest), None, None))
+        else:
+            again = any(not _ran(one) and planned(one.latest) == planned(each.latest) for one in theirs)
+            rows.append(
+                _row(each.latest, "failed before" if again else "failed", _why_stopped(each.latest), None, None)
+            )
     return Check(
         max_regression=max_regression,
         strict=strict,
         reference=sides.reference,
-        sessions=tuple(dict.fromkeys(map(session, (record for one in sides.now for record in one.rounds)))),
+        sessions=tuple(dict.fromkeys(session(record) for one in sides.now for record in one.rounds)),
         rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
-        under_test=tuple(found),
+        under_test=tuple(differed),
     )
 
 
-def _tested(names: Sequence[str], sides: Sides) -> tuple[str, ...]:
-    known = {name for one in (*sides.now, *sides.before) for name in software_of(one.latest.environment) or ()}
-    for name in names:
-        if name not in known - {*HARDWARE}:
-            there = ", ".join(sorted(known - {*HARDWARE})) or "none"
-            raise UsageError(f"--under-test {name!r} is in no record that is checked", f"There are: {there}")
-    return tuple(dict.fromkeys(part for name in names for part in (name, *COMES_WITH.get(name, ()))))
-
-
-def _versions(record: Record, reference: Record, names: Sequence[str]) -> Iterator[str]:
-    mine, theirs = software_of(record.environment), software_of(reference.environment)
-    if mine is not None and theirs is not None:
-        for name in (name for name in differing(mine, theirs) if name in names):
-            yield f"{name} {in_words(theirs, name)} -> {in_words(mine, name)}"
-
-
-def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
-    """Return one measurement for each variant of the reference: the one with the machine and software of what was
-    measured now, else one on its machine, else the latest.
-    """
-    systems = {system(each.latest) for each in mine}
-    machines = {machine for machine, *_ in systems}
-
-    def nearness(one: Side) -> tuple[bool, bool, bool, datetime]:
-        own = system(one.latest)
-        return one.ok, own in systems, own[0] in machines, one.latest.created_utc
-
-    groups: dict[Key, list[Side]] = {}
-    for one in theirs:
-        groups.setdefault(_variant(one.latest), []).append(one)
-    return [max(together, key=nearness) for together in groups.values()]
+def _ran(one: Measurement) -> bool:
+    return one.latest.status == "ok"
 
 
 def _variant(record: Record) -> Key:
     return planned(record), execution(record), record.attention
 
 
-def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
-    """Return what was measured now of the variant: with the same attention, else with one that no other variant of the
-    reference has. What did not run stands for each variant that it might have become.
+def _one_each(sides: Sides) -> list[Measurement]:
+    """Return one measurement for each variant of the reference: the one with the machine and software of what was
+    measured now, else one on its machine, else the latest.
     """
-    ran_as, known = execution(one.latest), [_variant(other.latest) for other in theirs]
-    alike = [each for each in mine if planned(each.latest) == planned(one.latest)]
+    systems = {system(each.latest) for each in sides.now}
+    machines = {machine for machine, *_ in systems}
+
+    def nearness(one: Measurement) -> tuple[bool, bool, bool, datetime]:
+        own = system(one.latest)
+        return _ran(one), own in systems, own[0] in machines, one.latest.created_utc
+
+    groups: dict[Key, list[Measurement]] = {}
+    for one in sides.before:
+        groups.setdefault(_variant(one.latest), []).append(one)
+    return [max(together, key=nearness) for together in groups.values()]
+
+
+def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurement]) -> Measurement | None:
+    """Return what was measured now of the variant: with the same attention, else with one that no other variant of the
+    reference has, else what did not run.
+    """
+    ran_as, known = execution(record), [_variant(other.latest) for other in theirs]
+    alike = [each for each in mine if planned(each.latest) == planned(record)]
     fits = [each for each in alike if ran_as is None or ran_as in variants(each.latest)]
-    same = [each for each in fits if each.ok and each.latest.attention == one.latest.attention]
-    free = [each for each in fits if each.ok and _variant(each.latest) not in known]
-    return next(iter((*same, *free, *(each for each in fits if not each.ok))), None)
+    same = [each for each in fits if _ran(each) and each.latest.attention == record.attention]
+    free = [each for each in fits if _ran(each) and _variant(each.latest) not in known]
+    return next(iter((*same, *free, *(each for each in fits if not _ran(each)))), None)
 
 
-def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool, tested: Sequence[str]) -> CheckedRow:
+def _compared(
+    mine: Measurement, one: Measurement, allowed: float, allow_mismatch: bool, tested: Sequence[str]
+) -> CheckedRow:
     ours, theirs = mine.latest, one.latest
-    if not mine.ok:
+    if not _ran(mine):
         return _row(theirs, "failed", _why_stopped(ours), None, one)
     other_work = [
         f"unlike the reference in {name} ({ours.fingerprint.get(name)}, reference {theirs.fingerprint.get(name)})"
         for name in unlike_work(ours.fingerprint, theirs.fingerprint)
     ]
     unlike = (*other_work, *likeness(ours, theirs, allow_mismatch=True).marks)
+    marks = (*unlike, *_changed(mine, one))
     # Another release of fp8bench is among the marks, and bars nothing: the method has a version of its own.
     if (other_work or not_comparable(ours, theirs, tested)) and not allow_mismatch:
-        return _row(theirs, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
-    marks = (*unlike, *_changed(mine, one))
-    found, reference = mine.found, one.found
+        return _row(theirs, "not comparable", "; ".join(unlike), mine, one, marks[len(unlike) :])
+    found, reference = unit_time(mine), unit_time(one)
     if found is None or reference is None:
         return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
@@ -345,7 +315,7 @@ def _compared(mine: Side, one: Side, allowed: float, allow_mismatch: bool, teste
     )
 
 
-def _changed(mine: Side, one: Side) -> Iterator[str]:
+def _changed(mine: Measurement, one: Measurement) -> Iterator[str]:
     ours, theirs = mine.latest, one.latest
     if ours.attention != theirs.attention:
         yield f"attention {ours.attention}, reference {theirs.attention}"
@@ -354,9 +324,8 @@ def _changed(mine: Side, one: Side) -> Iterator[str]:
         yield f"fp8bench at commit {checkouts[0]}, reference at {checkouts[1]}"
     if ours.proof_version != theirs.proof_version:
         yield f"proved by the rules of version {ours.proof_version}, reference {theirs.proof_version}"
-    if stopped := mine.measurement.stopped:
-        every = len(mine.measurement.rounds) + len(stopped)
-        yield f"{len(stopped)} of {every} rounds {_why_stopped(stopped[-1])}"
+    if stopped := mine.stopped:
+        yield f"{len(stopped)} of {len(mine.rounds) + len(stopped)} rounds {_why_stopped(stopped[-1])}"
 
 
 def _why_stopped(record: Record) -> str:
@@ -367,16 +336,23 @@ def _row(
     record: Record,
     outcome: Outcome,
     reason: str | None,
-    mine: Side | None,
-    one: Side | None,
+    mine: Measurement | None,
+    one: Measurement | None,
     marks: Iterable[str] = (),
 ) -> CheckedRow:
-    now, then = mine.fields() if mine else {}, one.fields() if one else {}
-    summary, interval = mine.latest.summary if mine else None, now.get("step_time_ci_s")
-    if summary is not None and now["step_time_s"]:
-        now["throughput_per_s"] = summary.units_per_step / now["step_time_s"]
+    fields: dict[str, Any] = {}
+    for prefix, side in (("", mine), ("reference_", one)):
+        if side is not None:
+            summary, found = side.latest.summary, unit_time(side) if _ran(side) else None
+            time_s, interval = found.step_time_s(summary.units_per_step) if found and summary else (None, None)
+            run_ids = tuple(each.run_id for each in side.rounds)
+            values = {"step_time_s": time_s, "step_time_ci_s": interval, "rounds": len(run_ids), "run_ids": run_ids}
+            fields |= {f"{prefix}{name}": value for name, value in values.items()}
+    summary, interval = mine.latest.summary if mine else None, fields.get("step_time_ci_s")
+    if summary is not None and fields["step_time_s"]:
+        fields["throughput_per_s"] = summary.units_per_step / fields["step_time_s"]
     if summary is not None and interval:
-        now["throughput_ci_per_s"] = (summary.units_per_step / interval[1], summary.units_per_step / interval[0])
+        fields["throughput_ci_per_s"] = (summary.units_per_step / interval[1], summary.units_per_step / interval[0])
     return made_of(
         CheckedRow,
         record,
@@ -388,6 +364,5 @@ def _row(
         reason=reason,
         unit=summary.unit if summary else None,
         marks=tuple(marks),
-        **now,
-        **{f"reference_{name}": value for name, value in then.items()},
+        **fields,
     )

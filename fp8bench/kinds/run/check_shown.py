@@ -7,40 +7,49 @@ that did not run an error, and one that is not judged is skipped.
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from xml.etree import ElementTree
 
 from fp8bench.kinds.run.check import Check, CheckedRow
 from fp8bench.schema.errors import inert
 from fp8bench.tables import document as doc
 from fp8bench.tables.render import render
-from fp8bench.tables.written import change, number, with_interval
+from fp8bench.tables.study import Column, word
+from fp8bench.tables.written import change, with_interval
 
 SUITE = "fp8bench check"
+
+NAMING: tuple[Column[CheckedRow], ...] = (
+    word("instance", lambda row: row.instance),
+    word("mode", lambda row: row.mode_label),
+    word("execution", lambda row: row.execution),
+    Column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}", str),
+    word("work", lambda row: f"{row.workload}, {row.optimizer}"),
+)
+ROUNDS: Column[CheckedRow] = Column(
+    "rounds", lambda row: f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}", str
+)
 
 
 def document(check: Check) -> doc.Document:
     """Return the document. Its data has the check with every number unrounded, its csv a line for each variant."""
-    column = doc.Rows(check.rows).column
 
     def tone(row: CheckedRow) -> doc.Tone:
         decided: doc.Tone = "good" if row.outcome == "ok" else "doubtful" if row.outcome == "inconclusive" else ""
         return "bad" if check.fails(row) else decided
 
-    columns = (
-        column("outcome", lambda r: r.outcome, "verdict", tone=tone),
-        column("step time, change (95 %)", lambda r: change(r.change, r.change_ci), "interval"),
-        column("now, ms", lambda r: with_interval(r.step_time_s, r.step_time_ci_s, ".1f", scale=1e3), "interval"),
-        column(
-            "reference, ms",
-            lambda r: with_interval(r.reference_step_time_s, r.reference_step_time_ci_s, ".1f", scale=1e3),
-            "interval",
+    ms = partial(with_interval, form=".1f", scale=1e3)
+    columns: tuple[Column[CheckedRow], ...] = (
+        Column("outcome", lambda row: row.outcome, kind="verdict", tone=tone),
+        Column("step time, change (95 %)", lambda row: change(row.change, row.change_ci), str, "interval"),
+        Column("now, ms", lambda row: ms(row.step_time_s, row.step_time_ci_s), str, "interval"),
+        Column(
+            "reference, ms", lambda row: ms(row.reference_step_time_s, row.reference_step_time_ci_s), str, "interval"
         ),
-        column("rounds", _rounds),
+        ROUNDS,
     )
-    allowed = _allowed(check)
-    against = f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {allowed} longer."
     undecided = check.of("inconclusive")
-    remedies = doc.notes(
+    remedies = (
         (
             check.of("not comparable"),
             "What is not comparable was not judged: measure a new reference, or give --allow-mismatch.",
@@ -51,76 +60,70 @@ def document(check: Check) -> doc.Document:
             "A reference that holds other hosts too has a folder of each: give --against that folder.",
         ),
     )
-    said = [sentence(check), against], [note.text for note in remedies]
+    against = (
+        f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {_allowed(check)} longer."
+    )
+    above, below = [sentence(check), against], [text for holds, text in remedies if holds]
     code = check.exit_code
-    return _document(check, *said, columns, lambda _row: True, passed=code == 0, exit_code=code)
+    return _document(check, columns, above, below, lambda _row: True, passed=code == 0, exit_code=code)
 
 
 def plan(check: Check) -> doc.Document:
     """Return what these rounds can find, and how many find the limit."""
-    column = doc.Rows(check.rows).column
-    columns = (
-        column("rounds", _rounds),
-        column("finds from", lambda row: number(row.smallest_found, "+.1f", 100, " %")),
-        column(f"rounds for {_found(check)}", lambda row: number(row.rounds_to_find, "d")),
+    columns: tuple[Column[CheckedRow], ...] = (
+        ROUNDS,
+        Column("finds from", lambda row: row.smallest_found, "+.1f", scale=100, after=" %"),
+        Column(f"rounds for {_found(check)}", lambda row: row.rounds_to_find, "d"),
     )
-    unknown = [plan_sentence(check)], ()
-    return _document(check, *unknown, columns, lambda row: row.smallest_found is None, exit_code=check.plan_exit_code)
+    unknown = [plan_sentence(check)]
+    return _document(
+        check, columns, unknown, (), lambda row: row.smallest_found is None, exit_code=check.plan_exit_code
+    )
 
 
 def _document(
     check: Check,
+    columns: Sequence[Column[CheckedRow]],
     above: Sequence[str],
     below: Sequence[str],
-    columns: Sequence[doc.Cells],
     noted: Callable[[CheckedRow], bool],
     **data: object,
 ) -> doc.Document:
-    column, letters = doc.Rows(check.rows).column, doc.Letters()
+    rows, letters = check.rows, doc.Letters()
 
     def notes(row: CheckedRow) -> str:
         texts = [*([row.reason] if row.reason else []), *row.marks] if noted(row) else []
         return " ".join(f"[{letters.of(text)}]" for text in texts)
 
-    works = {(row.workload, row.optimizer) for row in check.rows}
-    naming = [
-        column("instance", lambda r: r.instance, "word"),
-        column("mode", lambda r: r.mode_label, "word"),
-        *doc.telling(column("execution", lambda r: r.execution or doc.NOTHING, "word")),
-        column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
-        *([column("work", lambda r: f"{r.workload}, {r.optimizer}", "word")] if len(works) > 1 else []),
-    ]
-    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in check.rows)
-    table = doc.Table((*naming, *columns, column("notes", notes, "note")), 3, numbered=True, emphasis=emphasis)
+    # The work is named if several were checked, the execution if any is known.
+    *naming, work = (column.cells(rows) for column in NAMING)
+    naming = [one for one in naming if one.heading != "execution" or one.says_something]
+    naming += [work] if len({(row.workload, row.optimizer) for row in rows}) > 1 else []
+    shown = (*columns, Column("notes", notes, kind="note"))
+    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in rows)
+    table = doc.Table((*naming, *(one.cells(rows) for one in shown)), 3, numbered=True, emphasis=emphasis)
+    said = [*map(doc.Sentence, above)], [*map(doc.Sentence, below)]
     return doc.Document(
-        doc.blocks(
-            [*map(doc.Sentence, above)], [table], [*map(doc.Note, letters.lines())], [*map(doc.Sentence, below)]
-        ),
+        doc.blocks(said[0], [table], [*map(doc.Note, letters.lines())], said[1]),
         data={**check.model_dump(mode="json"), **data},
-        lines=doc.CsvLines.of(CheckedRow, check.rows),
+        lines=doc.CsvLines.of(CheckedRow, rows),
     )
 
 
 def sentence(check: Check) -> str:
     """Return the answer: what failed, else what is undecided, else that everything passed; and what was tested."""
-    word, colon, rest = _judged(check).partition(":")
-    tested = f" with {', '.join(check.under_test)}" if check.under_test else ""
-    return f"{word}{tested}{colon}{rest}"
-
-
-def _judged(check: Check) -> str:
-    failing = [row for row in check.rows if check.fails(row)]
-    undecided = check.of("inconclusive")
+    failing, undecided = [row for row in check.rows if check.fails(row)], check.of("inconclusive")
+    passed = f"{len(check.of('ok'))} of {len(check.rows)} variants take no more than {_allowed(check)} longer"
     if failing:
         outcomes = dict.fromkeys(row.outcome for row in failing)
         parts = [f"{one}: {_names([row for row in failing if row.outcome == one], check)}" for one in outcomes]
-        parts += [f"undecided: {_names(undecided, check)}"] if undecided else []
-        return f"Failed: {'; '.join(parts)}."
-    passed = f"{len(check.of('ok'))} of {len(check.rows)} variants take no more than {_allowed(check)} longer"
-    if check.exit_code:
-        which = _names(undecided, check) or "nothing was compared"
-        return f"Undecided: {which}; {passed}. {_power(undecided, check)}"
-    return f"Passed: {passed}."
+        word, said = "Failed", "; ".join([*parts, *([f"undecided: {_names(undecided, check)}"] if undecided else [])])
+    elif check.exit_code:
+        word, said = "Undecided", f"{_names(undecided, check) or 'nothing was compared'}; {passed}"
+    else:
+        word, said = "Passed", passed
+    tested = f" with {', '.join(check.under_test)}" if check.under_test else ""
+    return f"{word}{tested}: {said}.{f' {_power(undecided, check)}' if word == 'Undecided' else ''}"
 
 
 def plan_sentence(check: Check) -> str:
@@ -150,16 +153,16 @@ def _power(rows: Sequence[CheckedRow], check: Check) -> str:
 
 
 def _names(rows: Sequence[CheckedRow], check: Check) -> str:
-    measured = ("regression", "inconclusive")
     names = ((_name(row, check), row) for row in rows)
+    measured = ("regression", "inconclusive")
     return ", ".join(
         f"{name}, {change(row.change, row.change_ci)}" if row.outcome in measured else name for name, row in names
     )
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    several = [other for other in check.rows if other.label == row.label]
-    return row.label if len(several) == 1 else _long_name(row)
+    alone = sum(other.label == row.label for other in check.rows) == 1
+    return row.label if alone else _long_name(row)
 
 
 def _long_name(row: CheckedRow) -> str:
@@ -176,46 +179,34 @@ def _found(check: Check) -> str:
     return f"{2 * check.max_regression * 100:.3g} %"
 
 
-def _rounds(row: CheckedRow) -> str:
-    return f"{row.rounds or doc.NOTHING} / {row.reference_rounds or doc.NOTHING}"
-
-
-def _by_name(check: Check) -> dict[str, CheckedRow]:
-    found: dict[str, list[CheckedRow]] = {}
-    for row in check.rows:
-        found.setdefault(inert(_long_name(row)), []).append(row)
-    return {f"{name} [{row.attention}]" if len(rows) > 1 else name: row for name, rows in found.items() for row in rows}
-
-
 def _junit(check: Check) -> str:
-
     def tag(row: CheckedRow) -> str:
         if not check.fails(row):
             return "" if row.outcome == "ok" else "skipped"
         return "error" if row.outcome in ("failed", "missing") else "failure"
 
-    tags = Counter(map(tag, check.rows))
+    tags, names = Counter(map(tag, check.rows)), Counter(map(_long_name, check.rows))
     counts = {"failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}
     shown = {name: str(count) for name, count in {"tests": len(check.rows), **counts}.items()}
     suites = ElementTree.Element("testsuites", shown)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": SUITE, **shown})
-    for name, row in _by_name(check).items():
-        case = ElementTree.SubElement(suite, "testcase", {"classname": _xml(row.instance), "name": _xml(name)})
-        if row.step_time_s is not None:
-            case.set("time", f"{row.step_time_s:.9f}")
-        if tag(row):
-            outcome = {} if tag(row) == "skipped" else {"type": row.outcome}
-            ElementTree.SubElement(case, tag(row), {"message": _xml(_message(row)), **outcome})
+    # Rows of one name differ in their attention, and stand together.
+    for name in names:
+        for row in (row for row in check.rows if _long_name(row) == name):
+            several = f" [{row.attention}]" if names[name] > 1 else ""
+            named = {"classname": _xml(row.instance), "name": _xml(f"{inert(name)}{several}")}
+            case = ElementTree.SubElement(suite, "testcase", named)
+            if row.step_time_s is not None:
+                case.set("time", f"{row.step_time_s:.9f}")
+            if tag(row):
+                longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
+                outcome = "undecided" if row.outcome == "inconclusive" else row.outcome
+                message = f"{outcome}: {'; '.join(filter(None, (longer, row.reason, *row.marks)))}"
+                kind = {} if tag(row) == "skipped" else {"type": row.outcome}
+                ElementTree.SubElement(case, tag(row), {"message": _xml(message), **kind})
     ElementTree.SubElement(suite, "system-out").text = _xml(sentence(check))
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
-
-
-def _message(row: CheckedRow) -> str:
-    """Return e.g. `regression: step time +12.3 % (+11.0 to +13.6)`, with the reason."""
-    longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
-    outcome = "undecided" if row.outcome == "inconclusive" else row.outcome
-    return inert(f"{outcome}: {'; '.join(filter(None, (longer, row.reason, *row.marks)))}")
 
 
 def _xml(text: str) -> str:

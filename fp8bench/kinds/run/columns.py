@@ -13,7 +13,7 @@ from fp8bench import registry
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
 from fp8bench.schema.execution import suffix
-from fp8bench.tables.document import NOTHING, Cells, Tone
+from fp8bench.tables.document import Cells, Tone
 from fp8bench.tables.study import Column
 from fp8bench.tables.written import Interval, brief_count, change, rate, time_said, with_interval
 
@@ -47,11 +47,9 @@ def units_of(rows: Sequence[Row]) -> str:
 
 def tone(row: Row) -> Tone:
     """Return the tone of a gain and of its verdict; inconclusive ones have none."""
-    if row.is_reference or row.gain_vs_reference is None:
+    if row.is_reference or row.gain_vs_reference is None or row.verdict == "inconclusive":
         return ""
-    if row.verdict is not None:
-        return "good" if row.verdict == "better value" else "bad" if row.verdict == "worse value" else ""
-    return "good" if row.gain_vs_reference > 0 else "bad"
+    return "good" if row.verdict == "better value" or (row.verdict is None and row.gain_vs_reference > 0) else "bad"
 
 
 word = partial(RowColumn, kind="word")
@@ -65,17 +63,14 @@ def _job(value: float | None, interval: Interval | None) -> str:
 
 
 def _price_date(row: Row) -> str | None:
-    if row.usd_per_hour is None:
-        return None
-    return str(row.price_as_of) if row.price_as_of else WHAT_IF if row.price_source == WHAT_IF else "undated"
+    undated = WHAT_IF if row.price_source == WHAT_IF else "undated"
+    return None if row.usd_per_hour is None else str(row.price_as_of or undated)
 
 
 COLUMNS: dict[str, RowColumn] = {
     "instance": word("instance", lambda r: r.instance),
     "mode": word(
-        "mode",
-        lambda r: r.mode_label,
-        names=lambda r: (r.mode, f"{r.mode}{suffix(r.execution)}", r.variant_label),
+        "mode", lambda r: r.mode_label, names=lambda r: (r.mode, f"{r.mode}{suffix(r.execution)}", r.variant_label)
     ),
     "execution": word("execution", lambda r: r.execution, optional=True),
     "attention": word("attention", lambda r: r.attention, optional=True),
@@ -147,12 +142,8 @@ NAMES = (*EVERY, NOTES)
 """The names that a view may use."""
 
 OF_A_BUDGET = {
-    "trains": more("{units} trained", lambda r: r.budget_units, cell=lambda r: brief_count(r.budget_units)),
-    "one-takes": RowColumn(
-        "one takes",
-        lambda r: r.budget_hours,
-        cell=lambda r: NOTHING if r.budget_hours is None else time_said(r.budget_hours),
-    ),
+    "trains": more("{units} trained", lambda r: r.budget_units, brief_count),
+    "one-takes": RowColumn("one takes", lambda r: r.budget_hours, time_said),
     "needed": RowColumn("needed", lambda r: r.budget_instances, ",d", optional=True),
 }
 """Of a row with a budget: what it trains, how long one instance takes, and how many spend it in time."""

@@ -7,38 +7,36 @@ and software may prevent a verdict (`likeness`). All rows are priced on one day,
 that no gain compares prices of different years.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cache, partial
+from typing import NamedTuple
+
+from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Priced, priced
-from fp8bench.kinds.run.answer import answer, elsewhere, tried
-from fp8bench.kinds.run.likeness import (
-    Likeness,
-    comparable,
-    likeness,
-    of_one_work,
-    other_work,
-    unlike_sizes,
-    with_other_work,
-)
+from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere, tried
 from fp8bench.kinds.run.marks import Mark, doubt, not_compared
-from fp8bench.kinds.run.row import Answer, Comparison, Row, to_row
+from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time, used
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, choose, require_region
+from fp8bench.pricing.choose import PriceQuery, require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, broadest_first, select
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog, Instance
-from fp8bench.schema.machine import Software, differing, in_words
-from fp8bench.schema.record import Record
-from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, verdict_on_value
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.machine import differing, in_words
+from fp8bench.schema.record import Record, not_comparable, unlike_software
+from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_between, verdict_on_value
 from fp8bench.stats.ratio import Ratio, ratio
+from fp8bench.tables.written import workers
 
 MIXED_DATES_DAYS = 90
+
+CHOSEN_BY = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
+"""The option that chooses among records, by what it chooses of a fingerprint."""
 
 
 def compare(
@@ -65,35 +63,27 @@ def compare(
     of = {one.latest.run_id: one.latest for one in chosen}
     day = options.as_of or options.today
     found = {one.latest.run_id: unit_time(one) for one in chosen}
-    prices = {name: priced(record, used(record, catalog), catalog, options, day) for name, record in of.items()}
-    bare = distinguished(
-        [to_row(one, found[name], prices[name], catalog) for name, one in zip(of, chosen, strict=True)]
-    )
+
+    def priced_on(on: date, one: Measurement) -> Priced:
+        return priced(one.latest, used(one.latest, catalog), catalog, options, on)
+
+    def rows_on(on: date, measurements: Sequence[Measurement]) -> list[Row]:
+        return [to_row(one, found[one.latest.run_id], priced_on(on, one), catalog) for one in measurements]
+
+    bare = _distinguished(rows_on(day, chosen))
     fitting = _references(bare, options.reference)
     # What was timed and what was published are not compared with each other, and each has its own reference.
-    sides = {timed: [row for row in bare if row.timed == timed] for timed in (True, False)}
-    of_side = {timed: _best([row for row in fitting if row.timed == timed]) for timed in sides}
     reference = _best(fitting)
     ran = reference or next((row for row in bare if row.status == "ok"), None)
-    model = {timed: of_side[timed] or ran for timed in sides}
-    unlike = {key: words for timed, rows in sides.items() for key, words in other_work(rows, model[timed], of).items()}
+    model = {timed: _best([row for row in fitting if row.timed == timed]) or ran for timed in (True, False)}
+    unlike = {row.run_id: _other_work(row, model[row.timed], of) for row in bare}
     references = fitting if options.allow_mismatch else [row for row in fitting if not unlike[row.run_id]]
+    against = partial(_against, of, found, options)
 
-    reference_of, against = _reference_finder(references, options), partial(_against, of, found, options)
-
-    def answered(rows: Sequence[Row], on: date) -> Answer:
-        query = PriceQuery(on, on >= options.today, options.region, options.purchase)
-
-        def price_of(instance: Instance) -> float | None:
-            price = choose(instance.prices, query)
-            return price.usd_per_hour if price else None
-
-        said = answer(of_one_work(rows, reference, of), options.reference, options.instances, against)
-        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, price_of)}) for one in said.pairs)
-        return said.model_copy(update={"pairs": tuple(pairs)})
+    reference_of = _reference_finder(references, options)
 
     def beside_its_reference(row: Row) -> Row:
-        row = with_other_work(row, model[row.timed], unlike[row.run_id], options.allow_mismatch)
+        row = _with_other_work(row, model[row.timed], unlike[row.run_id], options.allow_mismatch)
         if row.status != "ok" or reference is None or (unlike[row.run_id] and not options.allow_mismatch):
             return row
         own = reference_of(row)
@@ -102,19 +92,38 @@ def compare(
         missing = f"{reference.instance} has no {reference.mode_label} of batch {row.batch_size} to compare it with"
         return row.model_copy(update={"marks": (*row.marks, not_compared(missing))})
 
+    def answered(rows: Sequence[Row], on: date) -> Answer:
+        query = PriceQuery(on, on >= options.today, options.region, options.purchase)
+        said = answer(_of_one_work(rows, reference, of), options.reference, options.instances, against)
+        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, query)}) for one in said.pairs)
+        return said.model_copy(update={"pairs": tuple(pairs)})
+
     def rank(row: Row) -> tuple[object, ...]:
         worth = row.units_per_usd or row.throughput_per_s or 0
         unpriced, place = row.units_per_usd is None, options.instances.index(row.instance)
         return row.status != "ok", row.emulated, row.device == "cpu", unpriced, -worth, place
 
-    rows = sorted(map(beside_its_reference, bare), key=rank)
+    prices = {one.latest.run_id: priced_on(day, one) for one in chosen}
     warnings = tuple(_warnings(bare, reference, prices, options, workload, others))
+    ranked = sorted(map(beside_its_reference, bare), key=rank)
     return Comparison(
-        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in rows),
+        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in ranked),
         answer=answered(bare, day),
-        published=_as_published(chosen, found, catalog, options, answered),
+        published=_as_published(chosen, options, lambda on, ones: answered(rows_on(on, ones), on)),
         warnings=warnings,
     )
+
+
+def _as_published(
+    chosen: Sequence[Measurement],
+    options: CompareOptions,
+    answered: Callable[[date, Sequence[Measurement]], Answer],
+) -> tuple[date, Answer] | None:
+    """Return the answer at the prices of the day of the newest published figure; None if a day was requested."""
+    of = {one.latest.run_id: one for one in chosen if one.latest.source == "published" and one.latest.provenance}
+    known = [one.latest.provenance.published_on for one in of.values() if one.latest.provenance]
+    day = max(filter(None, known), default=None)
+    return None if day is None or options.as_of is not None else (day, answered(day, [*of.values()]))
 
 
 def _against(
@@ -132,34 +141,13 @@ def _against(
     return compared_with(row, other, mine, theirs, like)
 
 
-def _as_published(
-    chosen: Sequence[Measurement],
-    found: Mapping[str, UnitTime | None],
-    catalog: Catalog,
-    options: CompareOptions,
-    answered: Callable[[Sequence[Row], date], Answer],
-) -> tuple[date, Answer] | None:
-    """Return the answer at the prices of the day of the newest published figure; None if a day was requested."""
-    records = [one.latest for one in chosen if one.latest.provenance is not None and one.latest.source == "published"]
-    days = [one.provenance.published_on for one in records if one.provenance and one.provenance.published_on]
-    if options.as_of is not None or not days:
-        return None
-    day, ids = max(days), {record.run_id for record in records}
-    rows = []
-    for one in (one for one in chosen if one.latest.run_id in ids):
-        price = priced(one.latest, used(one.latest, catalog), catalog, options, day)
-        rows.append(to_row(one, found[one.latest.run_id], price, catalog))
-    return day, answered(rows, day)
-
-
 def _references(rows: Sequence[Row], wanted: Reference) -> list[Row]:
+    ok = [row for row in rows if row.status == "ok"]
     fitting = [
-        row
-        for row in rows
-        if row.status == "ok" and wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
+        row for row in ok if wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
     ]
     if not fitting and wanted.asked_for:
-        there = ", ".join(sorted({row.label for row in rows if row.status == "ok"}))
+        there = ", ".join(sorted({row.label for row in ok}))
         raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
     return fitting
 
@@ -169,12 +157,8 @@ def _best(fitting: Sequence[Row]) -> Row | None:
     Transformer Engine's layer come first, so that the others show what each switch gains.
     """
     has_prices = all(row.units_per_usd for row in fitting)
-    plain = [row for row in fitting if not row.te_switches]
-    return max(
-        plain or fitting,
-        key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0,
-        default=None,
-    )
+    plain = [row for row in fitting if not row.te_switches] or fitting
+    return max(plain, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0, default=None)
 
 
 def _reference_finder(references: Sequence[Row], options: CompareOptions) -> Callable[[Row], Row | None]:
@@ -245,32 +229,104 @@ def _warnings(
         )
 
 
-def distinguished(rows: Sequence[Row]) -> list[Row]:
+def _distinguished(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, marked with their machine if one instance has several, and with each part of the software that
     differs.
     """
     machines: dict[str, set[str | None]] = {}
-    softwares: dict[str, dict[object, Software]] = {}
-    for row in rows:
-        if row.source == "measured":
-            machines.setdefault(row.instance, set()).add(row.machine)
-            if row.software is not None:
-                softwares.setdefault(row.instance, {}).setdefault(tuple(row.software.items()), row.software)
+    softwares: dict[str, list[dict[str, str | None]]] = {}
+    for row in (row for row in rows if row.source == "measured"):
+        machines.setdefault(row.instance, set()).add(row.machine)
+        if row.software is not None and row.software not in (known := softwares.setdefault(row.instance, [])):
+            known.append(row.software)
     named: list[Row] = []
     for row in rows:
-        several = len(machines.get(row.instance, ())) > 1
-        names = map(Mark, _names(row, several, softwares.get(row.instance, {}).values()))
+        names = []
+        if len(machines.get(row.instance, ())) > 1:
+            label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
+            names.append(Mark(f"machine {label or 'unknown'}"))
+        if (mine := row.software) is not None:
+            unlike = dict.fromkeys(name for other in softwares.get(row.instance, ()) for name in differing(mine, other))
+            names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
         named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
     return named
 
 
-def _names(row: Row, several_machines: bool, softwares: Iterable[Software]) -> Iterator[str]:
-    if several_machines:
-        label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
-        yield f"machine {label or 'unknown'}"
-    if row.software is not None:
-        unlike = dict.fromkeys(name for other in softwares for name in differing(row.software, other))
-        yield from (f"{name} {in_words(row.software, name)}" for name in unlike)
+def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
+    """Return the names of what differs between two fingerprints."""
+    names = dict.fromkeys([*expected, *fingerprint])
+    return [name for name in names if fingerprint.get(name) != expected.get(name)]
+
+
+def _other_work(row: Row, model: Row | None, of: Mapping[str, Record]) -> list[str]:
+    """Return what differs between a row's work and the model's; nothing if it did not run."""
+    expected = of[model.run_id].fingerprint if model else {}
+    return unlike_work(of[row.run_id].fingerprint, expected) if row.status == "ok" else []
+
+
+def _of_one_work(rows: Sequence[Row], model: Row | None, of: Mapping[str, Record]) -> list[Row]:
+    """Return the timed rows of one work, and the published ones of one; what did not run is of any."""
+    found = []
+    for timed in (True, False):
+        group = [row for row in rows if row.timed == timed]
+        ran = [row for row in group if row.status == "ok"]
+        there = [row for row in ran if model is not None and row.run_id == model.run_id]
+        first = next(iter([*there, *ran]), None)
+        found += [row for row in group if not _other_work(row, first, of)]
+    return found
+
+
+def _with_other_work(row: Row, model: Row | None, unlike: Sequence[str], allow_mismatch: bool) -> Row:
+    """Return the row, with a mark if it is of other work."""
+    if not unlike or model is None:
+        return row
+    if allow_mismatch:
+        mark = f"unlike the reference in {', '.join(unlike)}"
+    elif row.source != model.source and "published" in (row.source, model.source):
+        mark = "published and measured figures are not compared with each other"
+    else:
+        flags = [CHOSEN_BY[name] for name in unlike if name in CHOSEN_BY]
+        remedy = f"compare like with like ({', '.join(flags)})"
+        # What else differs between two workloads mostly follows from the workload.
+        if "workload" not in unlike and len(flags) < len(unlike):
+            remedy = "measure both with the same settings and version of fp8bench"
+        mark = f"other work than the reference's ({', '.join(unlike)}): {remedy}"
+    return row.model_copy(update={"marks": (*row.marks, not_compared(mark))})
+
+
+class Likeness(NamedTuple):
+    """verdict: whether one may be given. marks: warnings for a reader. noise: as in `stats.ratio`."""
+
+    verdict: bool = True
+    marks: tuple[Mark, ...] = ()
+    noise: float = NOISE
+
+
+def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
+    """Return how a row compares. Within one instance, different machines or software prevent a verdict, unless the user
+    requests it. Between instances, machines are the question, and different software is marked. Two machines must
+    differ by more than those of one type do.
+    """
+    one, other = ((each.instance, each.machine.id if each.machine else None) for each in (record, reference))
+    noise = noise_between(one, other)
+    unlike, software = not_comparable(record, reference), unlike_software(record, reference)
+    if unlike:
+        how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
+        return Likeness(allow_mismatch, (not_compared(f"{how} {', '.join([*unlike, *software])}"),), noise)
+    marks = (not_compared(f"unlike the reference in {', '.join(software)}"),) if software else ()
+    return Likeness(marks=marks, noise=noise)
+
+
+def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
+    """Yield marks for the batch size, the workers, and how ranks were joined, if they are not the reference's."""
+    if row.batch_size != reference.batch_size:
+        yield not_compared(f"batch {row.batch_size}, reference {reference.batch_size}")
+    if row.world_size != reference.world_size:
+        yield not_compared(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
+    joined = {row.joined, reference.joined}
+    # For one rank and several by DDP, the number of ranks says how they were joined.
+    if None not in joined and len(joined) > 1 and joined != {"none", "ddp"}:
+        yield not_compared(f"ranks joined by {row.joined}, reference {reference.joined}")
 
 
 def compared_with(
@@ -279,11 +335,13 @@ def compared_with(
     """Return the row compared with the reference. found, reference_found: None for a figure without samples."""
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
-        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference)),
+        "marks": (*row.marks, *like.marks, *_unlike_sizes(row, reference)),
         "is_reference": is_reference,
         "reference_run_id": reference.run_id,
     }
-    if not (like.verdict and comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
+    # Not a CPU's time with a GPU's, not an emulation's, and not of different units.
+    alike = (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
+    if not (like.verdict and alike and row.throughput_per_s and reference.throughput_per_s):
         return row.model_copy(update=update)
     update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
     if reference.units_per_usd:

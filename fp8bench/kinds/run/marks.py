@@ -6,6 +6,7 @@ A finding of every round is shown once, with the latest round's figures; other f
 import re
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Annotated, Self
 
 from pydantic import PlainSerializer, PlainValidator
@@ -39,23 +40,13 @@ class Mark(str):
 
     def __new__(cls, text: str, weight: Weight = Weight.ASIDE) -> Self:
         mark = super().__new__(cls, text)
-        mark.weight = weight
+        mark.weight = text.weight if isinstance(text, Mark) else weight
         return mark
 
 
-MarkField = Annotated[
-    Mark,
-    PlainValidator(lambda text: text if isinstance(text, Mark) else Mark(text)),
-    PlainSerializer(str, return_type=str),
-]
+MarkField = Annotated[Mark, PlainValidator(Mark), PlainSerializer(str, return_type=str)]
 
-
-def doubt(text: str) -> Mark:
-    return Mark(text, Weight.DOUBT)
-
-
-def not_compared(text: str) -> Mark:
-    return Mark(text, Weight.NOT_COMPARED)
+doubt, not_compared = (partial(Mark, weight=weight) for weight in (Weight.DOUBT, Weight.NOT_COMPARED))
 
 
 def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[Mark, ...]:
@@ -71,7 +62,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
         *(f"round {number}: {flag}" for number, flag in enumerate(round_flags(clocks), start=1) if flag is not None),
         *_found_in_rounds(rounds),
     )
-    return tuple(text if isinstance(text, Mark) else Mark(text) for text in texts)
+    return tuple(map(Mark, texts))
 
 
 def _what_it_is(record: Record) -> Iterator[str]:
@@ -99,18 +90,16 @@ def _price(priced: Priced) -> Iterator[Mark]:
     if price is None:
         yield doubt(priced.why_none)
         return
-    if price.source == WHAT_IF:
-        yield doubt(WHAT_IF)
-    elif price.as_of is None:
-        yield doubt("undated price")
-    if priced.instead_of is not None:
-        yield doubt(f"on-demand price, since no {priced.instead_of} one is known")
-    if price.derived:
-        yield doubt("per-GPU price x GPUs")
-    if price.doubtful or price.doubt:
-        yield doubt("doubtful price")
-    if priced.elsewhere:
-        yield doubt(PRICED_ELSEWHERE)
+    undated = price.as_of is None and price.source != WHAT_IF
+    said = {
+        WHAT_IF: price.source == WHAT_IF,
+        "undated price": undated,
+        f"on-demand price, since no {priced.instead_of} one is known": priced.instead_of is not None,
+        "per-GPU price x GPUs": price.derived,
+        "doubtful price": price.doubtful or price.doubt,
+        PRICED_ELSEWHERE: priced.elsewhere,
+    }
+    yield from (doubt(text) for text, holds in said.items() if holds)
 
 
 def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterator[str]:
@@ -124,23 +113,23 @@ def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterator[str
 
 
 def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterator[str]:
+    spread = found.by_elapsed.spread if found else None
     if found is not None and len(found.processes) == 1:
         yield "one process"
-    spread = found.by_elapsed.spread if found is not None else None
     if spread is not None and spread >= SPREAD:
         yield doubt(f"its processes differ by {spread * 100:.1f} % (standard deviation): measure more --rounds")
     checkouts = dict.fromkeys(str(checkout_of(one.environment)) for one in measurement.rounds)
     if len(checkouts) > 1:
         yield f"its rounds are of unlike commits of fp8bench: {', '.join(checkouts)}"
-    if measurement.stopped:
-        every = len(measurement.rounds) + len(measurement.stopped)
-        last = measurement.stopped[-1]
-        yield doubt(f"{len(measurement.stopped)} of {every} rounds {last.status}: {last.reason}")
+    if stopped := measurement.stopped:
+        every, last = len(measurement.rounds) + len(stopped), stopped[-1]
+        yield doubt(f"{len(stopped)} of {every} rounds {last.status}: {last.reason}")
     if found is not None and abs(found.mean_above_median) > APART:
         where = "above" if found.mean_above_median > 0 else "below"
         yield f"mean {abs(found.mean_above_median) * 100:.1f} % {where} median"
     if found is not None and found.slow_steps:
-        yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
+        steps = sum(one.steps for one in found.processes)
+        yield f"{found.slow_steps} of {steps} steps above {SLOW_STEP}x"
 
 
 def _of_round(record: Record) -> Iterator[Mark]:
@@ -160,14 +149,12 @@ def _of_round(record: Record) -> Iterator[Mark]:
     yield from (Mark(warning) for warning in warnings if reason is None or reason not in warning)
 
 
-def _found_in_rounds(rounds: Sequence[Record]) -> list[Mark]:
-    """Return findings over all rounds. Texts that differ only in their figures are one finding."""
+def _found_in_rounds(rounds: Sequence[Record]) -> Iterator[Mark]:
+    """Yield findings over all rounds. Texts that differ only in their figures are one finding."""
     found: dict[str, list[Mark]] = {}
     for record in rounds:
         for text in dict.fromkeys(_of_round(record)):
             found.setdefault(re.sub(r"\d+(\.\d+)?", "#", text), []).append(text)
-    every = len(rounds)
-    return [
-        texts[-1] if len(texts) == every else Mark(f"{texts[-1]}, in {len(texts)} of {every} rounds", texts[-1].weight)
-        for texts in found.values()
-    ]
+    for texts in found.values():
+        some = f", in {len(texts)} of {len(rounds)} rounds" if len(texts) != len(rounds) else ""
+        yield Mark(f"{texts[-1]}{some}", texts[-1].weight)

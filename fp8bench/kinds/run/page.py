@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from fp8bench import __version__
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import explain_steps
 from fp8bench.kinds.run.plots import (
     MILLION,
@@ -18,7 +19,7 @@ from fp8bench.kinds.run.plots import (
     shown_rows,
     unit_of,
 )
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import sentences
 from fp8bench.kinds.run.shown import document
 from fp8bench.kinds.view import View

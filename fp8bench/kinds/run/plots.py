@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.explain import COLOURS, explain_steps, profiled
-from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity

@@ -2,7 +2,6 @@
 unknown or meaningless.
 """
 
-from collections.abc import Callable
 from datetime import date
 from statistics import median
 from typing import Literal
@@ -156,123 +155,8 @@ class Row(Labelled, Frozen):
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
-class Elsewhere(Frozen):
-    """The least and the most gain of a row over another at the providers that list the GPUs of both."""
-
-    providers: int
-    least: float
-    most: float
-
-
-ROUNDED = 0.01
-"""Two figures that were derived from whole per cents may differ by so much, as a share, by their rounding alone."""
-
-
-class Pair(Frozen):
-    """Two rows compared. row: with its gain, interval and verdict against `reference`. elsewhere: the gain at other
-    providers' prices.
-    """
-
-    row: Row
-    reference: Row
-    elsewhere: Elsewhere | None = None
-
-    @property
-    def by_value(self) -> bool:
-        """Whether by what a dollar buys, and not by speed."""
-        return self.row.gain_vs_reference is not None
-
-    @property
-    def gain(self) -> float:
-        gain = self.row.gain_vs_reference
-        return (self.row.speedup_vs_reference or 1.0) - 1 if gain is None else gain
-
-    @property
-    def gain_ci(self) -> tuple[float, float] | None:
-        if self.by_value:
-            return self.row.gain_ci_vs_reference
-        speedup = self.row.speedup_ci_vs_reference
-        return None if speedup is None else (speedup[0] - 1, speedup[1] - 1)
-
-    @property
-    def decided(self) -> bool:
-        """Whether one is better. Published figures have no interval, and are taken as they are, but for rounding."""
-        least = ROUNDED if self.origin == "derived" else 0.0
-        return self.row.verdict != "inconclusive" and abs(self.gain) > least
-
-    @property
-    def origin(self) -> str:
-        """Where the figures are from, as of a row: of both, the one that is further from a measurement here."""
-        both = (self.row.origin, self.reference.origin)
-        return next((one for one in ("predicted", "same-gpu", "derived") if one in both), self.row.origin)
-
-    @property
-    def price_ratio(self) -> float | None:
-        row, other = self.row.usd_per_hour, self.reference.usd_per_hour
-        return row / other if row and other else None
-
-    @property
-    def instances(self) -> set[str]:
-        return {self.row.instance, self.reference.instance}
-
-
-class OfMode(Frozen):
-    """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
-    and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
-    both, the smallest gain first. in_python: a row of the same mode and batch size whose steps are launched from
-    Python, against the same reference; None if there is none. needs_graph: whether the best row is replayed as a CUDA
-    graph.
-    """
-
-    pair: Pair
-    on_machines: tuple[Pair, ...] = ()
-    needs_graph: bool = False
-    in_python: Pair | None = None
-
-
-class Answer(Frozen):
-    """What follows from the rows, whichever are shown. modes: of each instance. pairs: of two instances each, the
-    better one's best row against the other's, of the largest batch size that both have; published ones by themselves.
-    opposite: of the same at other sizes, those that say the opposite. at_best: the same, each at its best batch size,
-    where both were given every size that either was. best: the instance that wins every pair. missing: an instance and
-    a larger batch size that only another one was given.
-    """
-
-    modes: tuple[OfMode, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-    opposite: tuple[Pair, ...] = ()
-    at_best: tuple[Pair, ...] = ()
-    best: str | None = None
-    missing: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def factors(self) -> dict[str, float]:
-        """By how much what a user can choose differs at most, the largest first: the price of a GPU-hour and the speed
-        of a GPU in one mode, between two instances that were timed, and the mode on one.
-        """
-        found: dict[str, list[float]] = {}
-        for pair in (pair for pair in self.pairs if pair.row.timed and pair.by_value):
-            gpus = pair.row.world_size / pair.reference.world_size
-            found.setdefault("price of a GPU-hour", []).append((pair.price_ratio or 1.0) / gpus)
-            if pair.row.mode_label == pair.reference.mode_label:
-                found.setdefault("speed of a GPU", []).append((pair.row.speedup_vs_reference or 1.0) / gpus)
-        modes = [1 + of.pair.gain for of in self.modes if of.pair.row.timed]
-        if found and modes:
-            found["mode"] = modes
-        most = {name: max(max(one, 1 / one) for one in each) for name, each in found.items()}
-        return dict(sorted(most.items(), key=lambda item: -item[1]))
-
-
-class Comparison(Frozen):
-    """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.
-    answer: from all rows, whichever are shown. published: that of published figures at the prices of their own day.
-    """
-
-    rows: tuple[Row, ...]
-    answer: Answer = Answer()
-    published: tuple[date, Answer] | None = None
-    warnings: tuple[str, ...] = ()
-    name: str = ""
+MIDDLES = ("joules_per_unit", "units_per_kwh", "data_wait_share")
+"""Of each, the median over rounds."""
 
 
 def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
@@ -280,11 +164,9 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
 
     found: what a unit takes in each process; None for a figure without samples.
     """
-    record = measurement.latest
+    record, rounds, price = measurement.latest, measurement.rounds, priced.price
     machine, software = measurement.machine, measurement.software
-    instance = catalog.instances.get(record.instance)
-    price = priced.price
-    executed = execution(record)
+    instance, executed = catalog.instances.get(record.instance), execution(record)
     row = made_of(
         Row,
         record.what,
@@ -294,8 +176,8 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         compile=record.compiled if executed is None else is_compiled(executed),
         execution=executed,
         nodes=priced.nodes,
-        rounds=len(measurement.rounds),
-        run_ids=tuple(each.run_id for each in measurement.rounds),
+        rounds=len(rounds),
+        run_ids=tuple(each.run_id for each in rounds),
         session_id=record.session.session_id if record.session else None,
         machine=machine.id if machine else None,
         machine_label=machine.label if machine else None,
@@ -308,8 +190,8 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         derived=bool(record.provenance and record.provenance.derivation),
         measured_on=measurement.measured_on,
         source=measurement.origin or record.source,
-        took_s=sum(sum((one.phases_s or {}).values()) for one in measurement.rounds) or None,
-        proof_version=min((one.proof_version for one in measurement.rounds if one.proof_version), default=None),
+        took_s=sum(sum((one.phases_s or {}).values()) for one in rounds) or None,
+        proof_version=min((one.proof_version for one in rounds if one.proof_version), default=None),
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )
     if record.status != "ok" or record.summary is None:
@@ -321,32 +203,31 @@ def _measured(
     row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
 ) -> dict[str, object]:
     summaries = [record.summary for record in measurement.rounds if record.summary]
-
-    def known(of: Callable[[Summary], float | None]) -> list[float]:
-        return [value for value in map(of, summaries) if value is not None]
-
-    def middle(of: Callable[[Summary], float | None]) -> float | None:
-        return median(known(of)) if known(of) else None
-
     # By elapsed time, like the summary's, which is used without samples.
     step_time_s, interval = summary.step_time_s, summary.step_time_ci_s
-    times: dict[str, object] = {}
+    update: dict[str, object] = {}
     if found is not None:
         step_time_s, interval = found.step_time_s(summary.units_per_step)
-        effective = known(lambda s: s.steadiness.effective_samples if s.steadiness else None)
-        times = {
+        update |= {
             "median_step_time_s": found.by_medians.value * summary.units_per_step,
             "slow_steps": found.slow_steps,
             "spread_between_processes": found.by_elapsed.spread,
-            "spread_within_process": found.spread_within(effective),
+            "spread_within_process": found.spread_within(
+                [n for one in summaries if one.steadiness and (n := one.steadiness.effective_samples) is not None]
+            ),
             "unseen_share": unseen_share(len(found.processes)),
         }
+    leads = [None if one.host_lead_s is None else one.host_lead_s / one.step_time_s for one in summaries]
+    of_rounds = {name: [getattr(one, name) for one in summaries] for name in MIDDLES} | {"host_lead_share": leads}
+    for name, values in of_rounds.items():
+        known = [value for value in values if value is not None]
+        update[name] = median(known) if known else None
     throughput_per_s = summary.units_per_step / step_time_s
     # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
     peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
     return {
-        **times,
+        **update,
         "step_time_s": step_time_s,
         "step_time_ci_s": interval,
         "throughput_per_s": throughput_per_s,
@@ -356,24 +237,17 @@ def _measured(
         "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, interval) if per_usd else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
-        "joules_per_unit": middle(lambda s: s.joules_per_unit),
-        "joules_per_unit_range": energy_spread(known(lambda s: s.joules_per_unit)),
-        "units_per_kwh": middle(lambda s: s.units_per_kwh),
-        "host_lead_share": middle(lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s),
-        "data_wait_share": middle(lambda s: s.data_wait_share),
+        "joules_per_unit_range": energy_spread(of_rounds["joules_per_unit"]),
         **_utilization(measurement.latest, step_time_s, catalog),
     }
 
 
 def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:
     """Return MFU against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU."""
-    summary, environment, evidence = record.summary, record.environment, record.evidence
-    gpu = catalog.gpu_by_product(environment.device_name) if environment else None
-    if summary is None or gpu is None or summary.flops_per_step is None or record.config is None:
-        return {"mfu_bf16": None, "mfu_fp8": None}
-    work = (summary.flops_per_step, step_time_s, record.config.world_size)
-    in_fp8 = evidence is not None and evidence.fp8 and not evidence.emulated
-    return {
-        "mfu_bf16": cost.mfu(*work, gpu.dense_bf16_tflops) if gpu.dense_bf16_tflops else None,
-        "mfu_fp8": cost.mfu(*work, gpu.dense_fp8_tflops) if in_fp8 and gpu.dense_fp8_tflops else None,
-    }
+    gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    if gpu is None or record.summary is None or record.summary.flops_per_step is None or record.config is None:
+        return {}
+    in_fp8 = record.evidence is not None and record.evidence.fp8 and not record.evidence.emulated
+    peaks = {"mfu_bf16": gpu.dense_bf16_tflops, "mfu_fp8": gpu.dense_fp8_tflops if in_fp8 else None}
+    work = record.summary.flops_per_step, step_time_s, record.config.world_size
+    return {name: cost.mfu(*work, peak) if peak else None for name, peak in peaks.items()}

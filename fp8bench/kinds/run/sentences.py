@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fp8bench.kinds.priced import WHAT_IF
-from fp8bench.kinds.run.row import Answer, Comparison, OfMode, Pair, Row
+from fp8bench.kinds.run.answer import Answer, Comparison, OfMode, Pair
+from fp8bench.kinds.run.row import Row
 
 NAMING = ("instance", "mode", "recipe", "execution", "batch_size", "world_size", "source", "machine", "run_id")
 """The fields of a row that say which one it is."""
@@ -56,12 +57,9 @@ def _undecided(rows: Sequence[Row]) -> str:
 def as_json(comparison: Comparison) -> dict[str, object]:
     """Return the answer's numbers, with the sentences that are made of them."""
     dated = comparison.published
-    return {
-        "name": comparison.name,
-        "sentences": list(sentences(comparison)),
-        **_numbers_of(comparison.answer),
-        "as_published": None if dated is None else {"price_as_of": str(dated[0]), **_numbers_of(dated[1])},
-    }
+    then = dated and {"price_as_of": str(dated[0]), **_numbers_of(dated[1])}
+    said = {"name": comparison.name, "sentences": list(sentences(comparison))}
+    return {**said, **_numbers_of(comparison.answer), "as_published": then}
 
 
 def _numbers_of(answer: Answer) -> dict[str, object]:
@@ -122,9 +120,9 @@ def _machines(of: OfMode) -> str:
 
 
 def _of_instances(answer: Answer) -> Iterator[str]:
-    names = {name for pair in answer.pairs for name in pair.instances}
-    met = {frozenset(pair.instances) for pair in answer.pairs}
-    if len(names) > 2 and 2 * len(met) == len(names) * (len(names) - 1):
+    met = {pair.instances for pair in answer.pairs}
+    names = {name for both in met for name in both}
+    if len(names) > 2 and len(met) == math.comb(len(names), 2):
         yield f"{answer.best or 'None'} wins against each of the others."
     for pair in answer.pairs:
         if len(names) == 2 or answer.best in (None, pair.row.instance):
@@ -134,10 +132,9 @@ def _of_instances(answer: Answer) -> Iterator[str]:
             yield f"{_of_pair(pair)}{''.join(opposite)}."
     for pair in answer.at_best:
         one, other = (f"{row.instance} ({row.short_label}, {row.batch_size})" for row in (pair.row, pair.reference))
-        if pair.decided:
-            yield f"Each at its best batch, {one}: {_more(pair)} than {other}{_origin(pair)}."
-        else:
-            yield f"Each at its best batch, {one} and {other} are not told apart: {_interval(pair)}{_origin(pair)}."
+        apart = f"{one} and {other} are not told apart: {_interval(pair)}"
+        outcome = f"{one}: {_more(pair)} than {other}" if pair.decided else apart
+        yield f"Each at its best batch, {outcome}{_origin(pair)}."
 
 
 def _of_pair(pair: Pair) -> str:
@@ -153,9 +150,8 @@ def _of_pair(pair: Pair) -> str:
     said = f"{row.instance}: {_more(pair)} than {other.instance} {how} ({loss})"
     if pair.by_value:
         said += f", while {other.instance} costs more than {1 / speedup:.2f} times as much as {row.instance}"
-    if pair.by_value and found is not None:
-        ends = f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
-        said += f"; at the {found.providers} providers that list both GPUs: {ends}"
+        ends = found and f"{found.least * 100:+.0f} % to {found.most * 100:+.0f} %"
+        said += f"; at the {found.providers} providers that list both GPUs: {ends}" if found else ""
     return said
 
 
@@ -192,8 +188,6 @@ def _percent(pair: Pair, what: str = "") -> str:
 
 
 def _interval(pair: Pair) -> str:
-    if pair.gain_ci is not None:
-        how = f"({pair.gain_ci[0] * 100:.1f} to {pair.gain_ci[1] * 100:.1f})"
-    else:
-        how = "of one process" if pair.origin == "measured" else "within their rounding"
-    return f"{pair.gain * 100:+.1f} % {how}"
+    without = "of one process" if pair.origin == "measured" else "within their rounding"
+    ends = pair.gain_ci and f"({pair.gain_ci[0] * 100:.1f} to {pair.gain_ci[1] * 100:.1f})"
+    return f"{pair.gain * 100:+.1f} % {ends or without}"

@@ -8,12 +8,12 @@ decision. Tables of columns have short marks in their rows and letters for the r
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fp8bench.kinds.run.answer import ROUNDED, Comparison
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_BUDGET, OF_A_JOB, tone, units_of
 from fp8bench.kinds.run.marks import Mark, Weight
-from fp8bench.kinds.run.row import ROUNDED, Comparison, Row
+from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.sentences import as_json, sentences
 from fp8bench.kinds.view import AS_IT_IS, View
-from fp8bench.schema.execution import Variant
 from fp8bench.schema.record import PROOF_VERSION
 from fp8bench.stats.certainty import VerdictOn
 from fp8bench.tables import document as doc
@@ -103,37 +103,42 @@ def brief_columns(rows: Sequence[Row]) -> Iterator[doc.Cells]:
     """Yield the columns of the table that answers."""
     column = doc.Rows(rows).column
     yield column("mode", lambda row: name_of(row, rows), "word")
-    if len({row.instance for row in rows}) > 1:
+    instances, of_a_job = len({row.instance for row in rows}), rows[0].job_units is not None
+    if instances > 1:
         yield column("instance", lambda row: row.instance, "word")
-    workers = len({(row.instance, row.world_size) for row in rows}) > len({row.instance for row in rows})
+    workers = len({(row.instance, row.world_size) for row in rows}) > instances
     if len({row.batch_size for row in rows}) > 1:
         yield column("batch", lambda row: f"{row.batch_size} x {row.world_size}" if workers else str(row.batch_size))
     elif workers:
         yield column("GPUs", lambda row: str(row.world_size))
     if rows[0].budget_usd is not None:
         trained, *rest = (one.cells(rows) for one in OF_A_BUDGET.values())
-        yield from (_signed(trained, rows), *(one for one in rest if one.says_something))
-        yield column("per USD", _gain, tone=tone)
-        return
-    of_a_job = rows[0].job_units is not None
-    if of_a_job:
-        hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
-        yield from (_signed(hours, rows), usd)
+        yield from (_signed(trained, rows), *doc.telling(*rest))
     else:
-        yield _signed(column("step", _step, "interval"), rows)
-    yield column("faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput"))
-    if not of_a_job:
-        least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
-        scale, letter = (1e-6, " M") if least >= 1e7 else (1e-3, " k") if least >= 1e4 else (1.0, "")
-        units = units_of(rows)
-        short = {"images": "img", "tokens": "tok"}.get(units, units) if letter else units
-
-        def value(row: Row) -> str:
-            form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
-            return number(row.units_per_usd, form, scale, letter)
-
-        yield column(f"{short}/ USD", value)
+        if of_a_job:
+            hours, usd = (COLUMNS[name].cells(rows) for name in OF_A_JOB)
+            yield from (_signed(hours, rows), usd)
+        else:
+            yield _signed(column("step", _step, "interval"), rows)
+        yield column(
+            "faster", lambda row: number(row.speedup_vs_reference, ".2f", after="x") + _sign(row, "throughput")
+        )
+        if not of_a_job:
+            yield _per_usd(rows)
     yield column("per USD", _gain, tone=tone)
+
+
+def _per_usd(rows: Sequence[Row]) -> doc.Cells:
+    least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
+    scale, letter = (1e-6, " M") if least >= 1e7 else (1e-3, " k") if least >= 1e4 else (1.0, "")
+    units = units_of(rows)
+    short = {"images": "img", "tokens": "tok"}.get(units, units) if letter else units
+
+    def value(row: Row) -> str:
+        form = ".3g" if (row.units_per_usd or 0.0) * scale < 100 else ",.0f"
+        return number(row.units_per_usd, form, scale, letter)
+
+    return doc.Rows(rows).column(f"{short}/ USD", value)
 
 
 def _signed(cells: doc.Cells, rows: Sequence[Row]) -> doc.Cells:
@@ -147,7 +152,12 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
     words = [row.short_label]
     if row.te_switches:
         words[0] += f"+{row.te_switches}"
-    words += _executed(row.execution, {one.execution for one in rows if one.mode_label == row.mode_label})
+    others = {one.execution for one in rows if one.mode_label == row.mode_label} - {row.execution, None}
+    if row.execution is not None and others:
+        # The first word that tells it from the mode's other executions.
+        parts = row.execution.split("+")
+        alone = [part for part in parts if all(part not in str(one).split("+") for one in others)]
+        words += [EXECUTED[part] for part in alone[:1] or parts]
     if len({one.grad_accumulation for one in rows if one.grad_accumulation}) > 1:
         words.append(counted(row.grad_accumulation or 1, "micro-batch", "micro-batches"))
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
@@ -155,16 +165,6 @@ def name_of(row: Row, rows: Sequence[Row]) -> str:
     if row.emulated:
         words.append("emulated")
     return ", ".join(words)
-
-
-def _executed(execution: Variant | None, among: set[Variant | None]) -> list[str]:
-    """Return how steps were executed, if a mode has rows of several executions: the first word that tells it apart."""
-    others = among - {execution, None}
-    if execution is None or not others:
-        return []
-    words = execution.split("+")
-    alone = [word for word in words if all(word not in str(one).split("+") for one in others)]
-    return [EXECUTED[word] for word in alone[:1] or words]
 
 
 def _step(row: Row) -> str:
