@@ -9,10 +9,11 @@ import typer
 
 from fp8bench.cli.options import Form, ResultsDir, Share, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-from fp8bench.kinds.run.check import Check, find
+from fp8bench.kinds.run.check import Check, by_session, find
 from fp8bench.kinds.run.check import check as checked
 from fp8bench.kinds.run.check_shown import EXPORTS, document, plan_sentence, sentence
 from fp8bench.kinds.run.check_shown import plan as planned
+from fp8bench.kinds.run.history import document as over_time
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
 
@@ -32,6 +33,16 @@ def check(
             "--plan", "Only which slow-down these rounds find, and how many find the limit; --against may be left out."
         ),
     ] = False,
+    nights: Annotated[
+        bool,
+        switch(
+            "--nights", "Sessions are nights: judge the latest three together, with how the reference's nights differ."
+        ),
+    ] = False,
+    history: Annotated[
+        bool,
+        switch("--history", "Only a line a night, and the night at which a variant changed; --against is not used."),
+    ] = False,
     strict: Annotated[
         bool, switch("--strict", "Fail for what the reference lacks, too; exit code 4 where a record is broken.")
     ] = False,
@@ -50,12 +61,18 @@ def check(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     exports = _exports(export)
+    unread = Unread()
+    if history:
+        show(over_time(by_session(results_dir, unread), results_dir), form)
+        unread.end(strict)
+        return
     if against is None and not plan:
         raise UsageError("check has nothing to compare with", "Name a reference with --against, or give --plan")
     if plan and (exports or summary):
         raise UsageError("--plan checks nothing, so there is nothing to export", "Leave out --export and --summary")
-    unread = Unread()
-    done = checked(find(results_dir, session, against, unread), max_regression, strict, allow_mismatch, under_test)
+    done = checked(
+        find(results_dir, session, against, unread, nights), max_regression, strict, allow_mismatch, under_test
+    )
     if plan:
         show(planned(done), form)
         if done.plan_exit_code:

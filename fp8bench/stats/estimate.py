@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 NORMAL_QUANTILE = 1.959963984540054
 """t for infinitely many degrees of freedom: the 97.5 % quantile of the normal distribution."""
@@ -24,12 +24,14 @@ _NEARLY_NORMAL = 1e4
 
 
 @lru_cache(maxsize=1024)
-def t_quantile(degrees_of_freedom: float) -> float:
-    """Return the 97.5 % quantile of Student's t, which makes a 95 % interval; scipy takes seconds to import.
+def t_quantile(degrees_of_freedom: float, outside: float = 0.05) -> float:
+    """Return the quantile of Student's t that makes an interval, which the share `outside` of cases is outside of;
+    scipy takes seconds to import.
 
     degrees_of_freedom: may be fractional (Welch, Biometrika 1947) or infinite. Raises ValueError below 1, and for nan.
     """
-    freedom, t = degrees_of_freedom, NORMAL_QUANTILE
+    freedom = degrees_of_freedom
+    t = NORMAL_QUANTILE if outside == 0.05 else NormalDist().inv_cdf(1 - outside / 2)
     if not freedom >= 1:
         raise ValueError(f"Student's t needs at least 1 degree of freedom, not {freedom}")
     if freedom > _NEARLY_NORMAL:
@@ -45,7 +47,7 @@ def t_quantile(degrees_of_freedom: float) -> float:
             term *= part * ((freedom + 1) / 2 + count) / (1.5 + count)
             total += term
             count += 1
-        step = 0.475 / density - t * total
+        step = (1 - outside) / 2 / density - t * total
         t += step
     return t
 

@@ -81,13 +81,18 @@ def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regressio
     ValueError if it is not in [0, 1).
     """
     value, interval, _, why = ratio(ours, reference, noise=allowed)
-    if interval is None:
-        return Regression(value, None, "inconclusive", why)
+    return Regression(value, None, "inconclusive", why) if interval is None else regression_in(value, interval, allowed)
+
+
+def regression_in(
+    value: float, interval: tuple[float, float], allowed: float, more: Literal["rounds", "nights"] = "rounds"
+) -> Regression:
+    """Judge a slow-down by its interval. more: what decides if it cannot be told."""
     if interval[0] > 1 + allowed:
         return Regression(value, interval, "regression")
     if interval[1] <= 1 + allowed:
         return Regression(value, interval, "ok")
-    why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more rounds decide"
+    why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more {more} decide"
     return Regression(value, interval, "inconclusive", why)
 
 

@@ -134,3 +134,16 @@ def test_a_copy_of_the_checked_session_is_told_to_be_the_same_session(check, fol
     keep(rounds(*SLOWER, session_id=NEW, minutes=600)[0], folder / "copy")
     with pytest.raises(UsageError, match=f"the same session, {NEW}"):
         check("--against", "copy")
+
+
+def test_history_is_a_line_a_night_and_needs_no_reference(check):
+    shown = check("--history")
+    assert "baseline-bf16/eager, 64 x 8: no change in 2 nights, too few to tell: 5 or more can." in shown
+    (one,) = json.loads(check("--history", "--format", "json"))
+    assert [night["session"] for night in one["nights"]] == [OLD, NEW]
+
+
+def test_nights_take_the_nights_of_a_folder(check):
+    assert "regression" in check("--against", "reference", "--nights", code=1)
+    with pytest.raises(UsageError, match="--nights needs the nights of a reference"):
+        invoked("check", "--against", OLD, "--nights")

@@ -92,6 +92,13 @@ def test_infinitely_many_degrees_of_freedom_are_the_normal_distribution():
     assert t_quantile(math.inf) == NORMAL_QUANTILE
 
 
+@pytest.mark.parametrize("outside", [0.5, 0.01, 3e-4])
+@pytest.mark.parametrize("degrees_of_freedom", [3, 10, 200])
+def test_other_intervals_are_scipys_too(degrees_of_freedom, outside):
+    expected = stdtrit(degrees_of_freedom, 1 - outside / 2)
+    assert t_quantile(degrees_of_freedom, outside) == pytest.approx(expected, rel=1e-8)
+
+
 @pytest.mark.parametrize("degrees_of_freedom", [0.999, 0, -3, math.nan, -math.inf])
 def test_below_one_there_is_none(degrees_of_freedom):
     with pytest.raises(ValueError, match="at least 1 degree"):

@@ -20,6 +20,7 @@ from fp8bench.records.select import (
     Key,
     Measurement,
     execution,
+    grouped,
     latest_first,
     planned,
     select,
@@ -32,8 +33,10 @@ from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.machine import COMES_WITH, HARDWARE, checkout_of, differing, in_words, software_of
 from fp8bench.schema.record import Record, not_comparable
+from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.nights import OF_REFERENCE, POOLED, over_nights
 from fp8bench.stats.ratio import regression, rounds_to_find, smallest_found
-from fp8bench.tables.written import Interval
+from fp8bench.tables.written import Interval, counted
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
 """Outcomes in the order in which they are shown. regression, ok: the complete interval lies beyond, or within, what is
@@ -120,17 +123,22 @@ class Check(Frozen):
 
 
 class Sides(NamedTuple):
-    """now, before: what is checked, and what it is compared with. reference: its name, for a reader."""
+    """now, before: what is checked, and what it is compared with. reference: its name, for a reader. nights,
+    nights_before: the same with earlier sessions, oldest first; empty if sessions are no nights.
+    """
 
     now: tuple[Measurement, ...]
     before: tuple[Measurement, ...]
     reference: str
+    nights: tuple[Measurement, ...] = ()
+    nights_before: tuple[Measurement, ...] = ()
 
 
-def find(results_dir: Path, named: str | None, against: str | None, unread: Unread) -> Sides:
+def find(results_dir: Path, named: str | None, against: str | None, unread: Unread, nights: bool = False) -> Sides:
     """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest. against:
     a folder of results, whose latest record of each variant is the reference, or a session in `results_dir`; None: the
-    checked session itself, for a plan. unread: called with what cannot be read.
+    checked session itself, for a plan. unread: called with what cannot be read. nights: whether sessions are nights of
+    one host, which are judged together.
 
     The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
     if either side is empty or unknown, or if both are one session.
@@ -163,13 +171,37 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
             f"{reference} has no measurement that ran, beside session {current}",
             "Name another folder of results, or another session, with --against",
         )
-    return Sides(now, before, reference)
+    if not nights:
+        return Sides(now, before, reference)
+    if not folder.is_dir():
+        raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
+    until = max(one.latest.created_utc for one in now)
+    theirs = by_session(folder, unread, lambda record: session(record) != current)
+    known = {session(one.latest) for one in theirs}
+    ours = by_session(results_dir, unread, lambda one: session(one) not in known and one.created_utc <= until)
+    return Sides(now, before, reference, ours, theirs)
 
 
-def _sound(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
+def by_session(
+    folder: Path, unread: Unread, wanted: Callable[[Record], bool] = lambda _record: True
+) -> tuple[Measurement, ...]:
+    """Return the measurements that ran of each session in the folder, oldest first. wanted: takes records. unread:
+    called with what cannot be read.
+    """
+    found = _sound(folder, unread, wanted, lambda record: session(record))
+    return tuple(sorted(filter(_ran, found), key=lambda one: one.latest.created_utc))
+
+
+def _sound(
+    folder: Path,
+    unread: Unread,
+    wanted: Callable[[Record], bool],
+    apart: Callable[[Record], object] = lambda _record: None,
+) -> tuple[Measurement, ...]:
     # Without rounds that contradict themselves.
     def chosen(records: list[Record]) -> list[Measurement]:
-        return select([one for one in Filter(source="measured").of(records) if wanted(one)], every=False)
+        left = [one for one in Filter(source="measured").of(records) if wanted(one)]
+        return [one for together in grouped(left, apart).values() for one in select(together, every=False)]
 
     found = results.read(folder, results.known_instances(folder))
     return tuple(chosen(results.sound(found, unread, lambda left: [r for one in chosen(left) for r in one.rounds])))
@@ -220,7 +252,8 @@ def check(
             rows.append(_row(one.latest, "missing", f"not measured now{instead}", None, one))
             continue
         taken.add(like.latest.run_id)
-        rows.append(_compared(like, one, max_regression, allow_mismatch, tested))
+        of_nights = _like_it(sides.nights, like), _like_it(sides.nights_before, one)
+        rows.append(_compared(like, one, max_regression, allow_mismatch, tested, of_nights))
         ours, before = like.software, one.software
         if ours is not None and before is not None:
             unlike = [name for name in differing(ours, before) if name in tested]
@@ -280,8 +313,20 @@ def _like(record: Record, mine: Sequence[Measurement], theirs: Sequence[Measurem
     return next(iter((*same, *free, *(each for each in fits if not _ran(each)))), None)
 
 
+def _like_it(nights: Sequence[Measurement], wanted: Measurement) -> list[Estimate]:
+    """Return the times of the variant on each night, with the same machine and software, oldest first."""
+    key = _variant(wanted.latest), system(wanted.latest)
+    each = [unit_time(one) for one in nights if (_variant(one.latest), system(one.latest)) == key]
+    return [one.by_elapsed for one in each if one is not None]
+
+
 def _compared(
-    mine: Measurement, one: Measurement, allowed: float, allow_mismatch: bool, tested: Sequence[str]
+    mine: Measurement,
+    one: Measurement,
+    allowed: float,
+    allow_mismatch: bool,
+    tested: Sequence[str],
+    nights: tuple[Sequence[Estimate], Sequence[Estimate]],
 ) -> CheckedRow:
     ours, theirs = mine.latest, one.latest
     if not _ran(mine):
@@ -299,6 +344,10 @@ def _compared(
     if found is None or reference is None:
         return _row(theirs, "inconclusive", "there are no samples", mine, one, marks)
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
+    if len(nights[1]) > 1:
+        judged = over_nights(*nights, allowed)
+        counts = min(len(nights[0]), POOLED), min(len(nights[1]), OF_REFERENCE)
+        marks += ("over {} beside {}".format(*(counted(count, "night") for count in counts)),)
     outcome, why = judged.judgement, judged.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
         by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement

@@ -1,0 +1,131 @@
+"""`check --history`: a line for each night, and the night at which a variant changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from fp8bench.kinds.run.unit_cost import unit_time
+from fp8bench.records.layout import RUN
+from fp8bench.records.results import nothing_found
+from fp8bench.records.select import Key, Measurement, execution, planned, session
+from fp8bench.schema.execution import suffix
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.machine import differing, in_words, software_of
+from fp8bench.schema.record import Record
+from fp8bench.stats.estimate import estimate
+from fp8bench.stats.nights import FEWEST_NIGHTS, changed_at
+from fp8bench.stats.ratio import ratio
+from fp8bench.tables import document as doc
+from fp8bench.tables.written import Interval, change, number
+
+
+class Night(Frozen):
+    """One session of a variant. step_time_s: seconds, its mean over the session's processes."""
+
+    session: str
+    created_utc: datetime
+    step_time_s: float
+    rounds: int
+
+
+class History(Frozen):
+    """A variant over nights, oldest first. changed_at: the session of the first night after a change. change: of the
+    step time from then on, over that before, minus 1, with its 95 % interval over nights (None if one side has one
+    night). versions: what else changed with it, e.g. `torch 2.15.0 -> 2.16.0`.
+    """
+
+    variant: str
+    nights: tuple[Night, ...]
+    changed_at: str | None = None
+    change: float | None = None
+    change_ci: Interval | None = None
+    versions: tuple[str, ...] = ()
+
+
+def histories(measured: Iterable[Measurement]) -> list[History]:
+    """Return the history of each variant. measured: measurements of sessions, oldest first, as `check.by_session`."""
+    of_variant = _by_variant(measured)
+    several = len({together[0].latest.what.workload for together in of_variant.values()}) > 1
+    return [_history(together, several) for together in of_variant.values()]
+
+
+def _by_variant(measured: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
+    found: dict[Key, list[Measurement]] = {}
+    for one in measured:
+        record = one.latest
+        key = record.instance, record.machine and record.machine.id, planned(record), execution(record)
+        found.setdefault(key, []).append(one)
+    return found
+
+
+def _history(together: Sequence[Measurement], several: bool) -> History:
+    timed = [(one, time) for one in together if (time := unit_time(one)) is not None and one.latest.summary]
+    estimates = [time.by_elapsed for _, time in timed]
+    nights = tuple(
+        Night(
+            session=session(one.latest),
+            created_utc=one.rounds[0].created_utc,
+            step_time_s=time.by_elapsed.value * (one.latest.summary.units_per_step if one.latest.summary else 1),
+            rounds=len(one.rounds),
+        )
+        for one, time in timed
+    )
+    found = History(variant=_label(together[-1].latest, several), nights=nights)
+    place = changed_at(estimates)
+    if place is None:
+        return found
+    ours, theirs = (estimate(one.value for one in side) for side in (estimates[place:], estimates[:place]))
+    compared = ratio(ours, theirs)
+    before, after = (software_of(timed[at][0].latest.environment) or {} for at in (place - 1, place))
+    return found.model_copy(
+        update={
+            "changed_at": nights[place].session,
+            "change": compared.value - 1,
+            "change_ci": compared.interval and (compared.interval[0] - 1, compared.interval[1] - 1),
+            "versions": tuple(
+                f"{name} {in_words(before, name)} -> {in_words(after, name)}" for name in differing(after, before)
+            ),
+        }
+    )
+
+
+def _label(record: Record, several: bool) -> str:
+    what = record.what
+    of = f"{what.workload}, " if several else ""
+    return f"{what.mode_label}{suffix(execution(record))}, {of}{what.batch_size} x {what.world_size}"
+
+
+def _of(texts: Mapping[str, str], name: str) -> str:
+    return texts.get(name, doc.NOTHING)
+
+
+def document(measured: Sequence[Measurement], results_dir: Path) -> doc.Document:
+    """Return the document. Raises UsageError if nothing ran."""
+    found = histories(measured)
+    if not found:
+        raise nothing_found("of any night", results_dir, "Run `fp8bench run` first, or name a folder", RUN)
+    began = {night.session: night.created_utc for one in reversed(found) for night in one.nights}
+    nights = doc.Rows(sorted(began, key=lambda name: began[name]))
+    columns = [nights.column("night, UTC", lambda name: f"{began[name]:%Y-%m-%d %H:%M}", "word")]
+    for one in found:
+        steps = {night.session: number(night.step_time_s, ".1f", 1e3) for night in one.nights}
+        if one.changed_at is not None:
+            steps[one.changed_at] = f"> {steps[one.changed_at]}"
+        columns.append(nights.column(f"{one.variant}, ms", partial(_of, steps)))
+    return doc.Document(
+        doc.blocks([doc.Table(tuple(columns))], [doc.Sentence(sentence(one)) for one in found]),
+        data=[one.model_dump(mode="json") for one in found],
+    )
+
+
+def sentence(history: History) -> str:
+    """Return at which night the variant changed, and by how much, or that it did not."""
+    night = next((one for one in history.nights if one.session == history.changed_at), None)
+    if night is not None:
+        why = f": {', '.join(history.versions)}" if history.versions else ""
+        by = change(history.change, history.change_ci)
+        return f"{history.variant} changed at {night.created_utc:%Y-%m-%d} (session {night.session}), by {by}{why}."
+    count = len(history.nights)
+    few = f", too few to tell: {FEWEST_NIGHTS} or more can" if count < FEWEST_NIGHTS else ""
+    return f"{history.variant}: no change in {count} nights{few}."

@@ -1,0 +1,102 @@
+"""Sessions as nights: judged together beside the nights of a reference, and shown one by one."""
+
+import pytest
+from builders import environment, machine_called, rounds
+
+from fp8bench.kinds.run.check import by_session, check, find
+from fp8bench.kinds.run.history import document, histories, sentence
+from fp8bench.records import results
+from fp8bench.schema.errors import UsageError
+from fp8bench.tables.render import render
+
+OTHER = environment(versions={"torch": "2.12.0"})
+DRIFT = (1.0, 1.01, 0.99, 1.005, 0.995)
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """Write nights of a mode: of each its step time, four rounds that hardly differ."""
+
+    def written(folder, *steps, first=0, mode="baseline-bf16", minutes=0, **changes):
+        for number, step in enumerate(steps, first):
+            times = [step * factor for factor in (0.1, 0.1001, 0.0999, 0.1)]
+            own = {"machine": machine_called("a"), "minutes": 1440 * number + minutes, **changes}
+            for record in rounds(*times, session_id=f"night-{number:02d}", mode=mode, **own):
+                results.write(record, tmp_path / folder)
+        return tmp_path / folder
+
+    return written
+
+
+def silent(broken):
+    assert not broken
+
+
+def judged(now, before, **options):
+    (row,) = check(find(now, None, str(before), silent, **options), 0.03).rows
+    return row
+
+
+def test_nights_that_differ_are_no_regression_where_their_spread_is_known(nights):
+    before, now = nights("reference", *DRIFT), nights("now", *DRIFT, *DRIFT, 0.99, 0.985, 1.03, first=5)
+
+    alone, together = judged(now, before), judged(now, before, nights=True)
+    assert (alone.outcome, together.outcome) == ("regression", "ok")
+    assert together.marks == ("over 3 nights beside 5 nights",)
+    low, high = together.change_ci
+    assert low < 0 < high < 0.03
+    assert together.run_ids == alone.run_ids
+
+
+def test_a_true_one_is_found_still(nights):
+    row = judged(nights("now", 1.06, 1.07, 1.065, first=5), nights("reference", *DRIFT), nights=True)
+    assert row.outcome == "regression"
+
+
+def test_a_reference_of_one_night_is_compared_as_without_nights(nights):
+    before, now = nights("reference", 1.0), nights("now", 1.0, 1.001, first=5)
+    assert judged(now, before, nights=True) == judged(now, before)
+
+
+def test_nights_of_other_software_or_of_later_are_not_pooled(nights):
+    before, now = nights("reference", *DRIFT), nights("now", 1.2, 1.2, first=5, environment=OTHER)
+    nights("now", 1.0, 1.3, first=7)
+    row = check(find(now, "night-07", str(before), silent, nights=True), 0.03).rows[0]
+    assert (row.outcome, row.marks) == ("ok", ("over 1 night beside 5 nights",))
+
+
+def test_nights_of_a_session_are_refused(nights):
+    now = nights("now", 1.0, 1.0)
+    with pytest.raises(UsageError, match="--nights needs the nights of a reference"):
+        find(now, None, "night-00", silent, nights=True)
+
+
+def test_the_night_of_a_change_is_named_with_what_changed_beside_it(nights):
+    nights("now", *DRIFT, 1.0)
+    folder = nights("now", 1.1, 1.11, 1.09, 1.1, first=6, environment=OTHER)
+    nights("now", *DRIFT, *DRIFT, mode="te-bf16", minutes=10)
+
+    changed, same = histories(by_session(folder, silent))
+    assert (changed.changed_at, changed.versions) == ("night-06", ("torch 2.11.0 -> 2.12.0",))
+    assert changed.change == pytest.approx(0.1, abs=0.005)
+    low, high = changed.change_ci
+    assert 0.08 < low < 0.1 < high < 0.12
+    assert [night.rounds for night in changed.nights] == [4] * 10
+    assert sentence(changed).startswith("baseline-bf16/eager, 64 x 8 changed at 2026-05-")
+    assert "(session night-06), by +10." in sentence(changed)
+    assert same.changed_at is None
+    assert sentence(same) == "te-bf16/eager, 64 x 8: no change in 10 nights."
+
+
+def test_the_table_has_a_line_a_night_and_a_sign_at_the_change(nights):
+    folder = nights("now", *[1.0] * 5, *[1.2] * 5)
+    lines = render(document(by_session(folder, silent), folder), "markdown").splitlines()
+    cells = [line.split("|")[2].strip() for line in lines[2:12]]
+    assert cells == [*["100.0"] * 5, "> 120.0", *["120.0"] * 4]
+
+
+def test_few_nights_tell_no_change_and_none_is_an_error(nights, tmp_path):
+    (few,) = histories(by_session(nights("now", 1.0, 1.2), silent))
+    assert sentence(few).endswith("no change in 2 nights, too few to tell: 5 or more can.")
+    with pytest.raises(UsageError, match="no record of any night"):
+        document([], tmp_path)
