@@ -2,7 +2,8 @@
 # The steps of the nightly workflow, each of which can be tried by hand: .github/nightly.sh setup|doctor|run|check|report
 #
 #   NIGHTLY_OUT        where this night's results and files go [nightly]
-#   NIGHTLY_STATE      what outlives a night on this host: the reference [~/.local/state/fp8bench/nightly]
+#   NIGHTLY_STATE      what outlives a night on this host: the reference, the latest 30 nights
+#                      [~/.local/state/fp8bench/nightly]
 #   NIGHTLY_DOCTOR     options of `fp8bench doctor`, as --quick
 #   NIGHTLY_RUN        options of `fp8bench run`, as --rounds 6 --mode te-fp8
 #   NIGHTLY_CHECK      options of `fp8bench check`, as --under-test torch
@@ -11,8 +12,9 @@
 #   NIGHTLY_FP8BENCH   the program [.venv/bin/fp8bench, which `setup` installs]
 #
 # The first night on a host has nothing to be held against: its results become the reference, if every mode that was
-# asked for ran, in two rounds or more. `.github/nightly.sh adopt` makes this night's results the reference on the same
-# terms, after a change that was meant. A night that stays undecided warns; the third in a row fails.
+# asked for ran, in two rounds or more, and so do the next four that pass: then it is known how nights differ.
+# `.github/nightly.sh adopt` begins a new reference with this night on the same terms, after a change that was meant. A
+# night that stays undecided warns; the third in a row fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +23,10 @@ RESULTS=$OUT/results
 STATE=${NIGHTLY_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/fp8bench/nightly}
 REFERENCE=$STATE/reference
 FP8BENCH=${NIGHTLY_FP8BENCH:-.venv/bin/fp8bench}
+NIGHTS=$STATE/nights
 UNDECIDED=$STATE/undecided
+OF_REFERENCE=5
+KEPT=30
 LIMIT=${NIGHTLY_LIMIT:-3%}
 SUMMARY=${GITHUB_STEP_SUMMARY:-$OUT/summary.md}
 read -ra DOCTOR <<<"${NIGHTLY_DOCTOR:-}"
@@ -37,7 +42,7 @@ setup() {
     fi
     rm -rf "${OUT:?}"
     mkdir -p "$RESULTS"
-    touch "$OUT/.nightly"
+    date -u +%Y%m%dT%H%M%SZ >"$OUT/.nightly"
     "$FP8BENCH" --version
 }
 
@@ -57,22 +62,28 @@ run() {
 
 # With --strict, a mode that the reference lacks fails: it would never be checked.
 check() {
-    local code=0 nights
+    local code=0 undecided
+    mkdir -p "$NIGHTS"
+    cp -R "$RESULTS" "$NIGHTS/$(cat "$OUT/.nightly")"
+    find "$NIGHTS" -mindepth 1 -maxdepth 1 | sort | head -n "-$KEPT" | xargs -r rm -rf
     if [ ! -d "$REFERENCE" ]; then
         say "This host has no reference yet, so nothing was checked."
         adopt
         return
     fi
-    GITHUB_STEP_SUMMARY=$SUMMARY "$FP8BENCH" check --results-dir "$RESULTS" --against "$REFERENCE" --summary --strict \
-        --export "junit=$OUT/junit.xml" --export "csv=$OUT/check.csv" --max-regression "$LIMIT" \
+    GITHUB_STEP_SUMMARY=$SUMMARY "$FP8BENCH" check --results-dir "$NIGHTS" --against "$REFERENCE" --nights --summary \
+        --strict --export "junit=$OUT/junit.xml" --export "csv=$OUT/check.csv" --max-regression "$LIMIT" \
         ${CHECK[@]+"${CHECK[@]}"} || code=$?
     if [ "$code" -eq 6 ]; then
-        nights=$(($(cat "$UNDECIDED" 2>/dev/null || echo 0) + 1))
-        echo "$nights" >"$UNDECIDED"
-        echo "::warning title=fp8bench check::undecided, night $nights in a row; the third fails"
-        [ "$nights" -ge 3 ] || return 0
+        undecided=$(($(cat "$UNDECIDED" 2>/dev/null || echo 0) + 1))
+        echo "$undecided" >"$UNDECIDED"
+        echo "::warning title=fp8bench check::undecided, night $undecided in a row; the third fails"
+        [ "$undecided" -ge 3 ] || return 0
     else
         rm -f "$UNDECIDED"
+    fi
+    if [ "$code" -eq 0 ] && [ "$(find "$REFERENCE" -mindepth 1 -maxdepth 1 | wc -l)" -lt "$OF_REFERENCE" ]; then
+        cp -R "$RESULTS" "$REFERENCE/$(cat "$OUT/.nightly")"
     fi
     [ "$code" -eq 0 ] || say "If this is what was meant, \`.github/nightly.sh adopt\` makes this night the reference."
     return "$code"
@@ -89,6 +100,8 @@ report() {
     fi
     { echo "## fp8bench compare"; echo; } >>"$SUMMARY"
     "$FP8BENCH" compare "${instances[@]}" --results-dir "$RESULTS" --allow-mismatch --format markdown | tee -a "$SUMMARY"
+    { echo; echo "## Nights"; echo; } >>"$SUMMARY"
+    "$FP8BENCH" check --history --results-dir "$NIGHTS" --format markdown | tee -a "$SUMMARY"
     "$FP8BENCH" report --results-dir "$RESULTS" --allow-mismatch --force -o "$OUT/report.html"
 }
 
@@ -104,7 +117,8 @@ adopt() {
     fi
     mkdir -p "$STATE"
     rm -rf "$REFERENCE.new" "$REFERENCE.old"
-    cp -R "$RESULTS" "$REFERENCE.new"
+    mkdir "$REFERENCE.new"
+    cp -R "$RESULTS" "$REFERENCE.new/$(cat "$OUT/.nightly")"
     [ ! -d "$REFERENCE" ] || mv "$REFERENCE" "$REFERENCE.old"
     mv "$REFERENCE.new" "$REFERENCE"
     say "This night's results are the reference now, in $REFERENCE."

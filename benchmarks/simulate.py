@@ -8,8 +8,8 @@ process in five) and go through the very functions that a comparison uses. For e
   power             a mode that is 5 % faster is called so
 
 for several numbers of rounds, and with `--precision 1%`; then how often an A/A test fails with the tool's own interval,
-and with a planted one that ignores processes; and how `--until-decided` ends. docs/simulations.md has a part of its
-output.
+and with a planted one that ignores processes; and how `--until-decided` and `--nights` end. docs/simulations.md has a
+part of its output.
 
 The seed is fixed. Of 1,500 trials a share near 95 % is known to give or take 1.1 %. An A/A test looks at 35 splits a
 mode, and so has a fifth of the trials.
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.certainty import FEWEST_ROUNDS, reached
 from fp8bench.stats.estimate import NORMAL_QUANTILE, Estimate, estimate
+from fp8bench.stats.nights import EARLIER, OF_REFERENCE, POOLED, over_nights
 from fp8bench.stats.ratio import differ, ratio, regression, self_check
 
 STEPS = RunRequest().steps
@@ -38,6 +39,8 @@ FASTER = 0.95
 A_A_SHARE = 5
 ALLOWED, SLOWER, HELD_AGAINST = 0.03, (0.0, 0.03, 0.05, 0.06), ("processes differ by 1 %", "processes differ by 2 %")
 """Of a check: the limit, slow-downs, and the hosts that are shown."""
+NIGHTS = ((0.005, 0.05), (0.01, 0.05), (0.01, 0.06), (0.02, 0.1))
+"""By what nights differ, and slow-downs."""
 SEED = 20260501
 _SETTLING = 60
 
@@ -186,6 +189,32 @@ def until_decided(situation: Situation, slower: float, trials: int, steps: int) 
     return passed / trials, failed / trials, taken / trials
 
 
+def on_nights(spread: float, slower: float, trials: int) -> tuple[float, float]:
+    """Nights that differ by `spread` beside processes of one night, which differ by half a per cent: how often a
+    slow-down is found within three nights, after EARLIER unchanged ones, and how many of 90 unchanged nights fail.
+    """
+    random = np.random.default_rng(SEED)
+
+    def night(by: float = 0.0) -> Estimate:
+        of_host = math.log1p(by) + spread * random.standard_normal()
+        return estimate(np.exp(of_host + 0.005 * random.standard_normal(ROUNDS)).tolist())
+
+    found = alarms = 0
+    for _ in range(trials):
+        reference, unchanged = [night() for _ in range(OF_REFERENCE)], [night() for _ in range(EARLIER)]
+        later = [night(slower) for _ in range(POOLED)]
+        failed = [_fails([*unchanged, *later[:count]], reference) for count in range(1, POOLED + 1)]
+        found += any(failed)
+    for _ in range(max(1, trials // A_A_SHARE)):
+        reference, nights = [night() for _ in range(OF_REFERENCE)], [night() for _ in range(90)]
+        alarms += sum(_fails(nights[:count], reference) for count in range(1, 91))
+    return found / trials, alarms / max(1, trials // A_A_SHARE)
+
+
+def _fails(nights: Sequence[Estimate], reference: Sequence[Estimate]) -> bool:
+    return over_nights(nights, reference, ALLOWED).judgement == "regression"
+
+
 def main() -> None:
     """Print the tables as Markdown."""
     asked = _parse()
@@ -197,6 +226,7 @@ def main() -> None:
         itself = list(pool.map(_itself, places))
         checks = [(name, slower, asked.trials, asked.steps) for name in HELD_AGAINST for slower in SLOWER]
         decided = list(pool.map(_decided, checks))
+        by_night = list(pool.map(_by_night, [(spread, slower, asked.trials) for spread, slower in NIGHTS]))
     print(f"{asked.trials} trials each, {asked.steps} steps a process, seed {SEED}.\n")
     print("Coverage; false verdicts, by the number of rounds, and the power with the default:\n")
     print(f"| host | {' | '.join(map(str, FIXED))} | power at 5 %, {ROUNDS} |\n| --- |{' --- |' * (len(FIXED) + 1)}")
@@ -222,6 +252,11 @@ def main() -> None:
     for (name, slower, *_), (passed, failed, taken) in zip(checks, decided, strict=True):
         shares = " | ".join(map(_percent, (passed, failed, 1 - passed - failed)))
         print(f"| {name} | {_percent(slower)} | {shares} | {taken:.1f} |")
+    print(f"\nWith `--nights`, a limit of {_percent(ALLOWED)} and a reference of {OF_REFERENCE} nights:\n")
+    print("| nights differ by | slower by | found within three nights | false alarms in 90 nights |")
+    print("| --- | --- | --- | --- |")
+    for (spread, slower), (found, alarms) in zip(NIGHTS, by_night, strict=True):
+        print(f"| {_percent(spread)} | {_percent(slower)} | {_percent(found)} | {alarms:.2f} |")
 
 
 def _fixed(job: tuple[int, int, int]) -> list[tuple[float, float, float, float]]:
@@ -240,6 +275,10 @@ def _itself(job: tuple[int, int, int]) -> tuple[tuple[float, float], tuple[float
     return against_itself(SITUATIONS[place], 1, few, steps), against_itself(
         SITUATIONS[place], 4, max(1, few // 4), steps
     )
+
+
+def _by_night(job: tuple[float, float, int]) -> tuple[float, float]:
+    return on_nights(*job)
 
 
 def _decided(job: tuple[str, float, int, int]) -> tuple[float, float, float]:

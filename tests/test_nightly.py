@@ -83,6 +83,11 @@ class Host:
         return set(self.outcomes.values()) == {"success"}
 
 
+def whole_nights(host, of):
+    """How many nights with records of this CPU are kept."""
+    return len([*(host.folder / "state" / of).glob("*/cpu")])
+
+
 @pytest.fixture
 def host(tmp_path, outside_site):
     return Host(tmp_path / "checkout", outside_site)
@@ -94,12 +99,14 @@ def test_noise_passes_a_planted_slow_down_fails_and_a_mode_that_is_gone_is_named
     said = host.night(**WAITS)
     assert host.passed, "\n".join(said.values())
     assert "no reference yet" in said["Check"]
-    assert (host.folder / "state" / "reference" / "cpu").is_dir()
+    assert whole_nights(host, "reference") == 1
 
     said = host.night(**WAITS)
     assert host.passed, "\n".join(said.values())
     assert said["Check"].startswith("Passed: ")
     assert "cpu:outside-waits/eager" in (host.folder / "nightly" / "junit.xml").read_text()
+    assert (whole_nights(host, "reference"), whole_nights(host, "nights")) == (2, 2)
+    assert "outside-waits/eager, 2 x 1: no change in 2 nights, too few to tell" in said["Report"]
 
     said = host.night(**{**WAITS, "OUTSIDE_WAIT_S": "0.3"})
     assert host.outcomes == {
@@ -143,7 +150,7 @@ def test_a_night_that_is_not_whole_is_no_reference_and_the_next_that_is_becomes_
     assert not (host.folder / "state" / "reference").exists()
     said = host.night()
     assert host.passed, "\n".join(said.values())
-    assert (host.folder / "state" / "reference" / "cpu").is_dir()
+    assert whole_nights(host, "reference") == 1
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulate import ROUNDS, SITUATIONS, SLOWER, STEPS, one_line, situation_called, until_decided
+from simulate import ROUNDS, SITUATIONS, SLOWER, STEPS, on_nights, one_line, situation_called, until_decided
 
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
@@ -65,6 +65,13 @@ def test_until_decided_fails_no_equal_variant_and_finds_twice_the_limit(slower, 
     assert passes[0] <= passed <= passes[1]
     assert fails[0] <= failed <= fails[1]
     assert 4 <= rounds < 8
+
+
+@pytest.mark.thorough
+def test_nights_give_no_false_alarm_and_find_a_slow_down_in_three():
+    found, alarms = on_nights(0.01, 0.05, TRIALS)
+    assert found >= 0.7
+    assert alarms < 0.2
 
 
 @pytest.mark.thorough

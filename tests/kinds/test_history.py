@@ -65,6 +65,12 @@ def test_nights_of_other_software_or_of_later_are_not_pooled(nights):
     assert (row.outcome, row.marks) == ("ok", ("over 1 night beside 5 nights",))
 
 
+def test_nights_before_the_reference_are_not_pooled(nights):
+    nights("now", 1.3, 1.3)
+    row = judged(nights("now", 1.0, first=7), nights("reference", *DRIFT, first=2), nights=True)
+    assert (row.outcome, row.marks) == ("ok", ("over 1 night beside 5 nights",))
+
+
 def test_nights_of_a_session_are_refused(nights):
     now = nights("now", 1.0, 1.0)
     with pytest.raises(UsageError, match="--nights needs the nights of a reference"):

@@ -175,10 +175,11 @@ def find(results_dir: Path, named: str | None, against: str | None, unread: Unre
         return Sides(now, before, reference)
     if not folder.is_dir():
         raise UsageError("--nights needs the nights of a reference", "Name a folder of results with --against")
-    until = max(one.latest.created_utc for one in now)
     theirs = by_session(folder, unread, lambda record: session(record) != current)
     known = {session(one.latest) for one in theirs}
-    ours = by_session(results_dir, unread, lambda one: session(one) not in known and one.created_utc <= until)
+    # A reference begins with a change that was meant.
+    since, until = (pick(one.latest.created_utc for one in side) for pick, side in ((min, theirs), (max, now)))
+    ours = by_session(results_dir, unread, lambda r: session(r) not in known and since <= r.created_utc <= until)
     return Sides(now, before, reference, ours, theirs)
 
 
