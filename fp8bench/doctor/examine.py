@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fp8bench.doctor import gpus, host, libraries, software
+from fp8bench.doctor import gpus, host, software
 from fp8bench.doctor.check import Check, Examination, Finding, GpuCount, MachineFacts, MachineSummary
 from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.probe import run_probes, wanted
@@ -27,19 +27,25 @@ CHECKS = (
     *gpus.PER_GPU,
     Check("bf16", "gpu", "bf16", software.bf16, "gpu"),
     Check("fp8", "gpu", "fp8", software.fp8, "gpu"),
-    Check("te-fp8-recipes", "software", "te-fp8 recipes", libraries.recipes, "gpu"),
+    Check("te-fp8-recipes", "software", "te-fp8 recipes", software.recipes, "gpu"),
     Check("torch", "software", "torch", software.package("torch")),
     Check("timm", "software", "timm", software.package("timm")),
     Check("torchao", "software", "torchao", software.package("torchao")),
     Check("transformer-engine", "software", "Transformer Engine", software.package("transformer-engine"), "gpu"),
-    Check("cudnn-mix", "software", "cuDNN", libraries.cudnn, "probes"),
-    Check("cuda-libraries", "software", "cuBLAS and NCCL", libraries.cublas_and_nccl, "probes"),
-    Check("te-attention", "software", "TE attention", libraries.te_attention, "probes"),
+    Check("cudnn-mix", "software", "cuDNN", software.cudnn, "probes"),
+    Check("cuda-libraries", "software", "cuBLAS and NCCL", software.cublas_and_nccl, "probes"),
+    Check("te-attention", "software", "TE attention", software.te_attention, "probes"),
     Check("torch-compile", "software", "torch.compile", software.torch_compile, "probes"),
     Check("environment", "host", "environment variables", host.environment),
     Check("nccl", "gpu", "NCCL", software.nccl, "gpu"),
     Check("nccl-settings", "gpu", "NCCL's settings", host.nccl_settings, "gpu"),
-    *host.CHECKS,
+    Check("host-speed", "host", "host speed", host.speed),
+    Check("load", "host", "load", host.load),
+    Check("cores", "host", "cores", host.cores),
+    Check("cpu-governor", "host", "CPU governor", host.governor),
+    Check("host-memory", "host", "free memory", host.memory),
+    Check("shared-memory", "host", "/dev/shm", host.shared_memory),
+    Check("open-files", "host", "open files", host.open_files),
 )
 
 
@@ -67,8 +73,8 @@ def judge(facts: MachineFacts) -> tuple[Finding, ...]:
 def shown(facts: MachineFacts) -> Examination:
     """Return what may leave the machine. Remedies are fixed text and need no scrubbing."""
     names = names_of_this_machine(facts.environ)
-    found = [finding.model_copy(update={"found": scrub(finding.found, names)}) for finding in judge(facts)]
+    found = tuple(finding.model_copy(update={"found": scrub(finding.found, names)}) for finding in judge(facts))
     products = Counter(gpu.name for gpu in facts.driver.gpus).items()
     counts = tuple(GpuCount(name=name, count=count) for name, count in products)
     machine = MachineSummary(gpus=counts, cpu=facts.host.cpu, cores=max(1, int(facts.host.cores)))
-    return Examination(machine=machine, findings=tuple(found))
+    return Examination(machine=machine, findings=found)

@@ -19,7 +19,6 @@ Says = Callable[[GpuFacts], object]
 """What is wrong with a GPU in words; false if nothing."""
 
 NOT_REPORTED = "the driver does not report it"
-
 BUSY_PERCENT = 10
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
 """NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; modes 1 and 3 admit one process."""
@@ -51,32 +50,48 @@ def driver(facts: MachineFacts) -> Verdict:
     return Verdict("ok", text)
 
 
+def judged(gpus: Gpus, says: Says, fine: str, remedy: str, status: Status = "warning", after: str = "") -> Verdict:
+    """Name the GPUs with what is wrong, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`, and `after`
+    that. fine: the text if nothing is.
+    """
+    wrong: dict[object, list[str]] = {}
+    for gpu in gpus:
+        if text := says(gpu):
+            wrong.setdefault(text, []).append(str(gpu.index))
+    texts = (f"GPU{'s' if len(of) > 1 else ''} {', '.join(of)}: {text}" for text, of in wrong.items())
+    return Verdict(status, "; ".join(texts) + after, remedy) if wrong else Verdict("ok", fine)
+
+
+def once(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
 def busy(gpus: Gpus) -> Verdict:
-    """A GPU that others compute on gives wrong times; one with allocated memory only may."""
-    remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
+    """A GPU that others compute on gives wrong times; one with allocated memory only may. Its use is described by
+    counts and sizes, never by names.
+    """
     working = [gpu for gpu in gpus if (gpu.utilization_percent or 0) >= BUSY_PERCENT]
+    held = [gpu for gpu in gpus if is_held(gpu.processes, gpu.memory_used_bytes)]
+
+    def use(gpu: GpuFacts) -> str:
+        words = [f"{'an unknown number of' if gpu.processes is None else gpu.processes} other process(es)"]
+        if gpu.memory_used_bytes is not None:
+            unseen = ", held by no visible process" if gpu in held and not gpu.processes else ""
+            words.append(f"{gib(gpu.memory_used_bytes)} in use{unseen}")
+        if gpu.utilization_percent is not None:
+            words.append(f"{gpu.utilization_percent} % busy")
+        return ", ".join(words)
+
     fine = f"no other process, at most {gib(max(gpu.memory_used_bytes or 0 for gpu in gpus))} in use"
-    if working:
-        return judged(working, use, remedy, fine, "problem")
-    return judged(gpus, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes) and use(gpu), remedy, fine)
-
-
-def use(gpu: GpuFacts) -> str:
-    """Describe a GPU's use by counts and sizes, never by names."""
-    words = [f"{'an unknown number of' if gpu.processes is None else gpu.processes} other process(es)"]
-    if gpu.memory_used_bytes is not None:
-        unseen = not gpu.processes and is_held(gpu.processes, gpu.memory_used_bytes)
-        words.append(f"{gib(gpu.memory_used_bytes)} in use{', held by no visible process' if unseen else ''}")
-    if gpu.utilization_percent is not None:
-        words.append(f"{gpu.utilization_percent} % busy")
-    return ", ".join(words)
+    remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
+    return judged(working or held, use, fine, remedy, "problem" if working else "warning")
 
 
 def compute_mode(gpus: Gpus) -> Verdict:
     """A run starts one process per GPU, which an exclusive mode allows."""
     fine = "one process a GPU" if one_process_a_gpu(gpus) else "default"
     remedy = "Allow it: `sudo nvidia-smi -c DEFAULT`"
-    return judged(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE and "prohibited", remedy, fine, "problem")
+    return judged(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE and "prohibited", fine, remedy, "problem")
 
 
 def one_process_a_gpu(gpus: Gpus) -> bool:
@@ -86,12 +101,12 @@ def one_process_a_gpu(gpus: Gpus) -> bool:
 
 def nvlink(gpus: Gpus) -> Verdict:
     """Gradients go over NVLink. Many GPUs are built without links; unequal links are a fault."""
-    counts = {gpu.nvlinks or 0 for gpu in gpus}
     if len(gpus) == 1:
         return Verdict("ok", "one GPU, so it is not used")
+    counts = {gpu.nvlinks or 0 for gpu in gpus}
     fine = f"{max(counts)} active links a GPU" if any(counts) else "none: gradients go over PCIe"
     remedy = "Check `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine"
-    return judged(gpus, lambda gpu: len(counts) > 1 and f"{gpu.nvlinks or 0} active links", remedy, fine)
+    return judged(gpus, lambda gpu: len(counts) > 1 and f"{gpu.nvlinks or 0} active links", fine, remedy)
 
 
 def power(gpus: Gpus) -> Verdict:
@@ -100,15 +115,15 @@ def power(gpus: Gpus) -> Verdict:
     gpus = [gpu for gpu in gpus if normal[gpu.index] is not None]
     if not gpus:
         return Verdict("unknown", NOT_REPORTED)
-    fine = once(f"{gpu.power_limit_w:.0f} W, as by default" for gpu in gpus)
-    most = [gpu.power_max_w for gpu in gpus if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1]
-    fine += f" (up to {max(most):.0f} W may be set)" if most else ""
 
     def low(gpu: GpuFacts) -> object:
         limit_w, normal_w = gpu.power_limit_w or 0, normal[gpu.index] or 0
         return limit_w < normal_w - TOLERANCE_W and f"{limit_w:.0f} of {normal_w:.0f} W"
 
-    return judged(gpus, low, "Set it back: `sudo nvidia-smi -pl` with the larger number", fine)
+    most_w = [gpu.power_max_w for gpu in gpus if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1]
+    fine = once(f"{gpu.power_limit_w:.0f} W, as by default" for gpu in gpus)
+    fine += f" (up to {max(most_w):.0f} W may be set)" if most_w else ""
+    return judged(gpus, low, fine, "Set it back: `sudo nvidia-smi -pl` with the larger number")
 
 
 def clocks(gpus: Gpus) -> Verdict:
@@ -120,7 +135,7 @@ def clocks(gpus: Gpus) -> Verdict:
         return clock < (normal or 0) and f"{clock} of {normal} MHz"
 
     fine = once(f"{gpu.application_clock_mhz} MHz, of at most {gpu.max_clock_mhz or '?'}" for gpu in gpus)
-    return judged(gpus, low, "Reset them: `sudo nvidia-smi -rac`", fine)
+    return judged(gpus, low, fine, "Reset them: `sudo nvidia-smi -rac`")
 
 
 def temperature(gpus: Gpus) -> Verdict:
@@ -132,45 +147,21 @@ def temperature(gpus: Gpus) -> Verdict:
 
     slows = f", slows down at {min(limits.values())} C" if limits else ""
     fine = f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}"
-    return judged(gpus, hot, "Let it cool down, and check the cooling", fine)
+    return judged(gpus, hot, fine, "Let it cool down, and check the cooling")
 
 
 def ecc(gpus: Gpus) -> Verdict:
     """Errors that ECC could not correct, memory rows to be replaced, and changes that wait for a reset."""
-    broken = [gpu for gpu in gpus if gpu.uncorrected_errors or gpu.remap_failed]
-    if broken:
-        text = named(broken, lambda gpu: f"{gpu.uncorrected_errors or 0} uncorrected errors")
-        text += ", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""
-        return Verdict("problem", text, "Restart the machine, and replace the GPU if they come back")
-    text = "a change of ECC or a replacement of rows waits for a reset"
     fine = once("ECC on" if gpu.ecc else "ECC off" for gpu in gpus) + ", no uncorrected errors"
-    return judged(
-        gpus, lambda gpu: (gpu.remap_pending or gpu.ecc != gpu.ecc_pending) and text, "Restart the machine", fine
-    )
-
-
-def slowed(gpu: GpuFacts) -> str:
-    """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
-    reasons = gpu.throttle_reasons or 0
-    return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
-
-
-def judged(gpus: Gpus, says: Says, remedy: str, fine: str, status: Status = "warning") -> Verdict:
-    text = named(gpus, says)
-    return Verdict(status, text, remedy) if text else Verdict("ok", fine)
-
-
-def named(gpus: Gpus, says: Says) -> str:
-    """Name the GPUs with what is said of them, equal texts once: `GPU 0: 350 of 700 W; GPUs 1, 3: 400 of 700 W`."""
-    indices: dict[object, list[str]] = {}
-    for gpu in gpus:
-        if text := says(gpu):
-            indices.setdefault(text, []).append(str(gpu.index))
-    return "; ".join(f"GPU{'s' if len(of) > 1 else ''} {', '.join(of)}: {said}" for said, of in indices.items())
-
-
-def once(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))
+    if broken := [gpu for gpu in gpus if gpu.uncorrected_errors or gpu.remap_failed]:
+        row = ", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""
+        remedy = "Restart the machine, and replace the GPU if they come back"
+        return judged(
+            broken, lambda gpu: f"{gpu.uncorrected_errors or 0} uncorrected errors", fine, remedy, "problem", row
+        )
+    waiting = [gpu for gpu in gpus if gpu.remap_pending or gpu.ecc != gpu.ecc_pending]
+    text = "a change of ECC or a replacement of rows waits for a reset"
+    return judged(waiting, lambda _gpu: text, fine, "Restart the machine")
 
 
 def check(name: str, title: str, judge: Callable[[Gpus], Verdict], *fields: str) -> Check:
@@ -185,12 +176,17 @@ def check(name: str, title: str, judge: Callable[[Gpus], Verdict], *fields: str)
 
 
 def each(says: Says, fine: str, remedy: str) -> Callable[[Gpus], Verdict]:
-    return lambda gpus: judged(gpus, says, remedy, fine)
+    return lambda gpus: judged(gpus, says, fine, remedy)
 
 
+def slowed(gpu: GpuFacts) -> str:
+    """Slowdowns that an idle, sound GPU never has. Idleness, the power cap and clock settings are none."""
+    reasons = gpu.throttle_reasons or 0
+    return ", ".join(IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if reasons & bit)
+
+
+# A slice has only part of the units, memory and bandwidth of the catalogue's GPU.
 SLICE = "on; a run sees a slice and would be priced as the whole"
-"""A slice has only part of the units, memory and bandwidth of the catalogue's GPU."""
-
 RESTARTS = "off, and the driver starts the GPU again for every process"
 REPAIR = "Fix the cooling or the power supply, or measure on another machine"
 

@@ -5,9 +5,9 @@ The value of a variable is shown only if it is a plain number or switch; any oth
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from fp8bench.doctor.check import Check, MachineFacts, Verdict
+from fp8bench.doctor.check import MachineFacts, Verdict
 from fp8bench.machine.host import LOOP_TURNS
 from fp8bench.schema.machine import GIB, gib
 
@@ -28,11 +28,10 @@ OPEN_FILES = 1024
 """Linux's default for a login. A DataLoader holds a descriptor for every tensor in transit, some dozens per rank."""
 
 _SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
-OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 def is_on(value: str) -> bool:
-    return value.lower() not in OFF
+    return value.lower() not in ("", "0", "false", "no", "off")
 
 
 SPOILS: tuple[tuple[Callable[[str], bool], str, tuple[str, ...]], ...] = (
@@ -65,25 +64,24 @@ NCCL_SPEED = (
 """Settings that change speed. Names of network interfaces and the like do not."""
 
 
+def shown(name: str, environ: Mapping[str, str]) -> str:
+    """Return `NAME=1`, or `NAME is set` if the value may be private."""
+    return f"{name}={environ[name]}" if _SHOWN.fullmatch(environ[name]) else f"{name} is set"
+
+
 def environment(facts: MachineFacts) -> Verdict:
     environ = facts.environ
     found = {name: effect for spoils, effect, names in SPOILS for name in names if spoils(environ.get(name, ""))}
-    text = "; ".join(f"{shown(name, environ[name])} ({effect})" for name, effect in found.items())
-    unset = f"Unset them: `unset {' '.join(found)}`"
-    return Verdict("warning", text, unset) if found else Verdict("ok", "none that spoils a number")
+    text = "; ".join(f"{shown(name, environ)} ({effect})" for name, effect in found.items())
+    return judged(text or "none that spoils a number", bool(found), f"Unset them: `unset {' '.join(found)}`")
 
 
 def nccl_settings(facts: MachineFacts) -> Verdict:
     found = [name for name in NCCL_SPEED if facts.environ.get(name)]
-    text = ", ".join(shown(name, facts.environ[name]) for name in found)
-    if found and len(facts.driver.gpus) > 1:
-        return Verdict("warning", text, f"Unset them: `unset {' '.join(found)}`")
-    return Verdict("ok", f"{text}: without effect on one GPU" if found else "none in the environment")
-
-
-def shown(name: str, value: str) -> str:
-    """Return `NAME=1`, or `NAME is set` if the value may be private."""
-    return f"{name}={value}" if _SHOWN.fullmatch(value) else f"{name} is set"
+    text = ", ".join(shown(name, facts.environ) for name in found) or "none in the environment"
+    if found and len(facts.driver.gpus) == 1:
+        return Verdict("ok", f"{text}: without effect on one GPU")
+    return judged(text, bool(found), f"Unset them: `unset {' '.join(found)}`")
 
 
 def judged(text: str, bad: bool, remedy: str) -> Verdict:
@@ -98,9 +96,10 @@ def slow(facts: MachineFacts, text: str, bad: bool, remedy: str) -> Verdict:
 
 def speed(facts: MachineFacts) -> Verdict:
     """The swing is judged, and not the speed, because no limit is known."""
-    found = facts.speed
-    text = f"a loop of {LOOP_TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
-    if uneven := found.swing > STEADY_SWING:
+    uneven = facts.speed.swing > STEADY_SWING
+    milliseconds, swing = facts.speed.median_s * 1e3, facts.speed.swing
+    text = f"a loop of {LOOP_TURNS:,} turns takes {milliseconds:.1f} ms, slowest/fastest {swing:.2f}"
+    if uneven:
         text += (
             ": launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
         )
@@ -108,11 +107,10 @@ def speed(facts: MachineFacts) -> Verdict:
 
 
 def load(facts: MachineFacts) -> Verdict:
-    host = facts.host
-    if host.load is None:
+    if facts.host.load is None:
         return Verdict("unknown", "the system does not report its load")
-    text = f"load {host.load:.1f} on {host.cores:g} cores"
-    return slow(facts, text, host.load > BUSY_LOAD * host.cores, "Wait for the other work to end")
+    text, busy = f"load {facts.host.load:.1f} on {facts.host.cores:g} cores", BUSY_LOAD * facts.host.cores
+    return slow(facts, text, facts.host.load > busy, "Wait for the other work to end")
 
 
 def cores(facts: MachineFacts) -> Verdict:
@@ -157,17 +155,5 @@ def shared_memory(facts: MachineFacts) -> Verdict:
 
 def open_files(facts: MachineFacts) -> Verdict:
     limit = facts.host.open_files
-    if limit is None:
-        return Verdict("ok", "no limit")
-    return judged(f"up to {limit} a process", limit < OPEN_FILES, f"Raise it: `ulimit -n {OPEN_FILES * 4}`")
-
-
-CHECKS = (
-    Check("host-speed", "host", "host speed", speed),
-    Check("load", "host", "load", load),
-    Check("cores", "host", "cores", cores),
-    Check("cpu-governor", "host", "CPU governor", governor),
-    Check("host-memory", "host", "free memory", memory),
-    Check("shared-memory", "host", "/dev/shm", shared_memory),
-    Check("open-files", "host", "open files", open_files),
-)
+    text = "no limit" if limit is None else f"up to {limit} a process"
+    return judged(text, limit is not None and limit < OPEN_FILES, f"Raise it: `ulimit -n {OPEN_FILES * 4}`")

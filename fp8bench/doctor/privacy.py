@@ -37,26 +37,22 @@ def short_path(path: str) -> str:
     """
     if _HOME.fullmatch(path):
         return "~"
-    site = _SITE.match(path)
-    if site:
+    if site := _SITE.match(path):
         return path[site.start(1) :]
     return path if path.startswith(_PUBLIC_ROOTS) else path.rstrip("/").rpartition("/")[2]
 
 
 def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the names of this machine and its user, and the values of variables that look secret."""
-    host = socket.gethostname()
-    words = {host, host.partition(".")[0], _user(), Path.home().name, environ.get("HOSTNAME", "")}
-    named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
-    return named | secrets_of(environ)
-
-
-def _user() -> str:
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):
         # A container's user may have no name.
-        return str(os.getuid())
+        user = str(os.getuid())
+    host = socket.gethostname()
+    words = {host, host.partition(".")[0], user, Path.home().name, environ.get("HOSTNAME", "")}
+    named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
+    return named | secrets_of(environ)
 
 
 def scrub(text: str, names: Iterable[str] = ()) -> str:

@@ -13,9 +13,8 @@ from typing import get_type_hints
 import pytest
 
 from fp8bench.doctor.check import Failure
-from fp8bench.doctor.libraries import Refusals
 from fp8bench.doctor.probe import COMMAND, PROBES, run_probes
-from fp8bench.doctor.software import ImportResult, TorchResult, gemm_error
+from fp8bench.doctor.software import ImportResult, Refusals, TorchResult, gemm_error
 
 pytestmark = pytest.mark.thorough
 
