@@ -263,7 +263,7 @@ def test_json_has_every_number_unrounded(two_modes):
 
 @pytest.mark.parametrize("form", ["plain", "markdown"])
 def test_warnings_stand_in_every_format(form, two_modes):
-    warned = two_modes.model_copy(update={"warnings": ("both ran with different batch",)})
+    warned = two_modes._replace(warnings=("both ran with different batch",))
     assert text_in(form, warned).splitlines()[-1] == "warning: both ran with different batch"
     assert json.loads(text_in("json", warned))["warnings"] == ["both ran with different batch"]
 
