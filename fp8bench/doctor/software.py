@@ -10,10 +10,12 @@ ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127
 
 import logging
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.check import SKIPPED, Failure, MachineFacts, Verdict
@@ -109,8 +111,7 @@ def torch_and_cuda() -> TorchResult:
     error = error_of(start_cuda, (RuntimeError, AssertionError))
     nccl = None
     if torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        found = torch.cuda.nccl.version()
-        nccl = ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
     return TorchResult(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
@@ -371,17 +372,10 @@ class AttentionResult(Frozen):
     copies: tuple[Copy, ...]
 
 
-class Refusals(logging.Handler):
-    """Stores the lines of the log with the reasons why a kernel was refused, each once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: dict[str, None] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if text.startswith("Disabling "):
-            self.lines[" ".join(text.split())] = None
+def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
+    """Return the lines of a log with the reasons why a kernel was refused, each once."""
+    texts = (record.getMessage() for record in log)
+    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
 
 
 def attention() -> AttentionResult:
@@ -396,14 +390,14 @@ def attention() -> AttentionResult:
     from fp8bench.modes.te_attention import attention_backend
     from fp8bench.modes.transformer_engine import TEBF16
 
-    refusals = Refusals()
+    log = BufferingHandler(sys.maxsize)
     # If there is a handler, Transformer Engine adds none of its own.
-    logging.getLogger("DotProductAttention").addHandler(refusals)
+    logging.getLogger("DotProductAttention").addHandler(log)
     with torch.device("cuda"):
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
     _train(TEBF16().convert(model.train()), x)
-    return AttentionResult(backend=attention_backend(), reasons=tuple(refusals.lines), copies=own_copies())
+    return AttentionResult(backend=attention_backend(), reasons=refusals(log.buffer), copies=own_copies())
 
 
 def te_attention(facts: MachineFacts) -> Verdict:
