@@ -27,7 +27,7 @@ CHECKS = (
     *gpus.PER_GPU,
     Check("bf16", "gpu", "bf16", software.bf16, "gpu"),
     Check("fp8", "gpu", "fp8", software.fp8, "gpu"),
-    Check("te-fp8-recipes", "software", "te-fp8 recipes", software.recipes, "gpu"),
+    Check("te-fp8-recipes", "software", "te-fp8 recipes", software.recipes, "probes"),
     Check("torch", "software", "torch", software.package("torch")),
     Check("timm", "software", "timm", software.package("timm")),
     Check("torchao", "software", "torchao", software.package("torchao")),

@@ -20,15 +20,13 @@ Says = Callable[[GpuFacts], object]
 
 NOT_REPORTED = "the driver does not report it"
 BUSY_PERCENT = 10
+# NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; modes 1 and 3 admit one process:
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
-"""NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; modes 1 and 3 admit one process."""
-
 TOLERANCE_W = 1.0
+# An idle GPU this close to the temperature at which it slows down will reach it within a run:
 NEAR_SLOWDOWN_C = 10
-"""An idle GPU this close to the temperature at which it slows down will reach it within a run."""
-
+# Longer names of some of SLOWDOWNS, because there is room here: NVML's own words.
 IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware thermal slowdown"}
-"""Longer names of some of SLOWDOWNS, because there is room here: NVML's own words."""
 
 
 def driver(facts: MachineFacts) -> Verdict:

@@ -13,19 +13,15 @@ from fp8bench.schema.machine import GIB, gib
 
 STEADY_SWING = 1.25
 BUSY_LOAD = 0.5
+# A rank's Python thread, autograd's, NCCL's, and at least one DataLoader worker:
 CORES_A_GPU = 4
-"""A rank's Python thread, autograd's, NCCL's, and at least one DataLoader worker."""
-
+# torch with CUDA takes 3 to 4 GiB per process; ViT-Huge's float32 weights take 2.4 GiB; waiting batches are extra:
 HOST_BYTES_A_GPU = 8 * GIB
-"""torch with CUDA takes 3 to 4 GiB per process; ViT-Huge's float32 weights take 2.4 GiB; waiting batches are extra."""
-
+# Docker's default of 64 MiB ends a DataLoader with a bus error. A batch of 64 images of 224 px is 37 MiB, and every
+# worker keeps two:
 SHM_LEAST_BYTES = GIB
-"""Docker's default of 64 MiB ends a DataLoader with a bus error. A batch of 64 images of 224 px is 37 MiB, and every
-worker keeps two.
-"""
-
+# Linux's default for a login. A DataLoader holds a descriptor for every tensor in transit, some dozens per rank:
 OPEN_FILES = 1024
-"""Linux's default for a login. A DataLoader holds a descriptor for every tensor in transit, some dozens per rank."""
 
 _SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
 
@@ -96,14 +92,11 @@ def slow(facts: MachineFacts, text: str, bad: bool, remedy: str) -> Verdict:
 
 def speed(facts: MachineFacts) -> Verdict:
     """The swing is judged, and not the speed, because no limit is known."""
-    uneven = facts.speed.swing > STEADY_SWING
     milliseconds, swing = facts.speed.median_s * 1e3, facts.speed.swing
     text = f"a loop of {LOOP_TURNS:,} turns takes {milliseconds:.1f} ms, slowest/fastest {swing:.2f}"
-    if uneven:
-        text += (
-            ": launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
-        )
-    return slow(facts, text, uneven, "Quiet the host, and measure in several processes with --rounds")
+    waits = ": launched from Python, te-fp8 at a small batch waits for the host, and one process is not a measurement"
+    uneven, remedy = swing > STEADY_SWING, "Quiet the host, and measure in several processes with --rounds"
+    return slow(facts, text + waits * uneven, uneven, remedy)
 
 
 def load(facts: MachineFacts) -> Verdict:

@@ -14,17 +14,14 @@ from pathlib import Path
 from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.private import UUID, secrets_of, without
 
+# Names that many machines share, and that occur in ordinary sentences:
 NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
-"""Names that many machines share, and that occur in ordinary sentences."""
-
 SHORTEST_NAME = 3
-
+# Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS.
 _ADDRESS = re.compile(
     r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
     r"|\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)"
 )
-"""Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS."""
-
 _PATH = re.compile(r"(?<![\w.~/-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 _PUBLIC_ROOTS = ("/usr/", "/lib/", "/lib64/", "/dev/", "/sys/", "/proc/")
 _HOME = re.compile(r"/(?:home|Users)/[^/]+/?|/root/?")

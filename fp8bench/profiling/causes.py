@@ -27,9 +27,8 @@ from fp8bench.stats.certainty import NOISE
 Wait = Literal["host-bound", "loader-bound"]
 Grown = Literal["copies", "norms and sums", "attention", "optimizer", "GEMMs", "gaps between kernels", "other kernels"]
 Gain = Literal["casts eat the gain", "shapes too small", "attention dominates", "no fp8 kernels", "emulated"]
+# `another machine` and `mode and machine` explain nothing: they mean that no mode can.
 Nothing = Literal["faster", "another machine", "mode and machine", "none"]
-"""`another machine` and `mode and machine` explain nothing: they mean that no mode can."""
-
 Cause = Wait | Grown | Gain | Nothing | Literal["communication-bound", "throttled"]
 
 # Our choices, as shares. Of a step, below which no cause is named, because processes of a mode differ by 1 to 2 %:
@@ -40,17 +39,16 @@ ATTENTION_SHARE = 0.4
 SLOWER_CLOCK = 0.97
 # Of the difference of two machines' steps, from which a part is named:
 WORTH_NAMING = 0.05
-
+# What GEMMs should gain by fp8 at least. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200 reaches
+# 1.8; GEMMs far below are too small to be bound by arithmetic:
 FAIR_FP8_SPEED_UP = 1.3
-"""Our choice: what GEMMs should gain by fp8 at least. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an
-H200 reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
 
+# The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell:
 PEAK_FP8_SPEED_UP = 2.0
-"""The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
-
+# Half of the last digit that is shown:
 SMALLEST_S = 0.5e-4
-"""Half of the last digit that is shown."""
 
+# Parts of a step that are a cause if they take longer than the reference's.
 GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "copies": ("copies", ("copy",)),
     "norms and sums": ("norms, activations and sums", ("elementwise",)),
@@ -59,10 +57,9 @@ GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "GEMMs": ("GEMMs", GEMMS),
     "other kernels": ("other kernels", ("other",)),
 }
-"""Parts of a step that are a cause if they take longer than the reference's."""
 
+# A cause, the seconds per step that it accounts for, and its clause of a sentence.
 Measured = tuple[Cause, float, str]
-"""A cause, the seconds per step that it accounts for, and its clause of a sentence."""
 
 
 class Explanation(NamedTuple):

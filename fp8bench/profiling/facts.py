@@ -28,14 +28,13 @@ PARTS: dict[Category, str] = {
 
 IDLE = "idle"
 
+# From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`):
 PACKED_SINCE = (2, 19)
-"""From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`)."""
-
+# A sentence for each of ONLY_GAIN; figures as in docs/models.md.
 ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "
     "batch 64 on an H200 took 90.8 ms a step with it and 100.5 without, in te-fp8."
 }
-"""A sentence for each of ONLY_GAIN; figures as in docs/models.md."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,9 @@ class StepFacts:
         return None if self.step_time_s is None else max(0.0, self.step_time_s - self.busy_s)
 
     @property
-    def idle_share(self) -> float | None:
-        """None on a CPU, and if the step was not timed."""
-        return None if self.step_time_s is None else self.profile.idle_share(self.step_time_s)
-
-    @property
     def host_bound(self) -> bool | None:
         """Whether the GPU waits for the host, by its idle time; None on a CPU, and if the step was not timed."""
-        return starved(self.idle_share)
+        return starved(None if self.step_time_s is None else self.profile.idle_share(self.step_time_s))
 
     @property
     def idle_for_data_s(self) -> float:

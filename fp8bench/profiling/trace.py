@@ -28,15 +28,14 @@ from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import LARGEST_BYTES, Frozen, bytes_of, first_fault, write_atomically
 
 METADATA_KEY = "fp8bench"
+# Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
-"""Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first."""
-
 _GZIP = b"\x1f\x8b"
 _MAKE_ANOTHER = "Make one with `fp8bench explain --mode MODE --trace FILE`"
 
 Event = Mapping[str, Any]
+# Complete events (ph X) by their `cat`.
 ByKind = Mapping[str, Sequence[Event]]
-"""Complete events (ph X) by their `cat`."""
 
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")

@@ -197,7 +197,7 @@ def test_idle_time_convicts_the_host_whatever_its_lead(host_lead_s):
 @pytest.mark.parametrize("step_time_s", [0.09, 0.1, 0.105, 0.115, 0.3])
 def test_the_host_is_to_blame_where_the_tables_mark_says_so(step_time_s):
     one = made("fp8", step_time_s=step_time_s, gemm_fp8=60, elementwise=35)
-    assert bool(one.host_bound) == (bottleneck(one.idle_share, None) is not None)
+    assert bool(one.host_bound) == (bottleneck(one.profile.idle_share(step_time_s), None) is not None)
     assert ("host-bound" in explain(one, None).explained_s) == bool(one.host_bound)
 
 
