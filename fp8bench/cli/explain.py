@@ -63,14 +63,15 @@ def explain(
     _require_one_way(names, modes, trace, wanted)
     if plot is not None:
         require_drawable(plot)
-    unread, chosen = Unread(), list[StepFacts]()
-    if modes:
-        chosen = measure_now(modes, trace, results_dir)
+    unread, like = Unread(), ALL
+    chosen = measure_now(modes, trace, results_dir) if modes else []
     for name in names:
-        chosen.append(find(name, results_dir, unread, wanted, like=chosen[0] if chosen else None))
-    shown = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None))
-    show(shown, form)
-    draw(shown, PICTURE, plot)
+        chosen.append(find(name, results_dir, unread, wanted, like))
+        first = chosen[0]
+        like = Filter(workload=first.workload, batch_size=first.batch_size, world_size=first.world_size)
+    explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None))
+    show(explained, form)
+    draw(explained, PICTURE, plot)
     unread.end(strict)
 
 
@@ -112,9 +113,9 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     return [_facts(record, record.run_id, results_dir) for record in records]
 
 
-def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: StepFacts | None) -> StepFacts:
+def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Filter) -> StepFacts:
     """Return what a word on the command line names. wanted: a filter for modes; what it leaves open is taken from their
-    first row in `compare`. like: records of the same work are preferred. Logs which measurement of a mode is used.
+    first row in `compare`. like: of such work records are preferred. Logs which measurement of a mode is used.
     Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
@@ -138,23 +139,15 @@ def _of_mode(
     kept: Found[Kept[Record]],
     reference: named.Reference,
     wanted: Filter,
-    like: StepFacts | None,
+    like: Filter,
     catalog: Catalog,
     unread: Unread,
 ) -> Choice:
-    work = ALL
-    if like is not None:
-        work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
-
     def choices(records: list[Record]) -> dict[str, Choice]:
-        fitting = named.candidates(name, records, reference, wanted, work)
+        fitting = named.candidates(name, records, reference, wanted, like)
         if not fitting:
             raise named.nothing_called(name, kept)
-        found = {}
-        for instance in dict.fromkeys(record.instance for record in fitting):
-            of_instance, may_be = ([r for r in some if r.instance == instance] for some in (records, fitting))
-            if choice := choose(of_instance, may_be, catalog, date.today()):
-                found[instance] = choice
+        found = choose(records, fitting, catalog, date.today())
         if not found:
             _require_profile(fitting[-1], name)
             remedy = f"See why with `fp8bench compare {fitting[-1].instance}`"

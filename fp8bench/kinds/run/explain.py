@@ -226,16 +226,18 @@ class Choice(NamedTuple):
         )
 
 
-def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date) -> Choice | None:
-    """Choose a round. records: of one mode on one instance, of any status, oldest first. fitting: those that may make
-    up the row. None if no row of a fitting record was profiled.
+def choose(records: Sequence[Record], fitting: Sequence[Record], catalog: Catalog, today: date) -> dict[str, Choice]:
+    """Choose a round on each instance. records: of one mode, of any status, oldest first. fitting: those that may make
+    up a row. An instance of which no row of a fitting record was profiled is left out.
     """
-    fits = {record.run_id for record in fitting}
-    for row in rows_of(records, catalog, today):
-        record = profiled((record for record in records if record.run_id in row.run_ids), row)
-        if row.status == "ok" and row.run_id in fits and record is not None:
-            return Choice(record, row)
-    return None
+    fits, found = {record.run_id for record in fitting}, dict[str, Choice]()
+    for instance in dict.fromkeys(record.instance for record in fitting):
+        rows = rows_of([record for record in records if record.instance == instance], catalog, today)
+        for row in (row for row in rows if row.status == "ok" and row.run_id in fits):
+            record = profiled((record for record in records if record.run_id in row.run_ids), row)
+            if record is not None:
+                found.setdefault(instance, Choice(record, row))
+    return found
 
 
 def rows_of(records: Sequence[Record], catalog: Catalog, today: date) -> tuple[Row, ...]:
