@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fp8bench.doctor import gpus, host, software
+from fp8bench.doctor import hardware, software
 from fp8bench.doctor.check import Check, Examination, Finding, GpuCount, MachineFacts, MachineSummary
 from fp8bench.doctor.privacy import names_of_this_machine, scrub
 from fp8bench.doctor.probe import run_probes, wanted
@@ -22,9 +22,9 @@ WITHOUT_GPU_LIMIT_S = 25.0
 MOST_AT_ONCE = 8
 
 CHECKS = (
-    Check("driver", "gpu", "NVIDIA driver", gpus.driver),
+    Check("driver", "gpu", "NVIDIA driver", hardware.driver),
     Check("torch-sees-gpus", "gpu", "GPUs torch sees", software.gpus_of_torch, "gpu"),
-    *gpus.PER_GPU,
+    *hardware.PER_GPU,
     Check("bf16", "gpu", "bf16", software.bf16, "gpu"),
     Check("fp8", "gpu", "fp8", software.fp8, "gpu"),
     Check("te-fp8-recipes", "software", "te-fp8 recipes", software.recipes, "probes"),
@@ -36,16 +36,16 @@ CHECKS = (
     Check("cuda-libraries", "software", "cuBLAS and NCCL", software.cublas_and_nccl, "probes"),
     Check("te-attention", "software", "TE attention", software.te_attention, "probes"),
     Check("torch-compile", "software", "torch.compile", software.torch_compile, "probes"),
-    Check("environment", "host", "environment variables", host.environment),
+    Check("environment", "host", "environment variables", hardware.environment),
     Check("nccl", "gpu", "NCCL", software.nccl, "gpu"),
-    Check("nccl-settings", "gpu", "NCCL's settings", host.nccl_settings, "gpu"),
-    Check("host-speed", "host", "host speed", host.speed),
-    Check("load", "host", "load", host.load),
-    Check("cores", "host", "cores", host.cores),
-    Check("cpu-governor", "host", "CPU governor", host.governor),
-    Check("host-memory", "host", "free memory", host.memory),
-    Check("shared-memory", "host", "/dev/shm", host.shared_memory),
-    Check("open-files", "host", "open files", host.open_files),
+    Check("nccl-settings", "gpu", "NCCL's settings", hardware.nccl_settings, "gpu"),
+    Check("host-speed", "host", "host speed", hardware.speed),
+    Check("load", "host", "load", hardware.load),
+    Check("cores", "host", "cores", hardware.cores),
+    Check("cpu-governor", "host", "CPU governor", hardware.governor),
+    Check("host-memory", "host", "free memory", hardware.memory),
+    Check("shared-memory", "host", "/dev/shm", hardware.shared_memory),
+    Check("open-files", "host", "open files", hardware.open_files),
 )
 
 
@@ -58,7 +58,7 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     if quick:
         return shown(facts)
     # In parallel, if there are enough cores and no GPU is restricted to one process.
-    at_once = 1 if gpus.one_process_a_gpu(driver.gpus) else max(2, min(MOST_AT_ONCE, int(around.cores)))
+    at_once = 1 if hardware.one_process_a_gpu(driver.gpus) else max(2, min(MOST_AT_ONCE, int(around.cores)))
     limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
     probes = wanted(bool(driver.gpus), installed["transformer-engine"] is not None)
     with temporary.folder(temporary.DOCTOR) as folder:

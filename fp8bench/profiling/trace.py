@@ -15,7 +15,6 @@ import gzip
 import io
 import json
 import zlib
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -201,15 +200,9 @@ def _spans(pieces: Iterable[tuple[float, str, float, bool, bool]]) -> tuple[Span
 
 
 def _in_optimizer(events: ByKind) -> Callable[[float], bool]:
-    # Its annotations follow one another and are never nested.
-    found = sorted((e["ts"], e["ts"] + e["dur"]) for e in events[ANNOTATION] if e["name"].startswith(OPTIMIZER))
-    starts = [start for start, _ in found]
-
-    def inside(at: float) -> bool:
-        place = bisect_right(starts, at) - 1
-        return place >= 0 and at <= found[place][1]
-
-    return inside
+    # There are few: one or two a step.
+    found = [(e["ts"], e["ts"] + e["dur"]) for e in events[ANNOTATION] if e["name"].startswith(OPTIMIZER)]
+    return lambda at: any(start <= at <= end for start, end in found)
 
 
 @dataclass(slots=True)
