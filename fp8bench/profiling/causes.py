@@ -239,46 +239,41 @@ def _limit(facts: StepFacts) -> str:
     )
 
 
-def same_mode(facts: StepFacts, reference: StepFacts) -> bool:
-    """Return whether both have the same mode, recipe and execution."""
-    return (facts.label, facts.execution) == (reference.label, reference.execution)
-
-
-def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
-    """Return whether they ran on different GPUs or numbers of GPUs; False if either's instance is unknown."""
+def two_machines(facts: StepFacts, reference: StepFacts) -> Literal["another machine", "mode and machine"] | None:
+    """Return how two machines come into a comparison: of one mode on two instances or numbers of GPUs, or of two modes
+    on different GPUs or numbers of them; None if neither, or if either's instance is unknown.
+    """
     if facts.instance is None or reference.instance is None:
-        return False
-    if len({facts.world_size, reference.world_size} - {None}) > 1:
-        return True
-    named = facts.device_name is not None and facts.device_name == reference.device_name
-    return facts.instance != reference.instance and not named
+        return None
+    elsewhere, sizes = facts.instance != reference.instance, {facts.world_size, reference.world_size} - {None}
+    if (facts.label, facts.execution) == (reference.label, reference.execution):
+        return "another machine" if elsewhere or len(sizes) > 1 else None
+    alike = facts.device_name is not None and facts.device_name == reference.device_name
+    return "mode and machine" if len(sizes) > 1 or (elsewhere and not alike) else None
 
 
 def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Explanation | None:
     """Explain two steps on two machines; None for one machine, or two modes on the same GPUs. labels: of the steps."""
-    instances = {facts.instance, reference.instance}
-    elsewhere, other = len(instances - {None}) > 1, other_machine(facts, reference)
-    same = same_mode(facts, reference)
-    if facts.emulated or reference.emulated or not (other or (same and elsewhere)):
+    cause = two_machines(facts, reference)
+    if cause is None or facts.emulated or reference.emulated:
         return None
-    if same:
-        return Explanation("another machine", _difference(facts, reference, labels), {})
+    if cause == "another machine":
+        return Explanation(cause, _difference(facts, reference, labels), {})
     remedy = "Compare them on as many GPUs."
-    if elsewhere:
+    if facts.instance != reference.instance:
         there = f"{reference.instance}:{facts.label}{suffix(facts.execution)}"
         remedy = f"Compare them on one machine: `fp8bench explain {there} {labels[1]}`."
+    what = "execution" if facts.label == reference.label else "mode"
     where = "; ".join(
-        f"{f'{one.world_size} x ' if one.world_size is not None else ''}"
-        f"{one.device_name or ('GPU' if one.device == 'cuda' else 'process')}"
+        (f"{one.world_size} x " if one.world_size is not None else "")
+        + (one.device_name or ("GPU" if one.device == "cuda" else "process"))
         for one in (facts, reference)
     )
-    return Explanation(
-        "mode and machine",
-        f"{labels[0]} takes {_length(facts)} and {labels[1]} {_length(reference)}, but both the "
-        f"{'execution' if facts.label == reference.label else 'mode'} and the machine differ ({where}), and these "
-        f"times do not tell which of the two makes the difference. {remedy}",
-        {},
+    sentence = (
+        f"{labels[0]} takes {_length(facts)} and {labels[1]} {_length(reference)}, but both the {what} and the machine "
+        f"differ ({where}), and these times do not tell which of the two makes the difference. {remedy}"
     )
+    return Explanation(cause, sentence, {})
 
 
 def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> str:

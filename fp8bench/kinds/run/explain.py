@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
-from fp8bench.profiling.causes import SMALLEST_S, Cause, across, explain, other_machine, same_mode
+from fp8bench.profiling.causes import SMALLEST_S, Cause, across, explain, two_machines
 from fp8bench.profiling.facts import ADVICE, IDLE, PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
 from fp8bench.records.named import parse_reference
@@ -90,10 +90,9 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
 def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
     # By mode, else also by execution, else by instance, else by run; two modes on two machines by both.
     both = (facts, reference)
-    on_both = [f"{mode.instance}:{mode.label}{suffix(mode.execution)}" for mode in both]
-    two_modes = other_machine(facts, reference) and not same_mode(facts, reference)
+    by_both = two_machines(*both) == "mode and machine" and facts.instance != reference.instance
     namings = (
-        *([on_both] if two_modes and facts.instance != reference.instance else []),
+        *([[f"{mode.instance}:{mode.label}{suffix(mode.execution)}" for mode in both]] if by_both else []),
         [mode.label for mode in both],
         [mode.label + suffix(mode.execution) for mode in both],
         [f"{mode.instance}:{mode.label}" if mode.instance else mode.label for mode in both],
@@ -181,18 +180,12 @@ def _table(modes: Sequence[StepFacts]) -> doc.Table:
         columns.append(shares.column("share", lambda share: number(share, ".1f", 100, " %")))
     if len(modes) > 1:
         more = [None if None in s else (s[0] or 0.0) - (s[1] or 0.0) for s in shown.values()]
-        rounded = doc.Rows([0.0 if s is not None and abs(s) < SMALLEST_S else s for s in more])
-        columns.append(rounded.column("difference", _signed, unit="ms", tone=_tone))
+        rounded = [0.0 if seconds is not None and abs(seconds) < SMALLEST_S else seconds for seconds in more]
+        texts = tuple("0.0" if seconds == 0 else number(seconds, "+z.1f", 1e3) for seconds in rounded)
+        tones = tuple[doc.Tone, ...](("bad" if seconds > 0 else "good") if seconds else "" for seconds in rounded)
+        columns.append(doc.Cells("difference", texts, unit="ms", tones=tones))
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if name in ("busy", "step") else "" for name in shown)
     return doc.Table(tuple(columns), emphasis=emphasis)
-
-
-def _signed(seconds: float | None) -> str:
-    return "0.0" if seconds == 0 else number(seconds, "+z.1f", 1e3)
-
-
-def _tone(seconds: float | None) -> doc.Tone:
-    return ("bad" if seconds > 0 else "good") if seconds else ""
 
 
 def step_bars(modes: Sequence[StepFacts]) -> Stacks:
