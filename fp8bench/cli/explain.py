@@ -20,7 +20,7 @@ from fp8bench.cli.output import Unread, draw, load_catalog, log, show
 from fp8bench.cli.progress import OfSession, shown
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
-from fp8bench.kinds.run.explain import PICTURE, Choice, alone, choose, document, explain_steps
+from fp8bench.kinds.run.explain import PICTURE, Choice, choose, document, explain_steps, rows_of
 from fp8bench.launch.examined import examined
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import prepare
@@ -28,15 +28,13 @@ from fp8bench.launch.session import exit_code_of, measure, session
 from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results
-from fp8bench.records.named import Reference, candidates, nothing_called, of_mode
 from fp8bench.records.results import Found, Kept, read_record, sound
 from fp8bench.records.select import ALL, Filter
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
 from fp8bench.tables.chart import require_drawable
-
-AT_MOST = 2
 
 
 def explain(
@@ -65,12 +63,33 @@ def explain(
     _require_one_way(names, modes, trace, wanted)
     if plot is not None:
         require_drawable(plot)
-    unread = Unread()
-    chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, unread, wanted)
-    shown = document(explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None))
-    show(shown, form)
-    draw(shown, PICTURE, plot)
+    unread, like = Unread(), ALL
+    chosen = measure_now(modes, trace, results_dir) if modes else []
+    for name in names:
+        chosen.append(find(name, results_dir, unread, wanted, like))
+        first = chosen[0]
+        like = Filter(workload=first.workload, batch_size=first.batch_size, world_size=first.world_size)
+    explained = document(explain_steps(chosen[0], chosen[1] if len(chosen) > 1 else None))
+    show(explained, form)
+    draw(explained, PICTURE, plot)
     unread.end(strict)
+
+
+def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
+    several, remedy = max(len(names), len(modes)), "Name one or two records, or measure one or two modes with --mode"
+    if names and modes:
+        raise UsageError("both records and --mode were given", remedy)
+    if not several:
+        raise UsageError("nothing to explain was named", remedy)
+    if several > 2:
+        raise UsageError(f"{several} were named, and only one is compared with another", remedy)
+    if trace is not None and not modes:
+        remedy = "Give --mode MODE with it"
+        raise UsageError("--trace keeps the trace of a measurement, and nothing is measured", remedy)
+    for name, value in vars(wanted).items():
+        if modes and value is not None:
+            remedy = f"Set {variable_of(name)}={value} to measure so"
+            raise UsageError(f"{flag_of(name)} chooses among records, and --mode measures", remedy)
 
 
 def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> list[StepFacts]:
@@ -89,130 +108,75 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, shown(quiet=False) as on:
         records = [record for record, _ in measure(prepared, rounds, OfSession(rounds, on), traces)]
-    code = exit_code_of((record.status for record in records), named=True)
-    if code:
+    if code := exit_code_of((record.status for record in records), named=True):
         raise typer.Exit(code)
     return [_facts(record, record.run_id, results_dir) for record in records]
 
 
-def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
-    several, remedy = max(len(names), len(modes)), "Name one or two records, or measure one or two modes with --mode"
-    for refused, what, instead in (
-        (names and modes, "both records and --mode were given", remedy),
-        (not several, "nothing to explain was named", remedy),
-        (several > AT_MOST, f"{several} were named, and only one is compared with another", remedy),
-        (
-            trace is not None and not modes,
-            "--trace keeps the trace of a measurement, and nothing is measured",
-            "Give --mode MODE with it",
-        ),
-    ):
-        if refused:
-            raise UsageError(what, instead)
-    given = [name for name, value in vars(wanted).items() if value is not None]
-    if given and modes:
-        variable = variable_of(given[0])
-        raise UsageError(
-            f"{flag_of(given[0])} chooses among records, and --mode measures",
-            f"Set {variable}={getattr(wanted, given[0])} to measure so",
-        )
-
-
-def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Filter = ALL) -> list[StepFacts]:
-    """Return the mode to explain, and the reference if one is named, with the same work if there is a choice."""
-    found: list[StepFacts] = []
-    for name in names:
-        found.append(find(name, results_dir, unread, wanted, like=found[0] if found else None))
-    return found
-
-
-def find(
-    name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, like: StepFacts | None = None
-) -> StepFacts:
+def find(name: str, results_dir: Path, unread: Unread, wanted: Filter, like: Filter) -> StepFacts:
     """Return what a word on the command line names. wanted: a filter for modes; what it leaves open is taken from their
-    first row in `compare`. like: records of the same work are preferred. Raises UsageError if the word names nothing,
-    several, or no profile.
+    first row in `compare`. like: of such work records are preferred. Logs which measurement of a mode is used.
+    Raises UsageError if the word names nothing, several, or no profile.
     """
     if named.names_a_file(name):
-        path = Path(name)
         # Only a trace has a list of events.
-        if looks_like_a_trace(path):
-            return facts_of_trace(read_trace(path), path.name)
-        return _facts(read_record(path), name, results_dir)
+        if looks_like_a_trace(Path(name)):
+            return facts_of_trace(read_trace(Path(name)), Path(name).name)
+        return _facts(read_record(Path(name)), name, results_dir)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     unread(kept.broken)
-    path_of_id = named.by_id(name, {one.record.run_id: one.path for one in kept})
-    if path_of_id is not None:
-        return _facts(read_record(path_of_id), name, results_dir)
-    return _of_mode(name, kept, named.parse_mode(name, measured), wanted, like, results_dir, unread)
-
-
-def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
-    _require_profile(record, name)
-    row = alone(record, load_catalog(results_dir), date.today())
-    return replace(facts_of(record), step_time_s=row.step_time_s)
-
-
-def _require_profile(record: Record, name: str) -> None:
-    again = f"Measure it again with `fp8bench explain --mode {record.what.mode}`"
-    for refused, what, remedy in (
-        (record.status != "ok", f"is a record of status {record.status}: {record.reason}", "Name one that is ok"),
-        (
-            record.source != "measured",
-            f"is a {record.source} figure, which has no profile",
-            "Name a measured record",
-        ),
-        (record.profile is None, "was recorded without a profile", again),
-    ):
-        if refused:
-            raise UsageError(f"{name} {what}", remedy)
+    if path := named.by_id(name, {one.record.run_id: one.path for one in kept}):
+        return _facts(read_record(path), name, results_dir)
+    reference = named.parse_mode(name, measured)
+    choice = _of_mode(name, kept, reference, wanted, like, load_catalog(results_dir), unread)
+    log(choice.sentence)
+    return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
 
 
 def _of_mode(
     name: str,
     kept: Found[Kept[Record]],
-    reference: Reference,
+    reference: named.Reference,
     wanted: Filter,
-    like: StepFacts | None,
-    results_dir: Path,
+    like: Filter,
+    catalog: Catalog,
     unread: Unread,
-) -> StepFacts:
-    """Return what is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe matches any. like: records
-    of the same work are preferred. Logs which measurement is used.
-
-    Raises UsageError if there is none, or if a mode without its instance was profiled on several.
-    """
-    catalog, today = load_catalog(results_dir), date.today()
-    work = ALL
-    if like is not None:
-        work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
-
+) -> Choice:
     def choices(records: list[Record]) -> dict[str, Choice]:
-        fitting = candidates(name, records, reference, wanted, work)
+        fitting = named.candidates(name, records, reference, wanted, like)
         if not fitting:
-            raise nothing_called(name, kept)
-        found = {}
-        for instance in dict.fromkeys(record.instance for record in fitting):
-            of_instance, may_be = ([r for r in some if r.instance == instance] for some in (records, fitting))
-            choice = choose(of_instance, may_be, catalog, today)
-            if choice is not None:
-                found[instance] = choice
+            raise named.nothing_called(name, kept)
+        found = choose(records, fitting, catalog, date.today())
         if not found:
             _require_profile(fitting[-1], name)
-            raise UsageError(
-                f"{name} has no valid measurement", f"See why with `fp8bench compare {fitting[-1].instance}`"
-            )
+            remedy = f"See why with `fp8bench compare {fitting[-1].instance}`"
+            raise UsageError(f"{name} has no valid measurement", remedy)
         return found
 
-    def shown(records: list[Record]) -> list[Record]:
-        rows = {run_id for choice in choices(records).values() for run_id in choice.row.run_ids}
-        return [record for record in records if record.run_id in rows]
+    def rows(records: list[Record]) -> list[Record]:
+        run_ids = {run_id for choice in choices(records).values() for run_id in choice.row.run_ids}
+        return [record for record in records if record.run_id in run_ids]
 
-    found = choices(sound(Found(tuple(of_mode(reference, kept)), copies=kept.copies), unread, shown))
+    found = choices(sound(Found(tuple(named.of_mode(reference, kept)), copies=kept.copies), unread, rows))
     if len(found) > 1:
-        first = next(iter(found))
-        raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")
+        remedy = f"Choose one, as {next(iter(found))}:{name}"
+        raise UsageError(f"{name} was profiled on {' and '.join(found)}", remedy)
     (choice,) = found.values()
-    log(choice.sentence)
-    return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
+    return choice
+
+
+def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
+    _require_profile(record, name)
+    row = rows_of([record], load_catalog(results_dir), date.today())[0]
+    return replace(facts_of(record), step_time_s=row.step_time_s)
+
+
+def _require_profile(record: Record, name: str) -> None:
+    if record.status != "ok":
+        raise UsageError(f"{name} is a record of status {record.status}: {record.reason}", "Name one that is ok")
+    if record.source != "measured":
+        raise UsageError(f"{name} is a {record.source} figure, which has no profile", "Name a measured record")
+    if record.profile is None:
+        remedy = f"Measure it again with `fp8bench explain --mode {record.what.mode}`"
+        raise UsageError(f"{name} was recorded without a profile", remedy)

@@ -28,18 +28,26 @@ class Verdict(NamedTuple):
     remedy: str | None = None
 
 
+class Unanswered(Exception):
+    """A probe gave no answer that could be judged. verdict: what that means."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+
+
 class Failure(Frozen):
     """Why a probe has no answer. message: a few words; for an error, its last line."""
 
     kind: Literal["timeout", "killed", "error", "garbage"]
     message: str
 
-    def verdict(self, remedy: str, form: str = "{}") -> Verdict:
-        """A probe that timed out proves nothing; one that failed proves that what it tried does not work. form: the
-        text, with a placeholder for the message.
+    def verdict(self, form: str, remedy: str | None) -> Verdict:
+        """A probe that timed out proves nothing; one that failed proves that what it tried does not work, if there is a
+        remedy for that. form: the text, with a placeholder for the message.
         """
-        found = form.format(self.message)
-        return Verdict("unknown", found) if self.kind == "timeout" else Verdict("problem", found, remedy)
+        found, proves = form.format(self.message), remedy is not None and self.kind != "timeout"
+        return Verdict("problem", found, remedy) if proves else Verdict("unknown", found)
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,16 @@ class MachineFacts:
     quick: bool = False
     answers: Mapping[str, Frozen | Failure] = field(default_factory=dict)
 
-    def answer(self, probe: str, kind: type[AnswerT]) -> AnswerT | Failure | None:
+    def answer(
+        self, probe: str, kind: type[AnswerT], absent: str, failed: str = "{}", remedy: str | None = None
+    ) -> AnswerT:
+        """Return a probe's answer. absent: why there is none if it was not run. failed, remedy: for `Failure.verdict`.
+        Raises Unanswered.
+        """
         found = self.answers.get(probe)
-        return found if isinstance(found, kind | Failure) else None
-
-    def why_not(self, needs: Literal["", "gpu", "probes"]) -> str | None:
-        """Why what needs a GPU, or probes of one, cannot be judged here; None if it can."""
-        skipped = SKIPPED if needs == "probes" and self.quick else None
-        return (self.driver.why_no_gpu or skipped) if needs else None
+        if isinstance(found, kind):
+            return found
+        raise Unanswered(found.verdict(failed, remedy) if isinstance(found, Failure) else Verdict("unknown", absent))
 
 
 class Finding(Frozen):
@@ -91,7 +101,7 @@ class Finding(Frozen):
 
 @dataclass(frozen=True)
 class Check:
-    """judge: makes the verdict, where what the check needs is there."""
+    """judge: makes the verdict, where what the check needs is there: a GPU, or probes of one."""
 
     name: str
     subject: Subject
@@ -100,11 +110,16 @@ class Check:
     needs: Literal["", "gpu", "probes"] = ""
 
     def finding(self, facts: MachineFacts) -> Finding:
-        why_not = facts.why_not(self.needs)
-        status, found, remedy = Verdict("unknown", why_not) if why_not else self.judge(facts)
-        one_line = " ".join(found.split())
+        """Judge the facts, or say why they cannot be judged here."""
+        skipped = SKIPPED if self.needs == "probes" and facts.quick else None
+        why_not = (facts.driver.why_no_gpu or skipped) if self.needs else None
+        try:
+            status, found, remedy = Verdict("unknown", why_not) if why_not else self.judge(facts)
+        except Unanswered as unanswered:
+            status, found, remedy = unanswered.verdict
+        found = " ".join(found.split())
         return Finding(
-            name=self.name, subject=self.subject, title=self.title, status=status, found=one_line, remedy=remedy
+            name=self.name, subject=self.subject, title=self.title, status=status, found=found, remedy=remedy
         )
 
 
@@ -139,9 +154,9 @@ class Examination(Frozen):
         """The counts without zeroes, e.g. `2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`."""
         counts = Counter(finding.status for finding in self.findings)
         words = [
-            f"{count} {status}{'s' if count > 1 and status in ('problem', 'warning') else ''}"
+            f"{counts[status]} {status}{'s' if counts[status] > 1 and status in ('problem', 'warning') else ''}"
             for status in WORST_FIRST
-            if (count := counts[status])
+            if counts[status]
         ]
         reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
         for reason, count in reasons.most_common(1):

@@ -7,8 +7,6 @@ from fp8bench.doctor.privacy import short_path
 from fp8bench.schema.files import Frozen
 
 _LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
-_FULL_VERSION = 3
-"""The number of parts of a file's version that identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not."""
 
 
 class Copy(Frozen):
@@ -35,24 +33,23 @@ def copies(maps: str) -> tuple[Copy, ...]:
     """
     columns = [line.split(maxsplit=5) for line in maps.splitlines()]
     paths = {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
-    files: dict[tuple[str, str], set[str | None]] = {}
+    files: dict[tuple[str, str], set[str]] = {}
     for path in sorted(paths):
         folder, _, name = path.rpartition("/")
         if library := _LIBRARY.match(name):
             family = library[1] or library[2] or library[3]
-            files.setdefault((family, folder), set()).add(library[4])
+            files.setdefault((family, folder), set()).add(library[4] or "")
     found = []
     for (family, folder), versions in files.items():
-        full = sorted(version for version in versions if version and len(version.split(".")) >= _FULL_VERSION)
+        # Three parts identify a release: libcudnn.so.9.14.0 does, libcudnn.so.9 does not.
+        full = sorted(version for version in versions if version.count(".") >= 2)
         version = " and ".join(full) or _of_package(family, Path(folder))
         found.append(Copy(family=family, folder=short_path(folder), version=version))
     return tuple(found)
 
 
 def _of_package(family: str, folder: Path) -> str | None:
-    site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
-    if site is None:
-        return None
+    sites = [parent.parent for parent in folder.parents if parent.name == "nvidia"][:1]
     package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
-    found = {match[1] for match in (package.match(path.name) for path in site.glob("*.dist-info")) if match}
+    found = {match[1] for site in sites for path in site.glob("*.dist-info") if (match := package.match(path.name))}
     return found.pop() if len(found) == 1 else None

@@ -1,36 +1,16 @@
 """An examination of the machine as a document: a table for each subject, the worst findings first, remedies in extra
-rows.
-
-Checks that are unknown for the same reason share one row, because twenty rows of `no GPU here` hide the one that
+rows. Checks that are unknown for the same reason share one row, because twenty rows of `no GPU here` hide the one that
 counts.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from fp8bench.doctor.check import WORST_FIRST, Examination, Finding, Subject
-from fp8bench.tables.document import CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
-from fp8bench.tables.study import Column, word
+from fp8bench.doctor.check import WORST_FIRST, Examination, Finding
+from fp8bench.tables.document import Cells, CsvLines, Document, Emphasis, Heading, Part, Sentence, Table, Tone, blocks
 
-SUBJECTS: dict[Subject, str] = {"gpu": "GPU", "software": "Software", "host": "Host"}
+SUBJECTS = {"gpu": "GPU", "software": "Software", "host": "Host"}
 TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
 EMPHASIS: dict[str, Emphasis] = {"problem": "strong", "unknown": "faint"}
-REMEDY = "-> "
-
-
-class Row(NamedTuple):
-    """A row. status, check: empty in a row with a remedy. check: also empty if several checks share the row."""
-
-    status: str
-    check: str
-    found: str
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    Column("status", lambda row: row.status, kind="verdict", tone=lambda row: TONES.get(row.status, "")),
-    word("check", lambda row: row.check),
-    Column("found", lambda row: row.found, kind="note"),
-)
 
 
 def document(examination: Examination) -> Document:
@@ -40,11 +20,16 @@ def document(examination: Examination) -> Document:
     here = ", ".join([*gpus, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
     groups: list[list[Part]] = []
     for subject, title in SUBJECTS.items():
-        rows = [*_rows([one for one in findings if one.subject == subject])]
-        if rows:
-            emphasis = tuple(EMPHASIS.get(row.status, "") for row in rows)
-            table = Table(tuple(column.cells(rows) for column in COLUMNS), naming=2, emphasis=emphasis)
-            groups.append([Heading(title), table])
+        if rows := [*_rows([finding for finding in findings if finding.subject == subject])]:
+            status, check, found = zip(*rows, strict=True)
+            tones = tuple(TONES.get(of_row, "") for of_row in status)
+            columns = (
+                Cells("status", status, "verdict", tones=tones),
+                Cells("check", check, "word"),
+                Cells("found", found, "note"),
+            )
+            emphasis = tuple(EMPHASIS.get(of_row, "") for of_row in status)
+            groups.append([Heading(title), Table(columns, naming=2, emphasis=emphasis)])
     return Document(
         blocks([Sentence(here)], *groups, [Sentence(examination.summary)]),
         data=examination,
@@ -52,15 +37,16 @@ def document(examination: Examination) -> Document:
     )
 
 
-def _rows(findings: Sequence[Finding]) -> Iterable[Row]:
+def _rows(findings: Sequence[Finding]) -> Iterable[tuple[str, str, str]]:
+    """Yield status, check, and what was found. A row with a remedy has only that; one of several checks no check."""
     unknown: dict[str, list[str]] = {}
-    for finding in sorted(findings, key=lambda one: WORST_FIRST.index(one.status)):
+    for finding in sorted(findings, key=lambda finding: WORST_FIRST.index(finding.status)):
         if finding.status == "unknown":
             unknown.setdefault(finding.found, []).append(finding.title)
             continue
-        yield Row(finding.status, finding.title, finding.found)
+        yield finding.status, finding.title, finding.found
         if finding.remedy:
-            yield Row("", "", REMEDY + finding.remedy)
+            yield "", "", f"-> {finding.remedy}"
     for reason, titles in unknown.items():
         alone = len(titles) == 1
-        yield Row("unknown", titles[0] if alone else "", reason if alone else f"{reason}: {', '.join(titles)}")
+        yield "unknown", titles[0] if alone else "", reason if alone else f"{reason}: {', '.join(titles)}"

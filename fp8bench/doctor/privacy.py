@@ -14,17 +14,14 @@ from pathlib import Path
 from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.private import UUID, secrets_of, without
 
+# Names that many machines share, and that occur in ordinary sentences:
 NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
-"""Names that many machines share, and that occur in ordinary sentences."""
-
 SHORTEST_NAME = 3
-
+# Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS.
 _ADDRESS = re.compile(
     r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
     r"|\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)"
 )
-"""Private addresses, and any address with a port. A bare 13.4.1.3 is a version of cuBLAS."""
-
 _PATH = re.compile(r"(?<![\w.~/-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 _PUBLIC_ROOTS = ("/usr/", "/lib/", "/lib64/", "/dev/", "/sys/", "/proc/")
 _HOME = re.compile(r"/(?:home|Users)/[^/]+/?|/root/?")
@@ -37,26 +34,22 @@ def short_path(path: str) -> str:
     """
     if _HOME.fullmatch(path):
         return "~"
-    site = _SITE.match(path)
-    if site:
+    if site := _SITE.match(path):
         return path[site.start(1) :]
     return path if path.startswith(_PUBLIC_ROOTS) else path.rstrip("/").rpartition("/")[2]
 
 
 def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the names of this machine and its user, and the values of variables that look secret."""
-    host = socket.gethostname()
-    words = {host, host.partition(".")[0], _user(), Path.home().name, environ.get("HOSTNAME", "")}
-    named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
-    return named | secrets_of(environ)
-
-
-def _user() -> str:
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):
         # A container's user may have no name.
-        return str(os.getuid())
+        user = str(os.getuid())
+    host = socket.gethostname()
+    words = {host, host.partition(".")[0], user, Path.home().name, environ.get("HOSTNAME", "")}
+    named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
+    return named | secrets_of(environ)
 
 
 def scrub(text: str, names: Iterable[str] = ()) -> str:

@@ -22,7 +22,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from fp8bench.doctor import libraries, software
+from fp8bench.doctor import software
 from fp8bench.doctor.check import Failure
 from fp8bench.lifeline import leave_with
 from fp8bench.schema.files import Frozen
@@ -60,9 +60,9 @@ IN_EMPTY_CACHES = {
 LOGGING = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
 
 PROBES = (
-    Probe("attention", libraries.AttentionResult, libraries.attention, "te", LOGGING),
-    Probe("libraries", libraries.LibrariesResult, libraries.libraries, "te"),
-    Probe("transformer-engine", libraries.TransformerEngineResult, libraries.transformer_engine, "te"),
+    Probe("attention", software.AttentionResult, software.attention, "te", LOGGING),
+    Probe("libraries", software.LibrariesResult, software.libraries, "te"),
+    Probe("transformer-engine", software.TransformerEngineResult, software.transformer_engine, "te"),
     Probe("precision", software.PrecisionResult, software.precision, "gpu"),
     Probe("compile", software.CompileResult, software.compiled, "gpu", IN_EMPTY_CACHES),
     Probe("torch", software.TorchResult, software.torch_and_cuda),
@@ -87,8 +87,8 @@ def main() -> None:
 
 def wanted(has_gpu: bool, has_te: bool) -> tuple[Probe, ...]:
     """Return the probes that can find something here."""
-    needs = ("", *(["gpu"] if has_gpu else []), *(["te"] if has_gpu and has_te else []))
-    return tuple(probe for probe in PROBES if probe.needs in needs)
+    there = {"": True, "gpu": has_gpu, "te": has_gpu and has_te}
+    return tuple(probe for probe in PROBES if there[probe.needs])
 
 
 def run_probes(
@@ -101,50 +101,44 @@ def run_probes(
 ) -> dict[str, Frozen | Failure]:
     """Return answers by name. environ: that of a run. folder: an empty one, for output and caches. limit_s: the limit
     for all probes together. command: what is run, before the probe's name. Every process that is left at the end, for
-    whatever reason, is killed.
+    whatever reason, is killed, with everything that it started.
     """
     deadline = time.monotonic() + limit_s
     waiting = list(probes)
-    running: list[tuple[Probe, Path, subprocess.Popen[bytes]]] = []
+    running: dict[subprocess.Popen[bytes], tuple[Probe, Path]] = {}
     late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
     answers: dict[str, Frozen | Failure] = {probe.name: late for probe in probes}
+
+    def end(process: subprocess.Popen[bytes]) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
     try:
         while (waiting or running) and time.monotonic() <= deadline:
             while waiting and len(running) < at_once:
                 probe, output = waiting.pop(0), folder / f"output-{len(waiting)}"
-                process = _started([*command, probe.name, str(os.getpid())], probe.variables(environ, folder), output)
-                running.append((probe, output, process))
-            for one in [one for one in running if one[2].poll() is not None]:
-                running.remove(one)
-                probe, output, process = one
-                _end(process)
+                # Files, because a pipe would stay open while anything that the probe started is alive; and a separate
+                # process group, so that a compiler that it started ends with it.
+                with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
+                    process = subprocess.Popen(
+                        [*command, probe.name, str(os.getpid())],
+                        stdin=subprocess.DEVNULL,
+                        stdout=stdout,
+                        stderr=stderr,
+                        env=probe.variables(environ, folder),
+                        start_new_session=True,
+                    )
+                running[process] = probe, output
+            for process in [process for process in running if process.poll() is not None]:
+                probe, output = running.pop(process)
+                end(process)
                 answers[probe.name] = _answer(probe, output, process.returncode)
             time.sleep(POLL_S)
     finally:
-        for _, _, process in running:
-            _end(process)
+        for process in running:
+            end(process)
     return answers
-
-
-def _started(command: Sequence[str], environ: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
-    """It writes to files, because a pipe would stay open while anything that it started is alive."""
-    with output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=environ,
-            # A separate process group, so that a compiler that the probe started ends with it.
-            start_new_session=True,
-        )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and everything that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _answer(probe: Probe, output: Path, code: int) -> Frozen | Failure:

@@ -1,43 +1,49 @@
-"""Packages that a run needs, the GPUs and precisions that torch computes with, and torch.compile. For each, what a
-probe finds in its own process, and how its answer is judged in the doctor's.
+"""Packages that a run needs, the GPUs and precisions that torch computes with, torch.compile, Transformer Engine, and
+NVIDIA's libraries under them. For each, what a probe finds in its own process, and how its answer is judged in the
+doctor's. A probe imports its packages itself, and nothing before them, because which libraries are mapped, and in which
+order, is part of its answer.
 
-A probe imports its packages itself, and nothing before them, because which libraries are mapped, and in which order, is
-part of its answer.
+Two cuDNN in one process are the costliest known fault: torch includes its own, Transformer Engine prefers the system's,
+and parts of one are then looked up in the other. Transformer Engine silently falls back to unfused attention, and
+ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
 """
 
+import logging
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from importlib.metadata import version
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.check import SKIPPED, Failure, MachineFacts, Verdict
 from fp8bench.doctor.copies import Copy, own_copies
-from fp8bench.machine.driver import Version
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import release
 
 if TYPE_CHECKING:
     import torch
 
+# The same as in pyproject.toml, which a test checks: the sources may run without being installed.
 SUPPORTED = {"torch": ">=2.11,<2.16", "timm": ">=1.0.20", "torchao": ">=0.17", "transformer-engine": ">=2.9"}
-"""The same as in pyproject.toml, which a test checks: the sources may run without being installed."""
-
-BF16_UNITS, FP8_UNITS = (8, 0), (8, 9)
-"""The lowest compute capabilities of GPUs with units for them."""
-
+# The lowest compute capability of GPUs with units for fp8:
+FP8_UNITS = (8, 9)
 ELSEWHERE = "Measure baseline-bf16 and te-bf16 here, and fp8 on an L4, L40S, H100 or newer"
-SMI = "Reinstall torch for this GPU and driver, and run `nvidia-smi -q` to see whether the GPU is sound"
-
+NO_TE = "Transformer Engine is not installed"
+ONE_CUDNN = (
+    "Point CUDNN_HOME at the cuDNN that torch brings (site-packages/nvidia/cudnn) and put its lib folder first in "
+    "LD_LIBRARY_PATH"
+)
+SHAPE = "ViT-Huge, batch 64"
+# 387.7 ms a step of ViT-Huge at batch 64 on an H200, torchao tensorwise, eager; the baseline took 137.5:
 UNCOMPILED = "without it torchao-float8 runs at about 0.36 of the baseline's speed"
-"""387.7 ms a step of ViT-Huge at batch 64 on an H200, torchao tensorwise, eager; the baseline took 137.5."""
-
+# The size of every matrix that is multiplied here:
 SIDE = 256
-"""The size of every matrix that is multiplied here."""
-
+# The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
+# the rounding of the output to bf16, 2 ** -9, and the order of the sums:
 TOLERANCE = 0.02
-"""The reference of a GEMM is computed in float32 from the values rounded to the narrow type, so the remaining error is
-the rounding of the output to bf16, 2 ** -9, and the order of the sums.
-"""
 
 
 class ImportResult(Frozen):
@@ -55,23 +61,24 @@ def package(name: str) -> Callable[[MachineFacts], Verdict]:
     """Make the judge of a package's version and import."""
     supported = SUPPORTED[name]
     install = f"Install it: `pip install '{name}{supported}'`"
+    least, *below = map(release, re.findall(r"[\d.]+", supported))
 
     def judge(facts: MachineFacts) -> Verdict:
-        installed, result = facts.installed[name], facts.answer(name, ImportResult)
-        if name == "transformer-engine" and installed is None and not isinstance(result, ImportResult):
+        installed, result = facts.installed[name], facts.answers.get(name)
+        imports = isinstance(result, ImportResult)
+        if name == "transformer-engine" and installed is None and not imports:
             # Nothing else needs it.
             text = "not installed: te-bf16 and te-fp8 do not run here"
             return Verdict("warning", text, "Install it for the te modes: `pip install fp8bench[te]`")
         if isinstance(result, Failure):
-            return result.verdict(install, f"{installed or 'not installed'}; import: {{}}")
-        version = result.version if result else installed
-        if version is None:
+            return result.verdict(f"{installed or 'not installed'}; import: {{}}", install)
+        found = result.version if isinstance(result, ImportResult) else installed
+        if found is None:
             return Verdict("problem", "not installed", install)
-        text = f"{version}, imports" if result else version
-        least, *below = map(release, re.findall(r"[\d.]+", supported))
-        if release(version) < least:
+        text = f"{found}, imports" if imports else found
+        if release(found) < least:
             return Verdict("problem", f"{text}; older than the supported {supported}", install)
-        if below and release(version) >= below[0]:
+        if below and release(found) >= below[0]:
             return Verdict("warning", f"{text}; newer than the supported {supported}", install)
         return Verdict("ok", text)
 
@@ -91,18 +98,15 @@ class TorchResult(ImportResult):
 def torch_and_cuda() -> TorchResult:
     import torch
 
-    # Only a start of CUDA reveals a driver that is too old.
-    error = None
-    try:
+    def start_cuda() -> None:
         torch.cuda.init()
         torch.zeros(1, device="cuda")
-    except (RuntimeError, AssertionError) as failure:
-        # torch without CUDA asserts; a driver that is too old, or no GPU, raises RuntimeError.
-        error = first_line(failure)
+
+    # Only a start of CUDA reveals a driver that is too old, or no GPU; torch without CUDA asserts.
+    error = error_of(start_cuda, (RuntimeError, AssertionError))
     nccl = None
     if torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        found = torch.cuda.nccl.version()
-        nccl = ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
     return TorchResult(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
@@ -113,21 +117,13 @@ def torch_and_cuda() -> TorchResult:
     )
 
 
-def of_torch(judge: Callable[[TorchResult, MachineFacts], Verdict]) -> Callable[[MachineFacts], Verdict]:
-    """Make a judge of what torch answered. Unless it did, there is nothing to be judged."""
-
-    def judged(facts: MachineFacts) -> Verdict:
-        torch = facts.answer("torch", TorchResult)
-        if isinstance(torch, TorchResult):
-            return judge(torch, facts)
-        return Verdict("unknown", "torch does not import" if torch else SKIPPED)
-
-    return judged
+def torch_of(facts: MachineFacts) -> TorchResult:
+    """Return what torch answered. Raises Unanswered."""
+    return facts.answer("torch", TorchResult, SKIPPED, "torch does not import")
 
 
-@of_torch
-def gpus_of_torch(torch: TorchResult, facts: MachineFacts) -> Verdict:
-    driver = facts.driver
+def gpus_of_torch(facts: MachineFacts) -> Verdict:
+    torch, driver = torch_of(facts), facts.driver
     if torch.cuda is None:
         text = f"torch {torch.version} was built without CUDA"
         return Verdict("problem", text, "Install a torch that was built for CUDA")
@@ -143,11 +139,10 @@ def gpus_of_torch(torch: TorchResult, facts: MachineFacts) -> Verdict:
     return Verdict("ok", f"{torch.gpus}; {built}")
 
 
-@of_torch
-def nccl(torch: TorchResult, facts: MachineFacts) -> Verdict:
+def nccl(facts: MachineFacts) -> Verdict:
     """Without it, training on several GPUs is impossible."""
-    if torch.nccl is not None:
-        return Verdict("ok", torch.nccl)
+    if found := torch_of(facts).nccl:
+        return Verdict("ok", found)
     several = len(facts.driver.gpus) > 1
     return Verdict("problem" if several else "warning", "torch has none", "Install a torch that was built with NCCL")
 
@@ -179,9 +174,7 @@ def precision() -> PrecisionResult:
 
 
 def gemm_error(
-    dtype: "torch.dtype",
-    gemm: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"],
-    device: "torch.device",
+    dtype: "torch.dtype", gemm: "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]", device: "torch.device"
 ) -> str | None:
     """Return how `left` times the transpose of `right`, both of the dtype, fails or is off; None if it is right."""
     import torch
@@ -195,36 +188,34 @@ def gemm_error(
     return None if distance < TOLERANCE else f"the product is off by {distance:.3g} of its norm"
 
 
-def bf16(facts: MachineFacts) -> Verdict:
-    lacking = Verdict("problem", "bf16 units need 8.0", "Measure on an A100 or newer")
-    return _gemm(facts, BF16_UNITS, lacking, "a small GEMM", lambda result: result.bf16_error)
+def gemm(error: str, units: tuple[int, int], lacking: Verdict, call: str) -> Callable[[MachineFacts], Verdict]:
+    """Make the judge of a precision on the least capable GPU. error: the field of the result. lacking: the verdict on
+    one with less than the units need.
+    """
+
+    def judge(facts: MachineFacts) -> Verdict:
+        probed = [found.capability] if isinstance(found := facts.answers.get("precision"), PrecisionResult) else []
+        capabilities = [gpu.capability for gpu in facts.driver.gpus if gpu.capability] or probed
+        if not capabilities:
+            return Verdict("unknown", "the GPU's compute capability is unknown")
+        text = "compute capability {}.{}".format(*min(capabilities))
+        if min(capabilities) < units:
+            return lacking._replace(found=f"{text}, and {lacking.found}")
+        remedy = "Reinstall torch for this GPU and driver, and run `nvidia-smi -q` to see whether the GPU is sound"
+        absent = f"{text} has it; whether a GEMM runs was {SKIPPED}"
+        result = facts.answer("precision", PrecisionResult, absent, f"{text}; a small GEMM: {{}}", remedy)
+        if failed := getattr(result, error):
+            return Verdict("problem", f"{text}; {call} failed: {failed}", remedy)
+        return Verdict("ok", f"{text}; {call} runs and is right")
+
+    return judge
 
 
-def fp8(facts: MachineFacts) -> Verdict:
-    """A GPU without fp8 units can be measured in bf16."""
-    lacking = Verdict("warning", "fp8 units need 8.9", ELSEWHERE)
-    return _gemm(facts, FP8_UNITS, lacking, "torch._scaled_mm", lambda result: result.fp8_error)
-
-
-def _gemm(
-    facts: MachineFacts, units: Version, lacking: Verdict, call: str, error: Callable[[PrecisionResult], str | None]
-) -> Verdict:
-    """Judge the least capable GPU. lacking: the verdict on one with less than the units need."""
-    result = facts.answer("precision", PrecisionResult)
-    probed = [result.capability] if isinstance(result, PrecisionResult) else []
-    capabilities = [gpu.capability for gpu in facts.driver.gpus if gpu.capability] or probed
-    if not capabilities:
-        return Verdict("unknown", "the GPU's compute capability is unknown")
-    text = "compute capability {}.{}".format(*min(capabilities))
-    if min(capabilities) < units:
-        return lacking._replace(found=f"{text}, and {lacking.found}")
-    if result is None:
-        return Verdict("unknown", f"{text} has it; whether a GEMM runs was {SKIPPED}")
-    if isinstance(result, Failure):
-        return result.verdict(SMI, f"{text}; a small GEMM: {{}}")
-    if error(result):
-        return Verdict("problem", f"{text}; {call} failed: {error(result)}", SMI)
-    return Verdict("ok", f"{text}; {call} runs and is right")
+bf16 = gemm(
+    "bf16_error", (8, 0), Verdict("problem", "bf16 units need 8.0", "Measure on an A100 or newer"), "a small GEMM"
+)
+fp8 = gemm("fp8_error", FP8_UNITS, Verdict("warning", "fp8 units need 8.9", ELSEWHERE), "torch._scaled_mm")
+"""A GPU without fp8 units can be measured in bf16."""
 
 
 class CompileResult(Frozen):
@@ -256,16 +247,186 @@ def torch_compile(facts: MachineFacts) -> Verdict:
     off = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
     if on := [name for name in off if facts.environ.get(name) not in (None, "", "0")]:
         remedy = f"Unset {' and '.join(on)}"
-    result = facts.answer("compile", CompileResult)
-    if result is None:
-        return Verdict("unknown", "not tried")
-    if isinstance(result, Failure):
-        return result.verdict(remedy, f"{{}} ({UNCOMPILED})")
+    result = facts.answer("compile", CompileResult, "not tried", f"{{}} ({UNCOMPILED})", remedy)
     if result.graphs == 0:
         return Verdict("problem", f"it compiles nothing: {UNCOMPILED}", remedy)
     if not result.right:
         return Verdict("problem", "what it compiles gives wrong numbers", "Reinstall torch and its Triton")
     return Verdict("ok", f"compiles on the GPU; {UNCOMPILED}")
+
+
+class TransformerEngineResult(ImportResult):
+    """What Transformer Engine reported. recipes: why each is not available; None if it is. linear_error: the error of a
+    te.Linear, forward and backward, in fp8 with delayed scaling; None if it ran, or if that is not available.
+    """
+
+    recipes: dict[str, str | None]
+    linear_error: str | None
+
+
+def transformer_engine() -> TransformerEngineResult:
+    import torch
+    import transformer_engine.pytorch as te
+    from transformer_engine.common.recipe import DelayedScaling
+
+    def linear_in_fp8() -> None:
+        x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
+        _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
+
+    supports = {
+        "delayed": te.is_fp8_available,
+        "current": te.is_fp8_available,
+        "block": te.is_fp8_block_scaling_available,
+        "mxfp8": te.is_mxfp8_available,
+    }
+    recipes: dict[str, str | None] = {}
+    for name, available in supports.items() if torch.cuda.is_available() else ():
+        yes, reason = available(return_reason=True)
+        recipes[name] = None if yes else str(reason)
+    error = error_of(linear_in_fp8) if recipes.get("delayed", "no GPU") is None else None
+    return TransformerEngineResult(version=version("transformer-engine"), recipes=recipes, linear_error=error)
+
+
+def recipes(facts: MachineFacts) -> Verdict:
+    """The recipes as Transformer Engine reports them, and one linear layer in fp8."""
+    failed = "Transformer Engine does not import"
+    result = facts.answer("transformer-engine", TransformerEngineResult, NO_TE, failed)
+    if not result.recipes:
+        return Verdict("unknown", "Transformer Engine saw no GPU")
+    if result.linear_error is not None:
+        remedy = "Install a Transformer Engine built for this torch and CUDA, and check that one cuBLAS is loaded"
+        return Verdict("problem", f"a te.Linear in fp8 failed: {result.linear_error}", remedy)
+    # The available ones have no reason.
+    names: dict[str, list[str]] = {"": []}
+    for name, reason in result.recipes.items():
+        names.setdefault((reason or "").rstrip(". "), []).append(name)
+    available = ", ".join(names.pop(""))
+    text = "; ".join([available] * bool(available) + [f"not {', '.join(of)}: {reason}" for reason, of in names.items()])
+    return Verdict("ok", text) if available else Verdict("warning", text, ELSEWHERE)
+
+
+class LibrariesResult(Frozen):
+    """The libraries mapped after importing torch and Transformer Engine and using cuDNN. use_error: of that use."""
+
+    copies: tuple[Copy, ...]
+    use_error: str | None
+
+
+def libraries() -> LibrariesResult:
+    """Find which copies of cuDNN, cuBLAS and NCCL a process of the te modes maps. The order is that of a run: torch,
+    then Transformer Engine, then the patch embedding's convolution, which is the first use of cuDNN. Many parts of
+    cuDNN are loaded only by that use.
+    """
+    import torch
+    import transformer_engine.pytorch  # noqa: F401
+
+    def embed_patches() -> None:
+        embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
+        _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
+
+    error = error_of(embed_patches) if torch.cuda.is_available() else None
+    return LibrariesResult(copies=own_copies(), use_error=error)
+
+
+def mapped(facts: MachineFacts, family: str) -> list[Copy]:
+    """Return the copies mapped by the process that mapped most: attention, else first use, else the import of torch."""
+    found = (getattr(facts.answers.get(probe), "copies", ()) for probe in ("attention", "libraries", "torch"))
+    return [copy for copy in next(filter(None, found), ()) if copy.family == family]
+
+
+def cudnn(facts: MachineFacts) -> Verdict:
+    """Two copies of one version are not known to do harm, but it cannot be excluded."""
+    found, used = mapped(facts, "cudnn"), facts.answers.get("libraries")
+    text = " and ".join(map(str, found))
+    if len(found) > 1:
+        versions = {copy.version for copy in found}
+        if len(versions) == 1 and None not in versions:
+            return Verdict("warning", f"mapped twice, in one version: {text}", ONE_CUDNN)
+        return Verdict("problem", f"{len(found)} mapped in one process: {text}", ONE_CUDNN)
+    if isinstance(used, Failure):
+        return used.verdict("the first use of cuDNN: {}", ONE_CUDNN)
+    if isinstance(used, LibrariesResult) and used.use_error:
+        return Verdict("problem", f"{text or 'none mapped'}; its first use failed: {used.use_error}", ONE_CUDNN)
+    return Verdict("ok", text) if text else Verdict("unknown", "no file of cuDNN is mapped; torch may contain it")
+
+
+def cublas_and_nccl(facts: MachineFacts) -> Verdict:
+    families = {family: copies for family in ("cublas", "nccl") if (copies := mapped(facts, family))}
+    text = "; ".join(f"{family} {' and '.join(map(str, copies))}" for family, copies in families.items())
+    if any(len(copies) > 1 for copies in families.values()):
+        remedy = "Put the folders of torch's own libraries (site-packages/nvidia/*/lib) first in LD_LIBRARY_PATH"
+        return Verdict("warning", f"several mapped in one process: {text}", remedy)
+    return Verdict("ok", text) if text else Verdict("unknown", "neither is mapped; both may be linked into torch")
+
+
+class AttentionResult(Frozen):
+    """The attention that Transformer Engine ran for ViT-Huge's block. reasons: why it refused the other kernels."""
+
+    backend: str | None
+    reasons: tuple[str, ...]
+    copies: tuple[Copy, ...]
+
+
+def refusals(log: Iterable[logging.LogRecord]) -> tuple[str, ...]:
+    """Return the lines of a log with the reasons why a kernel was refused, each once."""
+    texts = (record.getMessage() for record in log)
+    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.startswith("Disabling ")))
+
+
+def attention() -> AttentionResult:
+    """Find which attention Transformer Engine runs for ViT-Huge: fused, flash, or the slow one. One block of ViT-Huge,
+    converted by mode te-bf16 itself, runs forward and backward at batch 64 on the GPU; if no attention can run, it
+    raises. The reasons why other kernels were refused are in Transformer Engine's log at debug level, for which the
+    doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
+    """
+    import torch
+    from timm.models.vision_transformer import Block
+
+    from fp8bench.modes.te_attention import attention_backend
+    from fp8bench.modes.transformer_engine import TEBF16
+
+    log = BufferingHandler(sys.maxsize)
+    # If there is a handler, Transformer Engine adds none of its own.
+    logging.getLogger("DotProductAttention").addHandler(log)
+    with torch.device("cuda"):
+        model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
+        x = torch.randn(64, 197, 1280, requires_grad=True)
+    _train(TEBF16().convert(model.train()), x)
+    return AttentionResult(backend=attention_backend(), reasons=refusals(log.buffer), copies=own_copies())
+
+
+def te_attention(facts: MachineFacts) -> Verdict:
+    """Unfused, a step of ViT-Huge on an H200 was 34 % slower in te-bf16 and 48 % in te-fp8."""
+    remedy = "Run one step with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and fix the reason that it logs"
+    if off := [name for name in ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN") if facts.environ.get(name) == "0"]:
+        remedy = f"Unset {' and '.join(off)}"
+    elif len(mapped(facts, "cudnn")) > 1:
+        remedy = ONE_CUDNN
+    result = facts.answer("attention", AttentionResult, NO_TE, remedy=remedy)
+    if result.backend is None:
+        return Verdict("unknown", "it ran, but this Transformer Engine does not report which")
+    if result.backend in ("fused", "flash"):
+        return Verdict("ok", f"{result.backend} ({SHAPE}, bf16, forward and backward)")
+    reasons = "; ".join(reason.rstrip(". ") for reason in result.reasons) or "no reason given"
+    return Verdict("problem", f"{result.backend} ({SHAPE}): far slower, without a warning. {reasons}", remedy)
+
+
+def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
+    import torch
+
+    with torch.autocast("cuda", torch.bfloat16), context or nullcontext():
+        y = module(x)
+    y.float().sum().backward()
+    torch.cuda.synchronize()
+
+
+def error_of(work: Callable[[], None], errors: tuple[type[Exception], ...] = (RuntimeError,)) -> str | None:
+    """Return the first line of the error that some work raises; None if it works."""
+    try:
+        work()
+    except errors as error:
+        return first_line(error)
+    return None
 
 
 def first_line(error: BaseException) -> str:

@@ -15,40 +15,21 @@ This is an account of times, not of deeper causes: removing the named obstacle m
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from fp8bench.profiling.facts import PARTS, StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
 from fp8bench.schema.execution import suffix
-from fp8bench.schema.rank import GEMMS, Category, starved
+from fp8bench.schema.rank import GEMMS, Category
 from fp8bench.stats.certainty import NOISE
 
-Cause = Literal[
-    "faster",
-    "host-bound",
-    "loader-bound",
-    "communication-bound",
-    "casts eat the gain",
-    "copies",
-    "norms and sums",
-    "attention",
-    "optimizer",
-    "GEMMs",
-    "gaps between kernels",
-    "other kernels",
-    "shapes too small",
-    "attention dominates",
-    "throttled",
-    "no fp8 kernels",
-    "emulated",
-    "another machine",
-    "mode and machine",
-    "none",
-]
-"""`another machine` and `mode and machine` explain nothing: they mean that no mode can."""
-
-WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
+Wait = Literal["host-bound", "loader-bound"]
+Grown = Literal["copies", "norms and sums", "attention", "optimizer", "GEMMs", "gaps between kernels", "other kernels"]
+Gain = Literal["casts eat the gain", "shapes too small", "attention dominates", "no fp8 kernels", "emulated"]
+# `another machine` and `mode and machine` explain nothing: they mean that no mode can.
+Nothing = Literal["faster", "another machine", "mode and machine", "none"]
+Cause = Wait | Grown | Gain | Nothing | Literal["communication-bound", "throttled"]
 
 # Our choices, as shares. Of a step, below which no cause is named, because processes of a mode differ by 1 to 2 %:
 NOTICEABLE = 0.03
@@ -58,17 +39,16 @@ ATTENTION_SHARE = 0.4
 SLOWER_CLOCK = 0.97
 # Of the difference of two machines' steps, from which a part is named:
 WORTH_NAMING = 0.05
-
+# What GEMMs should gain by fp8 at least. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200 reaches
+# 1.8; GEMMs far below are too small to be bound by arithmetic:
 FAIR_FP8_SPEED_UP = 1.3
-"""Our choice: what GEMMs should gain by fp8 at least. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an
-H200 reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
 
+# The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell:
 PEAK_FP8_SPEED_UP = 2.0
-"""The peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
-
+# Half of the last digit that is shown:
 SMALLEST_S = 0.5e-4
-"""Half of the last digit that is shown."""
 
+# Parts of a step that are a cause if they take longer than the reference's.
 GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "copies": ("copies", ("copy",)),
     "norms and sums": ("norms, activations and sums", ("elementwise",)),
@@ -77,50 +57,44 @@ GROWN: dict[Cause, tuple[str, tuple[Category, ...]]] = {
     "GEMMs": ("GEMMs", GEMMS),
     "other kernels": ("other kernels", ("other",)),
 }
-"""Parts of a step that are a cause if they take longer than the reference's."""
+
+# A cause, the seconds per step that it accounts for, and its clause of a sentence.
+Measured = tuple[Cause, float, str]
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(NamedTuple):
     """explained_s: seconds per step that each measured cause accounts for, largest first."""
 
     cause: Cause
     sentence: str
-    explained_s: dict[Cause, float] = field(default_factory=dict)
+    explained_s: dict[Cause, float]
 
 
 def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     """Explain why `facts` is not faster than `reference`, or what limits it. Both do the same work on each GPU."""
     if facts.emulated:
-        return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.")
+        return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.", {})
     if reference is not None and None in (facts.step_time_s, reference.step_time_s):
         # If one of them was not timed, the kernels' times are compared.
         facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
-    least_s, waits = max(NOTICEABLE * facts.length_s, 1e-12), host_waits(facts) is True
-    noticed = sorted(
-        (
-            (cause, seconds, words)
-            for cause, applies, seconds, words in _measured(facts, reference)
-            if applies and seconds >= least_s
-        ),
-        # If the GPU waits for the host, shorter kernels only lengthen the wait.
-        key=lambda found: (waits and found[0] not in WAITS, -found[1]),
-    )
+    measured = _measured(facts) if reference is None else [*_measured(facts, reference), *_grown(facts, reference)]
+    least_s = max(NOTICEABLE * facts.known_s, 1e-12)
+    # If the GPU waits for the host, shorter kernels only lengthen the wait.
+    waits = ("host-bound", "loader-bound") if facts.host_bound else ()
+    noticed = sorted((one for one in measured if one[1] >= least_s), key=lambda one: (one[0] not in waits, -one[1]))
     explained = {cause: seconds for cause, seconds, _ in noticed}
     cause, sentence = _explanation(facts, reference, noticed)
     return Explanation(cause, sentence + (_replay_saves(facts) if "host-bound" in explained else ""), explained)
 
 
-def _explanation(
-    facts: StepFacts, reference: StepFacts | None, noticed: Sequence[tuple[Cause, float, str]]
-) -> tuple[Cause, str]:
+def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: Sequence[Measured]) -> tuple[Cause, str]:
     if reference is None:
         said, because = f"{facts.label} takes {_length(facts)}", ", and"
-    elif facts.length_s < reference.length_s * (1 - NOISE):
+    elif facts.known_s < reference.known_s * (1 - NOISE):
         kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
         return "faster", (
-            f"{facts.label} is {reference.length_s / facts.length_s:.2f} times as fast as {reference.label} "
-            f"({_length(facts)}, the reference's {ms(reference.length_s)}{kernels if facts.step_time_s else ''}). "
+            f"{facts.label} is {reference.known_s / facts.known_s:.2f} times as fast as {reference.label} "
+            f"({_length(facts)}, the reference's {ms(reference.known_s)}{kernels if facts.step_time_s else ''}). "
             f"{_limit(facts)}"
         )
     else:
@@ -137,112 +111,94 @@ def _explanation(
     parts = [(name, facts.seconds(*kind), reference.seconds(*kind)) for name, kind in kinds]
     name, mine, theirs = max(parts, key=lambda part: abs(part[1] - part[2]))
     return "none", (
-        f"{said} ({_length(facts)}, the reference's {ms(reference.length_s)}). The largest difference is in {name}: "
+        f"{said} ({_length(facts)}, the reference's {ms(reference.known_s)}). The largest difference is in {name}: "
         f"{ms(mine)} ms, the reference's {ms(theirs)}."
     )
 
 
-def _measured(facts: StepFacts, reference: StepFacts | None) -> Iterator[tuple[Cause, bool, float, str]]:
-    """Yield each cause, whether it applies, the seconds per step that it accounts for, and its clause of a sentence."""
-    idle, for_data, spinning = facts.idle_s or 0.0, _waiting_for_data(facts), facts.exposed_nccl_s
-    length, device, waits = ms(facts.length_s), "GPU" if facts.device == "cuda" else "CPU", bool(host_waits(facts))
-    some_for_data = f", {ms(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
-    needed = f", the reference's {ms(reference.busy_s)}" if reference else ""
-    communicating = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
-    launching = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
-    usual = reference.exposed_nccl_s if reference else 0.0
-    beside = f", and {ms(usual)} of the reference's" if usual else ""
+def _measured(facts: StepFacts, reference: StepFacts | None = None) -> Iterator[Measured]:
+    """Yield the causes that a step alone may show."""
+    for_data, spinning, busy = facts.idle_for_data_s, facts.exposed_nccl_s, ms(facts.busy_s)
+    length, usual = ms(facts.known_s), reference.exposed_nccl_s if reference else 0.0
+    words = (
+        f"it is loader-bound: the {_device(facts)} is idle for {ms(for_data)} of {length} ms a step, while the host "
+        "waits for the next batch"
+    )
+    yield "loader-bound", for_data, words
+    if facts.host_bound:
+        needed = f", the reference's {ms(reference.busy_s)}" if reference else ""
+        words = (
+            f"it is host-bound: the GPU is idle for {ms(facts.idle_s or 0.0)} of {length} ms a step"
+            f"{f', {ms(for_data)} of them for a batch' if for_data >= NOTICEABLE * facts.known_s else ''} "
+            f"(its kernels need {busy} ms{needed})"
+            f"{f' and only communicates for {ms(spinning)} more' if spinning > 0 else ''}, "
+            f"{'between one replay of its graph and the next' if facts.replayed else 'waiting for Python to launch'}"
+        )
+        yield "host-bound", facts.idle_otherwise_s + spinning, words
+    else:
+        beside = f", and {ms(usual)} of the reference's" if usual else ""
+        words = (
+            f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
+            f"({ms(facts.profile.nccl_s)} ms in all){beside}"
+        )
+        yield "communication-bound", spinning - usual, words
     attention, casts = facts.seconds("attention"), facts.seconds("cast")
+    if facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s:
+        words = (
+            f"attention dominates: it takes {ms(attention)} of the {busy} ms that the device is busy, more than the "
+            f"GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it"
+        )
+        yield "attention dominates", attention - facts.gemms_s, words
     # At its peak fp8 halves a GEMM, so it has saved at most the GEMM's own time.
     at_most = facts.seconds("gemm_fp8") * (PEAK_FP8_SPEED_UP - 1)
-    yield (
-        "loader-bound",
-        True,
-        for_data,
-        f"it is loader-bound: the {device} is idle for {ms(for_data)} of {length} ms a step, while the host waits "
-        "for the next batch",
-    )
-    yield (
-        "host-bound",
-        waits,
-        idle - for_data + spinning,
-        f"it is host-bound: the GPU is idle for {ms(idle)} of {length} ms a step{some_for_data} (its kernels need "
-        f"{ms(facts.busy_s)} ms{needed}){communicating}, {launching}",
-    )
-    yield (
-        "communication-bound",
-        not waits,
-        spinning - usual,
-        f"it is communication-bound: {ms(spinning)} of {length} ms a step are communication that nothing hides "
-        f"({ms(facts.nccl_s)} ms in all){beside}",
-    )
-    yield (
-        "attention dominates",
-        facts.fp8 and attention >= ATTENTION_SHARE * facts.busy_s,
-        attention - facts.gemms_s,
-        f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
-        f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
-    )
-    if reference is None:
-        yield (
-            "casts eat the gain",
-            facts.fp8 and casts >= at_most > 0,
-            casts,
+    if reference is None and facts.fp8 and casts >= at_most > 0:
+        words = (
             f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in "
-            "its GEMMs",
+            "its GEMMs"
         )
-        return
-    usual = reference.seconds("cast")
+        yield "casts eat the gain", casts, words
+
+
+def _grown(facts: StepFacts, reference: StepFacts) -> Iterator[Measured]:
+    """Yield the causes that only a reference shows."""
     gemms, their_gemms = facts.gemms_s, reference.gemms_s
-    # A cast that replaces a sum costs nothing more: casts cost what they and the work fused with them cost together.
-    fused: tuple[Category, ...] = ("cast", "elementwise", "copy")
-    around = facts.seconds(*fused) - reference.seconds(*fused)
-    less = f"take {ms(their_gemms - gemms)} ms a step less ({ms(gemms)}"
-    yield (
-        "casts eat the gain",
-        facts.fp8,
-        min(around, casts - usual),
-        f"casts eat the gain: its GEMMs {less if their_gemms > gemms else f'save nothing ({ms(gemms)} ms a step'}, the "
-        f"reference's {ms(their_gemms)}), but casts and the work around them {ms(around)} ms more (casts {ms(casts)}, "
-        f"the reference's {ms(usual)})",
-    )
-    yield (
-        "shapes too small",
-        facts.fp8 and not reference.fp8 and facts.profile.has_fp8_gemm and their_gemms > 0,
-        gemms - their_gemms / FAIR_FP8_SPEED_UP,
-        f"its shapes are too small for fp8: its GEMMs take {ms(gemms)} ms a step and the reference's "
-        f"{ms(their_gemms)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
-    )
-    if _slower_clock(facts, reference) and facts.sm_clock_mhz and reference.sm_clock_mhz:
-        lost = facts.busy_s * (1 - facts.sm_clock_mhz / reference.sm_clock_mhz)
-        flags = f" ({', '.join(facts.flags)})" if facts.flags else ""
-        yield (
-            "throttled",
-            True,
-            lost,
-            f"its GPU was slowed down: it ran at {facts.sm_clock_mhz:.0f} MHz and the reference's at "
-            f"{reference.sm_clock_mhz:.0f}{flags}, which costs about {ms(lost)} ms a step",
+    if facts.fp8:
+        casts, usual = facts.seconds("cast"), reference.seconds("cast")
+        # A cast that replaces a sum costs nothing more: it costs what it and the work fused with it cost together.
+        fused: tuple[Category, ...] = ("cast", "elementwise", "copy")
+        around = facts.seconds(*fused) - reference.seconds(*fused)
+        less = f"take {ms(their_gemms - gemms)} ms a step less ({ms(gemms)}"
+        words = (
+            f"casts eat the gain: its GEMMs {less if their_gemms > gemms else f'save nothing ({ms(gemms)} ms a step'}, "
+            f"the reference's {ms(their_gemms)}), but casts and the work around them {ms(around)} ms more (casts "
+            f"{ms(casts)}, the reference's {ms(usual)})"
         )
+        yield "casts eat the gain", min(around, casts - usual), words
+    if facts.fp8 and not reference.fp8 and facts.profile.has_fp8_gemm and their_gemms > 0:
+        words = (
+            f"its shapes are too small for fp8: its GEMMs take {ms(gemms)} ms a step and the reference's "
+            f"{ms(their_gemms)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least"
+        )
+        yield "shapes too small", gemms - their_gemms / FAIR_FP8_SPEED_UP, words
+    if _slower_clock(facts, reference):
+        clock, usual = facts.sm_clock_mhz or 0.0, reference.sm_clock_mhz or 0.0
+        lost, flags = facts.busy_s * (1 - clock / usual), f" ({', '.join(facts.flags)})" if facts.flags else ""
+        words = (
+            f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which "
+            f"costs about {ms(lost)} ms a step"
+        )
+        yield "throttled", lost, words
     parts = [(cause, name, facts.seconds(*kind), reference.seconds(*kind)) for cause, (name, kind) in GROWN.items()]
-    if not host_waits(facts):
-        gaps, theirs = ((one.idle_s or 0.0) - _waiting_for_data(one) for one in (facts, reference))
-        between = "kernels" if facts.device == "cuda" else "operators"
-        parts.append(("gaps between kernels", f"gaps between {between}", gaps, theirs))
+    if not facts.host_bound:
+        between = "gaps between kernels" if facts.device == "cuda" else "gaps between operators"
+        parts.append(("gaps between kernels", between, facts.idle_otherwise_s, reference.idle_otherwise_s))
     for cause, name, mine, theirs in parts:
         more = f"{ms(mine - theirs)} ms a step more ({ms(mine)}, the reference's {ms(theirs)})"
-        yield cause, True, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}"
+        yield cause, mine - theirs, f"its {name} take{'s' * (cause == 'attention')} {more}"
 
 
-def host_waits(facts: StepFacts) -> bool | None:
-    """Return whether the GPU waits for the host, by its idle time; None on a CPU, and if the step was not timed."""
-    return starved(facts.idle_share)
-
-
-def _waiting_for_data(facts: StepFacts) -> float:
-    # A wait while the GPU is busy is free.
-    if facts.idle_s is None or host_waits(facts) is False:
-        return 0.0
-    return min(facts.idle_s, facts.data_wait_s or 0.0)
+def _device(facts: StepFacts) -> str:
+    return "GPU" if facts.device == "cuda" else "CPU"
 
 
 def _slower_clock(facts: StepFacts, reference: StepFacts) -> bool:
@@ -250,21 +206,10 @@ def _slower_clock(facts: StepFacts, reference: StepFacts) -> bool:
     return bool(mine and theirs and mine < SLOWER_CLOCK * theirs)
 
 
-def replay_saves_at_most_s(facts: StepFacts) -> float | None:
-    """Return the most seconds per step that replaying it as a CUDA graph could save; None if it is already replayed, if
-    the GPU does not wait for its host, or if either is unknown.
-    """
-    if facts.device != "cuda" or facts.replayed or not host_waits(facts) or facts.idle_s is None:
-        return None
-    # The time that NCCL's kernels spin while no work comes ends with the wait.
-    return max(0.0, facts.idle_s - _waiting_for_data(facts)) + facts.exposed_nccl_s
-
-
 def _replay_saves(facts: StepFacts) -> str:
-    at_most = replay_saves_at_most_s(facts)
-    if at_most is None:
+    if facts.replay_saves_at_most_s is None:
         return ""
-    saved = f"could save {ms(at_most)} ms a step at most"
+    saved = f"could save {ms(facts.replay_saves_at_most_s)} ms a step at most"
     if facts.not_replayed is None:
         return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) {saved}."
     return (
@@ -274,96 +219,86 @@ def _replay_saves(facts: StepFacts) -> str:
 
 
 def _length(facts: StepFacts) -> str:
-    return f"{ms(facts.length_s)} ms {'a step' if facts.step_time_s is not None else 'of kernels a step'}"
+    return f"{ms(facts.known_s)} ms {'a step' if facts.step_time_s is not None else 'of kernels a step'}"
 
 
 def _limit(facts: StepFacts) -> str:
-    device = "GPU" if facts.device == "cuda" else "CPU"
-    gaps = "gaps between kernels" if host_waits(facts) is False else "the host, while the GPU is idle"
+    gaps = "gaps between kernels" if facts.host_bound is False else "the host, while the GPU is idle"
     parts = {
-        gaps if device == "GPU" else "Python, between operators": (facts.idle_s or 0.0) - _waiting_for_data(facts),
-        f"the loader, while the {device} is idle": _waiting_for_data(facts),
+        gaps if facts.device == "cuda" else "Python, between operators": facts.idle_otherwise_s,
+        f"the loader, while the {_device(facts)} is idle": facts.idle_for_data_s,
         "communication that nothing hides": facts.exposed_nccl_s,
         "attention": facts.seconds("attention"),
         "casts and scales": facts.seconds("cast"),
         "norms, activations, sums and copies": facts.seconds("elementwise", "copy"),
     }
-    name, seconds = max(parts.items(), key=lambda item: item[1])
+    name = max(parts, key=lambda name: parts[name])
     return (
-        f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(seconds)} of "
-        f"{ms(facts.length_s)} ms."
+        f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(parts[name])} of "
+        f"{ms(facts.known_s)} ms."
     )
 
 
-def same_mode(facts: StepFacts, reference: StepFacts) -> bool:
-    """Return whether both have the same mode, recipe and execution."""
-    return (facts.label, facts.execution) == (reference.label, reference.execution)
-
-
-def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
-    """Return whether they ran on different GPUs or numbers of GPUs; False if either's instance is unknown."""
+def two_machines(facts: StepFacts, reference: StepFacts) -> Literal["another machine", "mode and machine"] | None:
+    """Return how two machines come into a comparison: of one mode on two instances or numbers of GPUs, or of two modes
+    on different GPUs or numbers of them; None if neither, or if either's instance is unknown.
+    """
     if facts.instance is None or reference.instance is None:
-        return False
-    sizes = {facts.world_size, reference.world_size}
-    if None not in sizes and len(sizes) > 1:
-        return True
-    named = facts.device_name is not None and facts.device_name == reference.device_name
-    return facts.instance != reference.instance and not named
+        return None
+    elsewhere, sizes = facts.instance != reference.instance, {facts.world_size, reference.world_size} - {None}
+    if (facts.label, facts.execution) == (reference.label, reference.execution):
+        return "another machine" if elsewhere or len(sizes) > 1 else None
+    alike = facts.device_name is not None and facts.device_name == reference.device_name
+    return "mode and machine" if len(sizes) > 1 or (elsewhere and not alike) else None
 
 
 def across(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> Explanation | None:
     """Explain two steps on two machines; None for one machine, or two modes on the same GPUs. labels: of the steps."""
-    if facts.emulated or reference.emulated:
+    cause = two_machines(facts, reference)
+    if cause is None or facts.emulated or reference.emulated:
         return None
-    elsewhere = facts.instance != reference.instance and None not in (facts.instance, reference.instance)
-    if same_mode(facts, reference):
-        if not elsewhere and not other_machine(facts, reference):
-            return None
-        return Explanation("another machine", _difference(facts, reference, labels))
-    if not other_machine(facts, reference):
-        return None
+    if cause == "another machine":
+        return Explanation(cause, _difference(facts, reference, labels), {})
     remedy = "Compare them on as many GPUs."
     if facts.instance != reference.instance:
         there = f"{reference.instance}:{facts.label}{suffix(facts.execution)}"
         remedy = f"Compare them on one machine: `fp8bench explain {there} {labels[1]}`."
     what = "execution" if facts.label == reference.label else "mode"
     where = "; ".join(
-        f"{f'{one.world_size} x ' if one.world_size is not None else ''}"
-        f"{one.device_name or ('GPU' if one.device == 'cuda' else 'process')}"
+        (f"{one.world_size} x " if one.world_size is not None else "")
+        + (one.device_name or ("GPU" if one.device == "cuda" else "process"))
         for one in (facts, reference)
     )
-    return Explanation(
-        "mode and machine",
+    sentence = (
         f"{labels[0]} takes {_length(facts)} and {labels[1]} {_length(reference)}, but both the {what} and the machine "
-        f"differ ({where}), and these times do not tell which of the two makes the "
-        f"difference. {remedy}",
+        f"differ ({where}), and these times do not tell which of the two makes the difference. {remedy}"
     )
+    return Explanation(cause, sentence, {})
 
 
 def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str]) -> str:
     untimed = facts.step_time_s is None or reference.step_time_s is None
-    mine_s, theirs_s = (one.busy_s if untimed else one.length_s for one in (facts, reference))
+    mine_s, theirs_s = (one.busy_s if untimed else one.known_s for one in (facts, reference))
     more_s, unit = mine_s - theirs_s, "ms of kernels a step" if untimed else "ms a step"
-    if abs(more_s) < SMALLEST_S:
-        said = f"{labels[0]} takes as long as {labels[1]}, {ms(mine_s)} {unit}"
-    else:
+    said = f"{labels[0]} takes as long as {labels[1]}, {ms(mine_s)} {unit}"
+    if abs(more_s) >= SMALLEST_S:
         said = (
             f"{labels[0]} takes {ms(abs(more_s))} {unit} {'more' if more_s > 0 else 'less'} than {labels[1]} "
             f"({ms(mine_s)}, the reference's {ms(theirs_s)})"
         )
     # GEMMs of all types are one part, because a mode's are the same on both.
-    gemms_s = facts.gemms_s - reference.gemms_s
-    parts = {"GEMMs": gemms_s} | {
-        name: facts.seconds(kind) - reference.seconds(kind) for kind, name in PARTS.items() if kind not in GEMMS
-    }
+    kinds: dict[str, tuple[Category, ...]] = {"GEMMs": GEMMS}
+    kinds |= {name: (kind,) for kind, name in PARTS.items() if kind not in GEMMS}
+    parts = {name: facts.seconds(*kind) - reference.seconds(*kind) for name, kind in kinds.items()}
     if not untimed:
         parts["idle"] = (facts.idle_s or 0.0) - (reference.idle_s or 0.0)
     least_s = max(SMALLEST_S, WORTH_NAMING * abs(more_s))
     named = {name: seconds for name, seconds in parts.items() if abs(seconds) >= least_s}
     listed = ", ".join(f"{name} {s * 1e3:+z.1f}" for name, s in sorted(named.items(), key=lambda part: -abs(part[1])))
     # GEMMs are mentioned if they are not named: a reader asks for them first.
-    gemms = "; GEMMs take as long" if abs(gemms_s) < SMALLEST_S else f"; GEMMs differ by {ms(abs(gemms_s))} ms"
+    gemms = abs(parts["GEMMs"])
+    about = "; GEMMs take as long" if gemms < SMALLEST_S else f"; GEMMs differ by {ms(gemms)} ms"
     mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
     unlike = _slower_clock(facts, reference) or _slower_clock(reference, facts)
     clocks = f" Its GPU ran at {mine:.0f} MHz and the reference's at {theirs:.0f}." if unlike else ""
-    return f"{said}{f': {listed}' if listed else ''}{'' if 'GEMMs' in named else gemms}.{clocks}{_replay_saves(facts)}"
+    return f"{said}{f': {listed}' if listed else ''}{'' if 'GEMMs' in named else about}.{clocks}{_replay_saves(facts)}"

@@ -8,7 +8,7 @@ from fp8bench.profiling.trace import Trace
 from fp8bench.registry import switches_of
 from fp8bench.schema.execution import Variant, is_compiled, is_replayed
 from fp8bench.schema.machine import release
-from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile
+from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile, starved
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import ONLY_GAIN, split
 
@@ -26,23 +26,24 @@ PARTS: dict[Category, str] = {
 }
 """Names of categories for readers, in the order of tables and plots."""
 
-PACKED_SINCE = (2, 19)
-"""From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`)."""
+IDLE = "idle"
 
+# From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`):
+PACKED_SINCE = (2, 19)
+# A sentence for each of ONLY_GAIN; figures as in docs/models.md.
 ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "
     "batch 64 on an H200 took 90.8 ms a step with it and 100.5 without, in te-fp8."
 }
-"""A sentence for each of ONLY_GAIN; figures as in docs/models.md."""
 
 
 @dataclass(frozen=True)
 class StepFacts:
     """Seconds per step, on rank 0's device. A None is unknown. source: the run's id, or the trace's name.
 
-    step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. fp8: whether it is an fp8
-    mode. replayed: whether each step was one CUDA graph; not_replayed: why not. executed: proof of execution. unused:
-    switches that would only have gained.
+    step_time_s: timed without a profiler. host_lead_s: how far the host is ahead of the GPU. data_wait_s: how long the
+    host waited for a batch. fp8: whether it is an fp8 mode. replayed: whether each step was one CUDA graph;
+    not_replayed: why not. executed: proof of execution. unused: switches that would only have gained.
     """
 
     label: str
@@ -71,32 +72,56 @@ class StepFacts:
         return self.profile.device
 
     @property
+    def compile(self) -> bool | None:
+        return None if self.execution is None else is_compiled(self.execution)
+
+    @property
     def busy_s(self) -> float:
         return self.profile.busy_s
 
     @property
-    def length_s(self) -> float:
+    def known_s(self) -> float:
         """The step's time, or the time that its kernels need if it was not timed."""
         return self.busy_s if self.step_time_s is None else self.step_time_s
 
     @property
+    def length_s(self) -> float:
+        """What shares refer to: a profiled step may be busy for longer than a timed one lasts."""
+        return max(self.busy_s, self.step_time_s or 0.0)
+
+    @property
     def idle_s(self) -> float | None:
-        """Time in which nothing ran; never negative, although a profiled step may be busy longer than a timed one."""
+        """Time in which nothing ran, never negative; None if the step was not timed."""
         return None if self.step_time_s is None else max(0.0, self.step_time_s - self.busy_s)
 
     @property
-    def idle_share(self) -> float | None:
-        """None on a CPU, and if the step was not timed."""
-        return None if self.step_time_s is None else self.profile.idle_share(self.step_time_s)
+    def host_bound(self) -> bool | None:
+        """Whether the GPU waits for the host, by its idle time; None on a CPU, and if the step was not timed."""
+        return starved(None if self.step_time_s is None else self.profile.idle_share(self.step_time_s))
+
+    @property
+    def idle_for_data_s(self) -> float:
+        """Idle time in which the host waits for a batch. A wait while the GPU is busy is free."""
+        return 0.0 if self.host_bound is False else min(self.idle_s or 0.0, self.data_wait_s or 0.0)
+
+    @property
+    def idle_otherwise_s(self) -> float:
+        return (self.idle_s or 0.0) - self.idle_for_data_s
+
+    @property
+    def replay_saves_at_most_s(self) -> float | None:
+        """What replaying the step as a CUDA graph could save; None if it is already replayed, if the GPU does not wait
+        for its host, or if either is unknown.
+        """
+        if self.device != "cuda" or self.replayed or not self.host_bound:
+            return None
+        # The time that NCCL's kernels spin while no work comes ends with the wait.
+        return self.idle_otherwise_s + self.exposed_nccl_s
 
     @property
     def gemms_s(self) -> float:
         """Time of GEMMs of every type, because an fp8 mode keeps some in bf16."""
         return self.seconds(*GEMMS)
-
-    @property
-    def nccl_s(self) -> float:
-        return self.profile.nccl_s
 
     @property
     def exposed_nccl_s(self) -> float:
@@ -105,6 +130,11 @@ class StepFacts:
 
     def seconds(self, *categories: Category) -> float:
         return self.profile.seconds(*categories)
+
+    def parts(self) -> list[tuple[str, float]]:
+        """Return the names and seconds of the step's parts, without those of 0, in the order of PARTS, idle last."""
+        found = [*((name, self.seconds(category)) for category, name in PARTS.items()), (IDLE, self.idle_s or 0.0)]
+        return [(name, seconds) for name, seconds in found if seconds > 0]
 
 
 def facts_of(record: Record) -> StepFacts:
@@ -141,15 +171,8 @@ def facts_of(record: Record) -> StepFacts:
 
 def facts_of_trace(trace: Trace, source: str) -> StepFacts:
     """Return the facts of a kept trace, which knows only what its own key says about the run."""
-    profile = breakdown(trace)
-    return StepFacts(
-        label=trace.metadata.mode,
-        profile=profile,
-        step_time_s=trace.metadata.step_time_s,
-        source=source,
-        fp8=profile.has_fp8_gemm,
-        replayed=trace.replayed,
-    )
+    profile, known = breakdown(trace), trace.metadata
+    return StepFacts(known.mode, profile, known.step_time_s, source, profile.has_fp8_gemm, replayed=trace.replayed)
 
 
 def milliseconds(seconds: float) -> str:

@@ -136,7 +136,10 @@ def breakdown(trace: Trace) -> Profile:
     def per_step(total_s: float) -> float:
         return max(0.0, round(total_s / steps, NANOSECONDS))
 
-    spans = [(span, _category(span, device)) for span in trace.spans]
+    spans: list[tuple[Span, Category]] = []
+    for span in trace.spans:
+        category = categorize(span.name, device)
+        spans.append((span, "optimizer" if span.in_optimizer and category != "nccl" else category))
     others = [(span, category) for span, category in spans if category != "nccl"]
     seconds: dict[Category, float] = defaultdict(float)
     for category, share in _first_come(others):
@@ -168,11 +171,6 @@ def breakdown(trace: Trace) -> Profile:
             if rank < LONGEST or key[1] in GEMMS
         ),
     )
-
-
-def _category(span: Span, device: Literal["cuda", "cpu"]) -> Category:
-    category = categorize(span.name, device)
-    return "optimizer" if span.in_optimizer and category != "nccl" else category
 
 
 def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Category, float]]:

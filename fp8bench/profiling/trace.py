@@ -15,10 +15,9 @@ import gzip
 import io
 import json
 import zlib
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,15 +27,14 @@ from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import LARGEST_BYTES, Frozen, bytes_of, first_fault, write_atomically
 
 METADATA_KEY = "fp8bench"
+# Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first.
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
-"""Keys of a trace that name the machine, or a folder on it; torch >= 2.13 writes the first."""
-
 _GZIP = b"\x1f\x8b"
 _MAKE_ANOTHER = "Make one with `fp8bench explain --mode MODE --trace FILE`"
 
 Event = Mapping[str, Any]
+# Complete events (ph X) by their `cat`.
 ByKind = Mapping[str, Sequence[Event]]
-"""Complete events (ph X) by their `cat`."""
 
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -91,18 +89,17 @@ def read_trace(path: Path) -> Trace:
     except ValidationError as error:
         field, reason = first_fault(error)
         raise UsageError(f"{path}, field {METADATA_KEY}.{field}: {reason}", _MAKE_ANOTHER) from error
+    on_gpu = metadata.device == "cuda"
     try:
         events: dict[str, list[Event]] = defaultdict(list)
         for event in document["traceEvents"]:
             if event.get("ph") == "X":
                 events[event.get("cat", "")].append(event)
-        on_gpu = metadata.device == "cuda"
         spans = gpu_spans(events) if on_gpu else cpu_spans(events)
         as_graphs = replayed(events) if on_gpu else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"{path} has an event that is not as torch.profiler writes it: {error!r}", _MAKE_ANOTHER
-        ) from error
+        what = f"{path} has an event that is not as torch.profiler writes it: {error!r}"
+        raise UsageError(what, _MAKE_ANOTHER) from error
     if not spans:
         work = "kernel of a GPU" if on_gpu else "operator"
         raise UsageError(f"{path} has no {work}, so nothing was traced", _MAKE_ANOTHER)
@@ -124,7 +121,12 @@ def _read_document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check the name and its permissions") from error
     try:
-        document = json.loads(_unzipped(data, path) if data.startswith(_GZIP) else data)
+        if data.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(LARGEST_BYTES + 1)
+            if len(data) > LARGEST_BYTES:
+                raise UsageError(f"{path} unzips to more than {LARGEST_BYTES >> 20} MiB", _MAKE_ANOTHER)
+        document = json.loads(data)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} is not a whole gzip file: {error}", _MAKE_ANOTHER) from error
     except ValueError as error:
@@ -136,26 +138,14 @@ def _read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _unzipped(data: bytes, path: Path) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        found = file.read(LARGEST_BYTES + 1)
-    if len(found) > LARGEST_BYTES:
-        raise UsageError(f"{path} unzips to more than {LARGEST_BYTES >> 20} MiB", _MAKE_ANOTHER)
-    return found
-
-
-def strip(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the trace without the keys that name its machine."""
-    return {key: value for key, value in document.items() if key not in PRIVATE_KEYS}
-
-
 def keep_trace(source: Path, target: Path) -> None:
-    """Write the trace at `source`, stripped, to `target`, zipped if its name ends in .gz. The same trace always gives
-    the same bytes.
+    """Write the trace at `source`, without the keys that name its machine, to `target`, zipped if its name ends in .gz.
+    The same trace always gives the same bytes.
 
     Raises UsageError if `source` is not a trace, RunFailed if `target` cannot be written.
     """
-    data = json.dumps(strip(_read_document(source)), separators=(",", ":")).encode()
+    document = {key: value for key, value in _read_document(source).items() if key not in PRIVATE_KEYS}
+    data = json.dumps(document, separators=(",", ":")).encode()
     if target.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
     try:
@@ -171,16 +161,10 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
     """
     inside = _in_optimizer(events)
     of_optimizer = {event["args"]["correlation"] for event in _launches(events) if inside(event["ts"])}
-    work = sorted((event for kind in GPU_WORK for event in events[kind]), key=lambda event: float(event["ts"]))
-    first = work[0]["ts"] if work else 0.0
-    return tuple(
-        Span(
-            name=event["name"],
-            start_s=(event["ts"] - first) * MICROSECOND,
-            duration_s=event["dur"] * MICROSECOND,
-            in_optimizer=event["args"]["correlation"] in of_optimizer,
-        )
-        for event in work
+    return _spans(
+        (event["ts"], event["name"], event["dur"], event["args"]["correlation"] in of_optimizer, False)
+        for kind in GPU_WORK
+        for event in events[kind]
     )
 
 
@@ -198,40 +182,32 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
     for event in events[OPERATOR]:
         threads[event["tid"]].append(event)
     pieces = [piece for thread in threads.values() for piece in _own_time(thread)]
-    pieces += [
-        _Piece(event, event["ts"], event["ts"] + event["dur"])
-        for event in events[ANNOTATION]
-        if event["name"].startswith(GLOO)
-    ]
-    pieces.sort(key=lambda piece: piece.start)
-    first = pieces[0].start if pieces else 0.0
+    of_gloo = (event for event in events[ANNOTATION] if event["name"].startswith(GLOO))
+    pieces += [_Piece(event["name"], event["ts"], event["ts"] + event["dur"]) for event in of_gloo]
+    return _spans((one.start, one.name, one.end - one.start, inside(one.start), one.continued) for one in pieces)
+
+
+def _spans(pieces: Iterable[tuple[float, str, float, bool, bool]]) -> tuple[Span, ...]:
+    """Put pieces in order and count seconds from the first. Each is a start and a name, how many microseconds it took,
+    and whether it is the optimizer's, and continued.
+    """
+    found = sorted(pieces, key=lambda piece: float(piece[0]))
+    first = found[0][0] if found else 0.0
     return tuple(
-        Span(
-            name=piece.event["name"],
-            start_s=(piece.start - first) * MICROSECOND,
-            duration_s=(piece.end - piece.start) * MICROSECOND,
-            in_optimizer=inside(piece.start),
-            continued=piece.continued,
-        )
-        for piece in pieces
+        Span(name, (start - first) * MICROSECOND, duration * MICROSECOND, in_optimizer, continued)
+        for start, name, duration, in_optimizer, continued in found
     )
 
 
 def _in_optimizer(events: ByKind) -> Callable[[float], bool]:
-    # Its annotations follow one another and are never nested.
-    found = sorted((e["ts"], e["ts"] + e["dur"]) for e in events[ANNOTATION] if e["name"].startswith(OPTIMIZER))
-    starts = [start for start, _ in found]
-
-    def inside(at: float) -> bool:
-        place = bisect_right(starts, at) - 1
-        return place >= 0 and at <= found[place][1]
-
-    return inside
+    # There are few: one or two a step.
+    found = [(e["ts"], e["ts"] + e["dur"]) for e in events[ANNOTATION] if e["name"].startswith(OPTIMIZER)]
+    return lambda at: any(start <= at <= end for start, end in found)
 
 
 @dataclass(slots=True)
 class _Piece:
-    event: Event
+    name: str
     start: float
     end: float
     continued: bool = False
@@ -257,11 +233,11 @@ def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
         if open_ones:
             outer = open_ones[-1]
             if start > outer.start or not outer.continued:
-                yield _Piece(outer.event, outer.start, start, outer.continued)
+                yield replace(outer, end=start)
             outer.continued = True
             # Rounding may let the inner operator end slightly after the outer one.
             end = min(end, outer.end)
-        open_ones.append(_Piece(event, start, end))
+        open_ones.append(_Piece(event["name"], start, end))
     yield from close(float("inf"))
 
 

@@ -4,8 +4,15 @@ from dataclasses import replace
 
 from fp8bench.doctor.check import MachineFacts
 from fp8bench.doctor.copies import Copy
-from fp8bench.doctor.libraries import AttentionResult, LibrariesResult, TransformerEngineResult
-from fp8bench.doctor.software import CompileResult, ImportResult, PrecisionResult, TorchResult
+from fp8bench.doctor.software import (
+    AttentionResult,
+    CompileResult,
+    ImportResult,
+    LibrariesResult,
+    PrecisionResult,
+    TorchResult,
+    TransformerEngineResult,
+)
 from fp8bench.machine.driver import DriverFacts, GpuFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
 

@@ -31,9 +31,8 @@ from doctor.machines import (
 from fp8bench.doctor.check import Failure
 from fp8bench.doctor.copies import Copy
 from fp8bench.doctor.examine import judge
-from fp8bench.doctor.gpus import IN_FULL, one_process_a_gpu
-from fp8bench.doctor.libraries import AttentionResult, LibrariesResult
-from fp8bench.doctor.software import SUPPORTED, CompileResult, ImportResult
+from fp8bench.doctor.hardware import IN_FULL, one_process_a_gpu
+from fp8bench.doctor.software import SUPPORTED, AttentionResult, CompileResult, ImportResult, LibrariesResult
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import SpeedFacts
 from fp8bench.schema.machine import release

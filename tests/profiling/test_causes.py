@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from steps_of_vit_huge import facts
 
-from fp8bench.profiling.causes import explain, host_waits, replay_saves_at_most_s
+from fp8bench.profiling.causes import explain
 from fp8bench.profiling.facts import StepFacts
 from fp8bench.schema.rank import Profile
 from fp8bench.stats.steps import bottleneck
@@ -172,16 +172,16 @@ def test_the_cause_and_its_figures_in_one_line(case):
 @pytest.mark.parametrize("changes", [{"replayed": True}, {"step_time_s": None}, {"step_time_s": 0.062}])
 def test_nothing_is_said_of_replaying_where_it_could_save_nothing(changes):
     one = replace(WAITS, **changes)
-    assert replay_saves_at_most_s(one) is None
+    assert one.replay_saves_at_most_s is None
     assert "could save" not in explain(one, None).sentence
 
 
 def test_what_a_replay_would_save_is_what_the_gpu_waits_for_its_host():
-    assert replay_saves_at_most_s(WAITS) == pytest.approx(0.04)
-    assert replay_saves_at_most_s(replace(WAITS, data_wait_s=0.03)) == pytest.approx(0.01)
+    assert WAITS.replay_saves_at_most_s == pytest.approx(0.04)
+    assert replace(WAITS, data_wait_s=0.03).replay_saves_at_most_s == pytest.approx(0.01)
     # NCCL's kernels spin while no work comes.
-    assert replay_saves_at_most_s(made("fp8", gemm_fp8=40, nccl=20)) == pytest.approx(0.06)
-    assert replay_saves_at_most_s(made("bf16", device="cpu", gemm_bf16=40)) is None
+    assert made("fp8", gemm_fp8=40, nccl=20).replay_saves_at_most_s == pytest.approx(0.06)
+    assert made("bf16", device="cpu", gemm_bf16=40).replay_saves_at_most_s is None
 
 
 @pytest.mark.parametrize("host_lead_s", [None, 0.0, 0.05])
@@ -197,8 +197,8 @@ def test_idle_time_convicts_the_host_whatever_its_lead(host_lead_s):
 @pytest.mark.parametrize("step_time_s", [0.09, 0.1, 0.105, 0.115, 0.3])
 def test_the_host_is_to_blame_where_the_tables_mark_says_so(step_time_s):
     one = made("fp8", step_time_s=step_time_s, gemm_fp8=60, elementwise=35)
-    assert bool(host_waits(one)) == (bottleneck(one.idle_share, None) is not None)
-    assert ("host-bound" in explain(one, None).explained_s) == bool(host_waits(one))
+    assert bool(one.host_bound) == (bottleneck(one.profile.idle_share(step_time_s), None) is not None)
+    assert ("host-bound" in explain(one, None).explained_s) == bool(one.host_bound)
 
 
 def test_what_each_cause_accounts_for():

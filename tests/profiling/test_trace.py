@@ -1,13 +1,24 @@
-"""Reading a trace strictly, and keeping one without what names the machine."""
+"""Reading a trace strictly, keeping one without what names the machine, and its events made into spans: which kernels
+are the optimizer's, and which time is an operator's own.
+"""
 
 import gzip
 import json
+from collections import defaultdict
 
 import pytest
 from steps_of_vit_huge import DATA
 
 from fp8bench.profiling.kernels import breakdown
-from fp8bench.profiling.trace import TraceMetadata, keep_trace, looks_like_a_trace, read_trace, strip
+from fp8bench.profiling.trace import (
+    TraceMetadata,
+    cpu_spans,
+    gpu_spans,
+    keep_trace,
+    looks_like_a_trace,
+    read_trace,
+    replayed,
+)
 from fp8bench.schema.errors import RunFailed, UsageError
 
 REAL = DATA / "trace-te-fp8.json.gz"
@@ -27,46 +38,14 @@ def write(tmp_path):
     return to_file
 
 
-def test_a_real_trace_of_a_gpu():
+def test_a_real_trace_of_a_gpu_zipped_or_not(write):
     trace = read_trace(REAL)
     assert (trace.metadata.mode, trace.metadata.steps, trace.metadata.device) == ("te-fp8:delayed", 1, "cuda")
     assert trace.metadata.step_time_s == pytest.approx(0.1411, abs=1e-4)
     assert len(trace.spans) == 3297
     assert sum(span.duration_s for span in trace.spans if span.in_optimizer) == pytest.approx(5.25e-3, abs=2e-5)
     assert all("multi_tensor_apply" in span.name or "Mem" in span.name for span in trace.spans if span.in_optimizer)
-
-
-@pytest.fixture
-def as_a_replay(write):
-    """The real trace as it would be of one CUDA graph: one launch on the host, no annotation, the same kernels."""
-    document = json.loads(gzip.decompress(REAL.read_bytes()))
-    on_gpu = [e for e in document["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    kernels = [{**event, "args": {**event["args"], "correlation": 1}} for event in on_gpu]
-    launch = {
-        "ph": "X",
-        "cat": "cuda_runtime",
-        "name": "cudaGraphLaunch",
-        "ts": 0,
-        "dur": 9,
-        "args": {"correlation": 1},
-    }
-    return write({**document, "traceEvents": [launch, *kernels]})
-
-
-def test_a_replay_has_every_kernel_though_the_host_launched_one_thing(as_a_replay):
-    launched, replay = read_trace(REAL), read_trace(as_a_replay)
-    assert (launched.replayed, replay.replayed) == (False, True)
-    assert len(replay.spans) == len(launched.spans)
-    assert breakdown(replay).busy_s == breakdown(launched).busy_s
-    assert {k.name: k.calls_per_step for k in breakdown(replay).kernels} == {
-        k.name: k.calls_per_step for k in breakdown(launched).kernels
-    }
-
-
-def test_the_optimizer_of_a_replay_is_told_by_its_kernels_names(as_a_replay):
-    """But for what it copies and fills, which has no name of its own."""
-    launched, replay = (breakdown(read_trace(path)).by_category["optimizer"] for path in (REAL, as_a_replay))
-    assert replay == pytest.approx(launched, rel=0.05)
+    assert read_trace(write(gzip.decompress(REAL.read_bytes()))) == trace
 
 
 def test_a_real_trace_of_a_cpu():
@@ -76,8 +55,20 @@ def test_a_real_trace_of_a_cpu():
     assert {span.name for span in trace.spans if span.in_optimizer} >= {"aten::add_", "aten::mul_"}
 
 
-def test_zipped_or_not_is_told_by_the_content(write):
-    assert read_trace(write(gzip.decompress(REAL.read_bytes()))) == read_trace(REAL)
+def test_a_replay_has_every_kernel_and_its_optimizer_though_the_host_launched_one_thing(write):
+    """The real trace as it would be of one CUDA graph: one launch on the host, no annotation, the same kernels."""
+    document = json.loads(gzip.decompress(REAL.read_bytes()))
+    on_gpu = [e for e in document["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kernels = [{**event, "args": {**event["args"], "correlation": 1}} for event in on_gpu]
+    path = write({**document, "traceEvents": [{"ph": "X", **launch(0, 1, name="cudaGraphLaunch")}, *kernels]})
+    launched, replay = read_trace(REAL), read_trace(path)
+    assert (launched.replayed, replay.replayed) == (False, True)
+    assert len(replay.spans) == len(launched.spans)
+    found, usual = breakdown(replay), breakdown(launched)
+    assert found.busy_s == usual.busy_s
+    assert {k.name: k.calls_per_step for k in found.kernels} == {k.name: k.calls_per_step for k in usual.kernels}
+    # But for what it copies and fills, which has no name of its own.
+    assert found.by_category["optimizer"] == pytest.approx(usual.by_category["optimizer"], rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -118,17 +109,6 @@ def test_the_step_may_be_untimed(write):
     assert trace.metadata.step_time_s is None
 
 
-def test_stripping_leaves_no_name_of_the_machine():
-    label = {"ph": "M", "name": "process_labels", "args": {"labels": "GPU 0"}}
-    document = {
-        "host_name": "a-machine",
-        "traceName": "/home/someone/t.json",
-        "fp8bench": FACTS,
-        "traceEvents": [label],
-    }
-    assert strip(document) == {"fp8bench": FACTS, "traceEvents": [label]}
-
-
 def test_a_kept_trace_reads_as_its_source_and_names_no_machine(tmp_path):
     source, target = DATA / "trace-cpu.json.gz", tmp_path / "new" / "kept.json.gz"
     assert b"a-machine" in gzip.decompress(source.read_bytes())
@@ -137,17 +117,15 @@ def test_a_kept_trace_reads_as_its_source_and_names_no_machine(tmp_path):
     assert b"a-machine" not in kept
     assert b"/home/" not in kept
     assert read_trace(target) == read_trace(source)
+    keep_trace(source, tmp_path / "other.json.gz")
+    assert (tmp_path / "other.json.gz").read_bytes() == target.read_bytes()
 
 
-def test_the_same_trace_is_kept_as_the_same_bytes(tmp_path):
-    for name in ("one.json.gz", "other.json.gz"):
-        keep_trace(REAL, tmp_path / name)
-    assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "other.json.gz").read_bytes()
-
-
-def test_a_trace_is_kept_unzipped_under_a_plain_name_with_its_metadata(tmp_path, write):
-    keep_trace(write({"fp8bench": FACTS, "traceEvents": [KERNEL]}), tmp_path / "kept.json")
-    assert json.loads((tmp_path / "kept.json").read_bytes())["fp8bench"] == FACTS
+def test_a_trace_is_kept_unzipped_under_a_plain_name_without_the_keys_of_its_machine(tmp_path, write):
+    label = {"ph": "M", "name": "process_labels", "args": {"labels": "GPU 0"}}
+    document = {"fp8bench": FACTS, "traceEvents": [KERNEL, label]}
+    keep_trace(write({"host_name": "a-machine", "traceName": "/home/x/t.json", **document}), tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_bytes()) == document
     assert read_trace(tmp_path / "kept.json").metadata == TraceMetadata.model_validate(FACTS)
 
 
@@ -162,3 +140,125 @@ def test_what_looks_like_a_trace(write, tmp_path):
     assert looks_like_a_trace(write({"traceEvents": []}))
     assert not looks_like_a_trace(write({"schema_version": 2}))
     assert not looks_like_a_trace(tmp_path / "none.json")
+
+
+def event(cat, name, ts, dur, tid=1, **args):
+    """An event; times in microseconds, as in a trace."""
+    return {"cat": cat, "name": name, "ts": ts, "dur": dur, "tid": tid, "args": args}
+
+
+def kernel(name, ts, dur, correlation, stream=7, cat="kernel"):
+    return event(cat, name, ts, dur, correlation=correlation, stream=stream)
+
+
+def launch(ts, correlation, cat="cuda_runtime", tid=1, name="cudaLaunchKernel"):
+    return event(cat, name, ts, 1, tid, correlation=correlation)
+
+
+def annotation(name, ts, dur):
+    return event("user_annotation", name, ts, dur)
+
+
+def operator(name, ts, dur, tid=1):
+    return event("cpu_op", name, ts, dur, tid)
+
+
+OPTIMIZER = "Optimizer.step#SGD.step"
+
+
+def by_kind(*events):
+    kinds = defaultdict(list)
+    for one in events:
+        kinds[one["cat"]].append(one)
+    return kinds
+
+
+def own_time(*events):
+    """Microseconds of each operator's pieces together."""
+    total = defaultdict(float)
+    for span in cpu_spans(by_kind(*events)):
+        total[span.name] += span.duration_s * 1e6
+    return {name: pytest.approx(time) for name, time in total.items()}
+
+
+@pytest.mark.parametrize(
+    ("annotated", "launches", "of_optimizer"),
+    [
+        # All kernels run long after the annotation has ended.
+        (
+            annotation(OPTIMIZER, 100, 50),
+            [launch(90, 1), launch(110, 2), launch(120, 3, cat="cuda_driver", tid=2), launch(160, 4)],
+            [False, True, True, False],
+        ),
+        (annotation("DistributedDataParallel.forward", 0, 50), [launch(10, 1)], [False] * 4),
+        (annotation(OPTIMIZER, 0, 50), [], [False] * 4),
+    ],
+    ids=["by its launch", "another annotation", "launch not traced"],
+)
+def test_a_kernel_is_the_optimizers_when_it_was_launched_in_its_annotation(annotated, launches, of_optimizer):
+    kernels = (kernel(f"kernel {number}", 1000 + 10 * number, 5, number) for number in (1, 2, 3, 4))
+    assert [span.in_optimizer for span in gpu_spans(by_kind(annotated, *launches, *kernels))] == of_optimizer
+
+
+def test_the_kernels_of_a_replay_share_the_correlation_of_its_launch():
+    """Two replays, and the copy of a batch before each, which is launched by itself."""
+    events = by_kind(
+        *(launch(ts, number) for ts, number in ((0, 1), (100, 3))),
+        *(launch(ts, number, name="cudaGraphLaunch") for ts, number in ((10, 2), (110, 4))),
+        *(kernel("Memcpy HtoD", ts, 5, number, cat="gpu_memcpy") for ts, number in ((20, 1), (120, 3))),
+        *(kernel(name, ts + at, 10, n) for ts, n in ((30, 2), (130, 4)) for name, at in (("a", 0), ("b", 10))),
+    )
+    assert [span.name for span in gpu_spans(events)] == ["Memcpy HtoD", "a", "b"] * 2
+    assert replayed(events)
+
+
+def test_a_graph_beside_many_launches_is_no_replayed_step():
+    """As of an optimizer alone, or of what a library captured for itself."""
+    launched = [one for number in (1, 2, 3) for one in (launch(number, number), kernel("k", 50, 5, number))]
+    graph = launch(9, 9, name="cudaGraphLaunch")
+    assert not replayed(by_kind(*launched, graph, kernel("in a graph", 60, 5, 9)))
+    assert not replayed(by_kind(*launched))
+
+
+def test_gpu_spans_begin_at_zero_and_are_in_order():
+    first, second = gpu_spans(by_kind(kernel("late", 5_000_020, 5, 2, stream=17), kernel("early", 5_000_000, 10, 1)))
+    assert (first.name, first.start_s, first.duration_s) == ("early", 0.0, pytest.approx(10e-6))
+    assert (second.name, second.start_s) == ("late", pytest.approx(20e-6))
+
+
+@pytest.mark.parametrize(
+    ("operators", "times"),
+    [
+        (
+            [operator("outer", 0, 100), operator("inner", 20, 40), operator("innermost", 30, 10)],
+            {"outer": 60, "inner": 30, "innermost": 10},
+        ),
+        ([operator("one", 0, 100), operator("other", 20, 40, tid=2)], {"one": 100, "other": 40}),
+        # Rounding may let the inner one end late.
+        ([operator("outer", 0, 100), operator("inner", 50, 50.5)], {"outer": 50, "inner": 50}),
+        (
+            [operator("aten::mm", 0, 100), annotation("gloo:all_reduce", 50, 100)],
+            {"aten::mm": 100, "gloo:all_reduce": 100},
+        ),
+    ],
+    ids=["nested", "two threads", "late by rounding", "gloo beside"],
+)
+def test_an_operators_own_time_is_without_those_it_calls(operators, times):
+    assert own_time(*operators) == times
+
+
+def test_an_operator_in_pieces_is_counted_once():
+    spans = cpu_spans(by_kind(operator("outer", 0, 100), operator("a", 20, 10), operator("b", 50, 10)))
+    names = [("outer", False), ("a", False), ("outer", True), ("b", False), ("outer", True)]
+    assert [(span.name, span.continued) for span in spans] == names
+
+
+def test_an_operator_that_starts_with_another_is_counted_too():
+    both = operator("aten::linear", 0, 100), operator("aten::addmm", 0, 90)
+    assert sum(not span.continued for span in cpu_spans(by_kind(*both)) if span.name == "aten::linear") == 1
+    assert own_time(*both) == {"aten::linear": 10, "aten::addmm": 90}
+
+
+def test_an_operator_is_the_optimizers_by_its_own_time():
+    spans = cpu_spans(by_kind(annotation(OPTIMIZER, 0, 50), operator("inside", 10, 5), operator("after", 60, 5)))
+    assert [span.in_optimizer for span in spans] == [True, False]

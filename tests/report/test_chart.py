@@ -10,8 +10,8 @@ import pytest
 from builders import measured, profile, summary
 
 from fp8bench.kinds.run.explain import COLOURS as OF_PARTS
-from fp8bench.kinds.run.explain import IDLE, PARTS, explain_steps, step_bars
-from fp8bench.profiling.facts import StepFacts, facts_of
+from fp8bench.kinds.run.explain import explain_steps, step_bars
+from fp8bench.profiling.facts import IDLE, PARTS, StepFacts, facts_of
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.tables import chart, row_chart
 from fp8bench.tables import chart as charts

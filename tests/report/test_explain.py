@@ -12,13 +12,20 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.tables.render import render
 
 FP8 = {"gemm_fp8": 0.03, "gemm_bf16": 0.001, "attention": 0.02, "cast": 0.012, "elementwise": 0.01, "nccl": 0.004}
+H100_80 = "NVIDIA H100 80GB HBM3"
 
 
-def step(mode="baseline-bf16", recipe=None, step_time_s=0.1, by_category=None, nccl_s=0.0, **changes) -> StepFacts:
+def step(
+    mode="baseline-bf16", step_time_s=0.1, by_category=None, instance="p5", gpu=H100_80, lead=0.4, nccl_s=0.0, **changes
+) -> StepFacts:
     """StepFacts of a record, by default of the builders' bf16 step of 90 ms, whose host is well ahead."""
     shape = {} if by_category is None else {"by_category": by_category, "busy_s": sum(by_category.values())}
-    known = summary(step_time_s, host_lead_s=0.4 * step_time_s)
-    return facts_of(measured("p5", mode, recipe, summary=known, profile=profile(nccl_s=nccl_s, **shape), **changes))
+    known = {
+        "summary": summary(step_time_s, host_lead_s=lead * step_time_s),
+        "profile": profile(nccl_s=nccl_s, **shape),
+        "environment": environment(gpu),
+    }
+    return facts_of(measured(instance, mode, "delayed" if mode == "te-fp8" else None, **{**known, **changes}))
 
 
 def table(*facts):
@@ -36,7 +43,7 @@ def test_one_mode():
 
 
 def test_two_modes_have_every_line_that_either_has():
-    shown = table(step("te-fp8", "delayed", by_category=FP8, nccl_s=0.02), step())
+    shown = table(step("te-fp8", by_category=FP8, nccl_s=0.02), step())
     assert list(shown) == [
         "GEMMs, fp8",
         "GEMMs, 16 bit",
@@ -53,7 +60,7 @@ def test_two_modes_have_every_line_that_either_has():
 
 
 def test_the_parts_add_up_to_the_step():
-    for mode in explain_steps(step("te-fp8", "delayed", by_category=FP8, nccl_s=0.02), step()).modes:
+    for mode in explain_steps(step("te-fp8", by_category=FP8, nccl_s=0.02), step()).modes:
         assert sum(seconds for _, seconds in mode.parts()) == pytest.approx(mode.step_time_s)
 
 
@@ -77,16 +84,12 @@ def test_the_first_is_explained_and_the_second_is_the_reference():
     [
         (step("te-bf16"), step(), ["te-bf16", "baseline-bf16"]),
         (step(compiled=True), step(), ["baseline-bf16/compiled", "baseline-bf16/eager"]),
+        (step(), step(instance="h200x8"), ["p5:baseline-bf16", "h200x8:baseline-bf16"]),
     ],
 )
 def test_labels_differ_by_as_little_as_they_can(one, other, labels):
     assert [mode.label for mode in explain_steps(one, other).modes] == labels
-
-
-def test_labels_of_one_mode_on_two_instances_and_of_two_runs():
-    there = facts_of(measured("h200x8", profile=profile()))
-    assert [mode.label for mode in explain_steps(step(), there).modes] == ["p5:baseline-bf16", "h200x8:baseline-bf16"]
-    again = explain_steps(step(), step(minutes=5)).modes
+    again = explain_steps(one, replace(one, source="another run")).modes
     assert again[0].label != again[1].label
     assert all(mode.source in mode.label for mode in again)
 
@@ -106,7 +109,7 @@ def test_labels_of_one_mode_on_two_instances_and_of_two_runs():
 )
 def test_unlike_work_is_refused(other, said):
     with pytest.raises(UsageError) as refused:
-        explain_steps(step("te-fp8", "delayed"), other)
+        explain_steps(step("te-fp8"), other)
     assert "te-fp8:delayed and baseline-bf16 are not comparable" in refused.value.what
     assert said in refused.value.what
 
@@ -115,7 +118,7 @@ def test_unlike_work_is_refused(other, said):
     ("other", "said"),
     [
         (step(), []),
-        (facts_of(measured("h200x8", profile=profile())), ["different instances"]),
+        (step(instance="h200x8"), ["different instances"]),
         (step(settings={"world_size": 2}), ["different numbers of workers"]),
         (step(compiled=True), ["different executions: eager and compiled"]),
         (step(step_time_s=0.08), ["busy for 90.0 ms a step when profiled, and a timed step lasts 80.0"]),
@@ -131,17 +134,9 @@ NARROW = {"gemm_fp8": 0.036, "elementwise": 0.029, "cast": 0.018, "attention": 0
 WIDE = {"gemm_fp8": 0.0357, "elementwise": 0.025, "cast": 0.0157, "attention": 0.0115, "optimizer": 0.0034}
 
 
-def on(instance, by_category, step_time_s, gpu="NVIDIA H100 80GB HBM3", mode="te-fp8", **changes) -> StepFacts:
-    found = measured(
-        instance,
-        mode,
-        "delayed" if mode == "te-fp8" else None,
-        summary=summary(step_time_s),
-        profile=profile(by_category=by_category, busy_s=sum(by_category.values())),
-        environment=environment(gpu),
-        **{"settings": {"world_size": 1}, **changes},
-    )
-    return replace(facts_of(found), sm_clock_mhz=None)
+def on(instance, by_category, step_time_s, gpu=H100_80, mode="te-fp8", **changes) -> StepFacts:
+    changes = {"settings": {"world_size": 1}, **changes}
+    return replace(step(mode, step_time_s, by_category, instance, gpu, **changes), sm_clock_mhz=None)
 
 
 def on_h200(by_category, step_time_s, mode="te-fp8", instance="h200-1x", **changes) -> StepFacts:
@@ -218,16 +213,9 @@ def text_in(form, explained):
     return render(document(explained), form)
 
 
-def facts(mode, recipe, step_time_s, parts, lead_s=0.05):
-    known = summary(step_time_s, host_lead_s=lead_s)
-    shape = profile(by_category=parts, busy_s=sum(parts.values()))
-    return facts_of(measured("p5", mode, recipe, summary=known, profile=shape))
-
-
 @pytest.fixture
 def two_modes():
-    fp8 = facts("te-fp8", "delayed", 0.1411, HALF_FP8, lead_s=0.006)
-    return explain_steps(fp8, facts("baseline-bf16", None, 0.1386, PLAIN))
+    return explain_steps(step("te-fp8", 0.1411, HALF_FP8, lead=0.05), step(step_time_s=0.1386, by_category=PLAIN))
 
 
 def test_a_line_for_each_part_and_one_sentence(two_modes):
@@ -263,15 +251,14 @@ def test_json_has_every_number_unrounded(two_modes):
 
 @pytest.mark.parametrize("form", ["plain", "markdown"])
 def test_warnings_stand_in_every_format(form, two_modes):
-    warned = two_modes.model_copy(update={"warnings": ("both ran with different batch",)})
+    warned = two_modes._replace(warnings=("both ran with different batch",))
     assert text_in(form, warned).splitlines()[-1] == "warning: both ran with different batch"
     assert json.loads(text_in("json", warned))["warnings"] == ["both ran with different batch"]
 
 
 def test_how_a_step_was_executed_and_proved_is_told_after_the_sentence(two_modes):
     found = evidence(graph=replayed(), executed=proof(state_error=None))
-    record = measured("p5", "te-fp8", "delayed", evidence=found, summary=summary(0.1), profile=profile())
-    explained = explain_steps(facts_of(record), None)
+    explained = explain_steps(step("te-fp8", evidence=found), None)
     note = text_in("plain", explained).splitlines()[-1]
     assert note.startswith("te-fp8:delayed: each step was replayed as one CUDA graph")
     assert "proved over 3 steps" in note
