@@ -20,7 +20,7 @@ from report.made_gemm import gemm_record
 from fp8bench import registry
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.sources import resolve
-from fp8bench.kinds.converge.kept import trainings_in
+from fp8bench.kinds.converge.measure import trainings_in
 from fp8bench.predict.step import known as predictions_known
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace

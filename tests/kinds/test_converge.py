@@ -11,7 +11,7 @@ from report.made_converge import BASELINE, Ranks
 
 from fp8bench.config.options import read
 from fp8bench.kinds.converge import KIND, measure, request
-from fp8bench.kinds.converge.measure import exit_code, in_turns, run_config, train_all, work_of
+from fp8bench.kinds.converge.measure import exit_code, in_turns, run_config, work_of
 from fp8bench.kinds.converge.request import ConvergeRequest, prepare
 from fp8bench.launch.place import register
 from fp8bench.launch.signals import Interrupt
@@ -56,7 +56,7 @@ BROKEN = {"status": "failed", "reason": "it broke", "cause": "crash", "remedy": 
 
 
 def trained(prepared, ranks, lines=None):
-    return train_all(prepared, ranks, NOW, (lines if lines is not None else []).append)
+    return measure.measure(prepared, (lines if lines is not None else []).append, ranks)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from builders import environment
 from report.made_converge import BASELINE, FP8, SEEDS, STEP_S, STEPS, record, stopped, trained
 
-from fp8bench.kinds.converge import KIND, figures
+from fp8bench.kinds.converge import KIND, document
 from fp8bench.kinds.converge.document import shown
 from fp8bench.kinds.converge.rows import compare
 from fp8bench.kinds.kind import CompareOptions
@@ -69,7 +69,7 @@ class TestAnswer:
 
     def test_the_numbers_are_the_gaps(self, catalog):
         """0.01 nats and 5 % more a seed: 0.01, 0.0105, 0.011, so the mean is 0.0105 and s 0.0005."""
-        _, row = compare([record()], catalog, options()).rows
+        _, row = compare([record()], catalog, options())[0].rows
         assert row.equal_steps.value == pytest.approx(0.0105)
         assert row.equal_steps.high - row.equal_steps.value == pytest.approx(4.303 * 0.0005 / 3**0.5, rel=1e-3)
         assert row.equal_time.value == pytest.approx(row.equal_money.value), "one instance has one price"
@@ -110,7 +110,7 @@ class TestDivergence:
             "te-fp8:delayed diverged under 1 of 3 seeds: the loss was not finite at step 55 under seed 1."
         ]
         assert table(found)["mode"] == (BASELINE, f"{FP8}, diverged [a]")
-        [reference, row] = compare([one], catalog, options()).rows
+        [reference, row] = compare([one], catalog, options())[0].rows
         assert (row.equal_steps.seeds, row.equal_steps.verdict) == (2, "diverged")
         assert (reference.diverged, row.seeds) == ((), 3)
 
@@ -145,7 +145,8 @@ class TestTable:
 
     def test_a_price_that_is_assumed_is_used(self, catalog):
         one, other = (
-            compare([record()], catalog, options(price=price)).rows[1].equal_money_usd for price in ({}, {"p5": 550.4})
+            compare([record()], catalog, options(price=price))[0].rows[1].equal_money_usd
+            for price in ({}, {"p5": 550.4})
         )
         assert other == pytest.approx(10 * one)
 
@@ -195,7 +196,7 @@ def test_without_prices_curves_are_drawn_over_time(catalog, tmp_path):
     shown([one], catalog.model_copy(update={"gpus": {}}), options("own")).figure("curves").draw(tmp_path / "a.svg")
     _, over_steps, over_time = (tmp_path / "a.svg").read_text().split('<g id="axes_')
     assert "seconds of training" in over_time
-    of_fp8 = figures.STYLES[1]["color"].lower()
+    of_fp8 = document.STYLES[1]["color"].lower()
     assert of_fp8 in over_steps
     assert over_time.count(of_fp8) == 1, "emulated fp8 has no time: only the legend names it"
 

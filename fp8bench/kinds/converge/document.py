@@ -1,24 +1,37 @@
 """Trainings as a document: a table with a row for each mode, a sentence for each mode about what it costs and gains,
 and the curves. Records of the same work share one table and are all compared with the first mode of the first record.
+
+The curves are the validation loss over steps on the left, and over money, or time without a price, on the right. A line
+for each mode is the mean over its seeds, and the pale lines around it are the seeds. No two modes differ by colour
+alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, cycle
+from operator import attrgetter
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
-from fp8bench.kinds.converge import figures
-from fp8bench.kinds.converge.gaps import Gap
+from fp8bench.kinds.converge import gaps
+from fp8bench.kinds.converge.gaps import Gap, Points
 from fp8bench.kinds.converge.measure import ConvergeRecord
-from fp8bench.kinds.converge.rows import HOUR_S, ConvergeReport, Group, Row, compare
+from fp8bench.kinds.converge.rows import HOUR_S, ConvergeReport, Row, Spent, compare
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import same_work
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables import chart
 from fp8bench.tables import document as doc
-from fp8bench.tables.side_by_side import device, differences, differences_line
+from fp8bench.tables.chart import FAINT, INK
+from fp8bench.tables.side_by_side import device, differences, differences_line, labels
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import number
+
+if TYPE_CHECKING:
+    from fp8bench.tables.chart import Axes
 
 CURVES = "curves"
 """The name of the figure."""
@@ -37,6 +50,20 @@ METHOD = (
     "a pair; ?: it contains 0. Time is that of training steps alone; money is that time at the price of an hour. It is "
     "what so many steps show: a longer training may come to something else."
 )
+ONE_PRICE = "On one instance what is equal in time is equal in money."
+EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
+
+PLACES = 60
+"""Number of places along an axis at which means are drawn."""
+
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": INK, "linestyle": "-"},
+    {"color": "#0072B2", "linestyle": (0, (5, 1.5))},
+    {"color": "#D55E00", "linestyle": (0, (1, 1))},
+    {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1))},
+    {"color": "#CC79A7", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+    {"color": "#E69F00", "linestyle": (0, (7, 1))},
+)
 
 
 def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Document:
@@ -47,15 +74,15 @@ def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Documen
 
 def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> doc.Document:
     """Return the document. It has a figure if all records are of the same work."""
-    groups = [compare(group, catalog, options) for group in same_work(records)]
-    drawn = len(groups) == 1 and any(row.seeds for row in groups[0].rows)
-    of_id = {report.run_id: report for group in groups for report in group.reports}
+    groups = [(group, compare(group, catalog, options)) for group in same_work(records)]
+    of_id = {report.run_id: report for _, group in groups for report in group}
     reports = [of_id[record.run_id] for record in records]
+    trained = [row for report in reports for row in report.rows if row.seeds]
     return doc.Document(
-        tuple(block for group in groups for block in _blocks(group)),
+        tuple(block for group in groups for block in _blocks(*group)),
         data=reports,
         lines=doc.CsvLines(LINE_FIELDS, tuple(line for report in reports for line in _lines(report))),
-        figures=(doc.Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
+        figures=(doc.Figure(CURVES, partial(_draw, trained)),) if len(groups) == 1 and trained else (),
     )
 
 
@@ -74,40 +101,33 @@ def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
             yield (*naming, step, train, held_out.get(step), elapsed, usd, one.status)
 
 
-def _blocks(group: Group) -> tuple[tuple[doc.Part, ...], ...]:
-    letters, rows = doc.Letters(), group.rows
-    config, named = group.records[0].config, list(zip(group.names, group.records, group.reports, strict=True))
+def _blocks(records: Sequence[ConvergeRecord], reports: Sequence[ConvergeReport]) -> tuple[tuple[doc.Part, ...], ...]:
+    config, names, letters = records[0].config, labels(records), doc.Letters()
+    rows, named = [row for report in reports for row in report.rows], list(zip(names, reports, strict=True))
     where = ", ".join(
-        f"{f'{one.config.nodes} nodes of ' if one.config.nodes > 1 else ''}{name} ({device(one)})"
-        for name, one, _ in named
+        f"{f'{record.config.nodes} nodes of ' if record.config.nodes > 1 else ''}{name} ({device(record)})"
+        for name, record in zip(names, records, strict=True)
     )
     sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
     title = (
         f"{config.workload}{sizes}: {config.steps} steps of {config.batch_size * config.world_size} x "
         f"{config.sequence_length} bytes of {config.text.name}, on {where}"
     )
-    table = _table(group, letters)
-    warned = [f"{f'{name}: ' if len(named) > 1 else ''}{text}" for name, _, report in named for text in report.warnings]
+    table = _table(rows, letters)
+    warned = [f"{f'{name}: ' if len(named) > 1 else ''}{text}" for name, report in named for text in report.warnings]
     if rows[0].diverged:
-        warned.insert(0, f"the reference, {group.name(rows[0])}, diverged: {_how(rows[0])}")
+        warned.insert(0, f"the reference, {rows[0].name}, diverged: {_how(rows[0])}")
     one_price = len({(row.instance, row.usd_per_hour) for row in rows}) == 1 and any(row.equal_money for row in rows)
     return doc.blocks(
         [doc.Heading(title)],
         [table, *map(doc.Note, letters.lines())],
-        [doc.Sentence(sentence(row, group)) for row in rows if not row.is_reference and row.seeds],
+        [doc.Sentence(_answer(row)) for row in rows if not row.is_reference and row.seeds],
         [
-            *map(doc.Note, differences_line(differences(group.records), group.names)),
-            doc.Note(METHOD.format(group.name(rows[0]))),
-            *doc.notes(
-                (one_price, "On one instance what is equal in time is equal in money."),
-                (
-                    any(row.emulated for row in rows),
-                    "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are "
-                    "compared.",
-                ),
-            ),
-            *(doc.Note(f"{name}: {_price(report)}.") for name, _, report in named if report.rows[0].usd_per_hour),
-            *(doc.Note(f"{name}: {report.no_price}.") for name, _, report in named if report.no_price),
+            *map(doc.Note, differences_line(differences(records), names)),
+            doc.Note(METHOD.format(rows[0].name)),
+            *doc.notes((one_price, ONE_PRICE), (any(row.emulated for row in rows), EMULATED)),
+            *(doc.Note(f"{name}: {_price(report)}.") for name, report in named if report.rows[0].usd_per_hour),
+            *(doc.Note(f"{name}: {report.no_price}.") for name, report in named if report.no_price),
         ],
         [*map(doc.Warned, warned)],
     )
@@ -119,59 +139,45 @@ def _price(report: ConvergeReport) -> str:
     return f"{report.rows[0].usd_per_hour:,.2f} USD an hour{share}, by a price {dated}"
 
 
-def _table(group: Group, letters: doc.Letters) -> doc.Table:
-    rows = group.rows
-    names = {report.run_id: name for report, name in zip(group.reports, group.names, strict=True)}
-
+def _table(rows: Sequence[Row], letters: doc.Letters) -> doc.Table:
     def mode(row: Row) -> str:
         said = [row.mode, *(["emulated"] if row.emulated else [])]
         said += [f"diverged [{letters.of(f'{row.mode}: {_how(row)}')}]"] if row.diverged else []
         stopped = "stopped" if row.status == "ok" else row.status
         return ", ".join([*said, *([letters.refer(stopped, row.reason)] if row.reason is not None else [])])
 
-    def gaps(heading: str, get: Callable[[Row], Gap | None], spare: bool = False) -> Column[Row]:
-        return Column(heading, get, _half_width, "interval", "nats", tone=tone(get), spare=spare)
+    def gap(name: str, heading: str, unit: str, write: Callable[[Gap], str], **looks: Any) -> Column[Row]:
+        def tone(row: Row) -> doc.Tone:
+            return TONES[found.verdict] if (found := getattr(row, name)) else ""
 
-    def tone(get: Callable[[Row], Gap | None]) -> Callable[[Row], doc.Tone]:
-        return lambda row: TONES[gap.verdict] if (gap := get(row)) else ""
+        return Column(heading, attrgetter(name), write, unit=unit, tone=tone, **looks)
 
-    naming: list[Column[Row]] = [word("mode", mode)]
-    if len(names) > 1:
-        naming.insert(0, word("instance", lambda row: names[row.run_id], once=True))
-    by_money = any(row.money_to_same_loss for row in rows)
-
-    def same_loss(row: Row) -> Gap | None:
-        return row.money_to_same_loss if by_money else row.time_to_same_loss
-
+    same_loss = ("money", "% money") if any(row.money_to_same_loss for row in rows) else ("time", "% time")
+    naming = [*([word("instance", attrgetter("where"), once=True)] if rows[0].where else []), word("mode", mode)]
     # Losses are without their interval: seeds differ by more than modes do, which only their pairs show.
-    always: list[Column[Row]] = [
+    columns: list[Column[Row]] = [
         *naming,
         Column("seeds", lambda row: row.seeds, "d", spare=True),
         Column("loss", lambda row: row.final_loss and row.final_loss.value, ".4f", unit="nats"),
-    ]
-    others: list[Column[Row]] = [
         Column("step", lambda row: None if row.emulated else row.step_time_s, ".4g", unit="ms", scale=1e3, spare=True),
-        gaps("equal steps", lambda row: row.equal_steps),
-        gaps("equal time", lambda row: row.equal_time, spare=any(row.equal_money for row in rows)),
-        gaps("equal money", lambda row: row.equal_money),
-        Column("same loss", same_loss, _percent, unit="% money" if by_money else "% time", tone=tone(same_loss)),
+        gap("equal_steps", "equal steps", "nats", _half_width, kind="interval"),
+        gap("equal_time", "equal time", "nats", _half_width, kind="interval", spare=any(r.equal_money for r in rows)),
+        gap("equal_money", "equal money", "nats", _half_width, kind="interval"),
+        gap(f"{same_loss[0]}_to_same_loss", "same loss", same_loss[1], _percent),
     ]
-    shown = (*(column.cells(rows) for column in always), *doc.telling(*(column.cells(rows) for column in others)))
-    return doc.Table(shown, len(naming))
+    cells = [column.cells(rows) for column in columns]
+    # Modes, seeds and losses stand there even if none is known.
+    known = len(naming) + 2
+    return doc.Table((*cells[:known], *doc.telling(*cells[known:])), len(naming))
 
 
 def _half_width(gap: Gap) -> str:
     reach = "" if gap.low is None or gap.high is None else f" +-{(gap.high - gap.low) / 2:.4f}"
-    return f"{nats(gap.value)}{reach}"
+    return f"{gap.value:+z.4f}{reach}"
 
 
 def _percent(gap: Gap) -> str:
     return f"{gap.value * 100:+z.1f}{'?' if gap.verdict == 'inconclusive' else ''}"
-
-
-def nats(value: float) -> str:
-    """Write nats with their sign and four decimals, like losses."""
-    return f"{value:+z.4f}"
 
 
 def _how(row: Row) -> str:
@@ -183,9 +189,9 @@ def _how(row: Row) -> str:
     )
 
 
-def sentence(row: Row, group: Group) -> str:
-    """Return the answer for one mode: what it costs at equal steps, and what it gains for the same time or money."""
-    name = group.name(row)
+def _answer(row: Row) -> str:
+    """Return what the mode costs at equal steps, and what it gains for the same time or money."""
+    name = row.name
     if row.diverged:
         return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {_how(row)}."
     if row.equal_steps is None:
@@ -207,10 +213,41 @@ def sentence(row: Row, group: Group) -> str:
 def _clause(gap: Gap, at: str, spent: str = "") -> str:
     before, where = (f"{spent}; ", f"{at} ({spent})") if spent else ("", at)
     if gap.low is None or gap.high is None:
-        return f"is inconclusive {at} ({before}{nats(gap.value)} nats, and one seed is not a measurement)"
+        return f"is inconclusive {at} ({before}{gap.value:+z.4f} nats, and one seed is not a measurement)"
     least, most = sorted((abs(gap.low), abs(gap.high)))
     if most < UNSEEN:
         return f"shows no difference {where}"
     if gap.verdict in ("costs", "gains"):
         return f"{gap.verdict} {abs(gap.value):.4f} nats ({least:.4f} to {most:.4f}) {where}"
-    return f"is inconclusive {at} ({before}{nats(gap.low)} to {nats(gap.high)} nats)"
+    return f"is inconclusive {at} ({before}{gap.low:+z.4f} to {gap.high:+z.4f} nats)"
+
+
+def _draw(rows: Sequence[Row], path: Path) -> None:
+    lines = list(zip((row for row in rows if row.curves), cycle(STYLES), strict=False))
+    timed = [row for row, _ in lines if not row.emulated]
+    priced = bool(timed) and all(row.usd_per_hour for row in timed)
+    axis: tuple[Spent, str] = ("money", "USD") if priced else ("time", "seconds of training")
+    columns: tuple[tuple[Spent, str], ...] = (("steps", "step"), axis)
+    with chart.figure(4.2, path) as figure:
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, (spent, label) in zip(panels, columns, strict=True):
+            chart.panel(axes, "both", FAINT)
+            for row, style in lines:
+                _losses(axes, [points for seed in row.curves if (points := row.over(spent, seed))], style)
+            axes.set_xlabel(label, fontsize=9.5, color=FAINT)
+        panels[0].set_title("loss on what is held out, nats a byte", **chart.SMALL_TITLE)
+        entries = [{"linewidth": 1.8, "label": row.name, **style} for row, style in lines]
+        chart.legend(figure, entries, min(3, len(entries)), handlelength=3.2)
+
+
+def _losses(axes: "Axes", every: Sequence[Points], style: dict[str, Any]) -> None:
+    for points in every:
+        axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
+    # Up to the least that any of the seeds spent.
+    end = min((points[-1][0] for points in every), default=0.0)
+    means = []
+    for place in (end * part / PLACES for part in range(PLACES + 1)):
+        found = [loss for points in every if (loss := gaps.loss_at(points, place)) is not None]
+        means += [(place, fmean(found))] if found else []
+    if means:
+        axes.plot(*zip(*means, strict=True), linewidth=1.8, zorder=3, **style)

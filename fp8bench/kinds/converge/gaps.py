@@ -10,8 +10,10 @@ a mean over the last quarter of what is spent, because a loss changes from step 
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -21,8 +23,6 @@ from fp8bench.stats.estimate import t_quantile
 
 Points = Sequence[tuple[float, float]]
 """(spent, loss) at each validation; what is spent increases: steps, seconds or USD."""
-
-Verdict = Literal["costs", "gains", "inconclusive", "diverged"]
 
 LAST_QUARTER = tuple(1 - 0.25 * number / 8 for number in range(9))
 """The fractions of what is spent at which the end of a training is evaluated."""
@@ -40,7 +40,7 @@ class Gap(Frozen):
     low: float | None
     high: float | None
     seeds: int
-    verdict: Verdict
+    verdict: Literal["costs", "gains", "inconclusive", "diverged"]
 
 
 class Diverged(Frozen):
@@ -51,36 +51,34 @@ class Diverged(Frozen):
     why: Literal["not finite", "above the start"]
 
 
-def estimate(values: Iterable[float], ratios: bool = False) -> Gap | None:
-    """Estimate the mean of one value for each seed; None if there are no values. ratios: estimate the geometric mean,
-    minus 1, so that an equal pair has 0.
+def estimate(values: Iterable[float | None], ratios: bool = False) -> Gap | None:
+    """Estimate the mean of the known values, one for each seed; None if there are none. ratios: estimate the geometric
+    mean, minus 1, so that an equal pair has 0.
     """
-    known = [math.log(value) if ratios else value for value in values]
+    known = [math.log(value) if ratios else value for value in values if value is not None]
     if not known:
         return None
-    mean = fmean(known)
     of_gap: Callable[[float], float] = math.expm1 if ratios else float
-    low = high = None
-    verdict: Verdict = "inconclusive"
-    if len(known) > 1:
-        reach = t_quantile(len(known) - 1) * stdev(known) / math.sqrt(len(known))
-        low, high = of_gap(mean - reach), of_gap(mean + reach)
-        verdict = "costs" if low > 0 else "gains" if high < 0 else "inconclusive"
-    return Gap(value=of_gap(mean), low=low, high=high, seeds=len(known), verdict=verdict)
+    mean, seeds = fmean(known), len(known)
+    if seeds == 1:
+        return Gap(value=of_gap(mean), low=None, high=None, seeds=1, verdict="inconclusive")
+    reach = t_quantile(seeds - 1) * stdev(known) / math.sqrt(seeds)
+    low, high = of_gap(mean - reach), of_gap(mean + reach)
+    verdict: Literal["costs", "gains", "inconclusive"] = "costs" if low > 0 else "gains" if high < 0 else "inconclusive"
+    return Gap(value=of_gap(mean), low=low, high=high, seeds=seeds, verdict=verdict)
 
 
 def divergence(curve: Curve, seed: int) -> Diverged | None:
     """Return whether a training diverged: a loss is not finite, or the validation loss is higher at the end than before
     the first step.
     """
-    first, last = curve.validation[0], curve.validation[-1]
-    lost = next((step for step, loss in enumerate(curve.train_loss, start=1) if loss is None), None)
-    if lost is None and None in (first.loss, last.loss):
-        lost = next(one.step for one in curve.validation if one.loss is None)
-    if lost is not None:
-        return Diverged(seed=seed, step=lost, why="not finite")
-    rose = first.loss is not None and last.loss is not None and last.loss > first.loss
-    return Diverged(seed=seed, step=last.step, why="above the start") if rose else None
+    lost = [step for step, loss in enumerate(curve.train_loss, start=1) if loss is None]
+    lost = lost or [one.step for one in curve.validation if one.loss is None]
+    if lost:
+        return Diverged(seed=seed, step=lost[0], why="not finite")
+    losses = [loss for _, loss in by_steps(curve)]
+    rose = losses[-1] > losses[0]
+    return Diverged(seed=seed, step=curve.validation[-1].step, why="above the start") if rose else None
 
 
 def by_steps(curve: Curve) -> Points:
@@ -98,7 +96,7 @@ def loss_at(points: Points, spent: float) -> float | None:
     """Return the loss, on the cubic between two validations; None before the first and after the last validation."""
     if not points or not points[0][0] <= spent <= points[-1][0]:
         return None
-    place = next((place for place, (later, _) in enumerate(points) if later >= spent), 0)
+    place = bisect_left(points, spent, key=itemgetter(0))
     return points[place][1] if points[place][0] == spent else _cubic(points, place - 1, spent)
 
 

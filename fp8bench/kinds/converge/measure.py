@@ -3,23 +3,35 @@
 Each mode and seed trains in fresh processes, one for each GPU: what torch and the libraries keep in a process cannot
 affect the next mode, and a process that is slow throughout is one among several. The order of modes alternates between
 forwards and backwards from seed to seed. A mode that could not train under one seed is not tried under the next.
+
+Trainings that are done while others have yet to run are kept in a hidden file next to the records, one on each line:
+the same command resumes with the others. Its name is a digest of all that defines the trainings: the configuration, the
+text, the machine and its software. The finished record replaces it.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import ValidationError
+
 from fp8bench import registry
-from fp8bench.kinds.converge.kept import Done, Unfinished
-from fp8bench.kinds.converge.request import EXECUTED, ConvergeRequest, Job
+from fp8bench.kinds.converge.request import EXECUTED, OF_RUN, ConvergeRequest, Job
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, head
 from fp8bench.launch.processes import Executor
 from fp8bench.records import lock, results
+from fp8bench.records.fit import fit_log
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
 from fp8bench.schema.errors import Interrupted, RunFailed, Status
+from fp8bench.schema.files import Frozen, bytes_of, write_atomically
+from fp8bench.schema.machine import Environment
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
@@ -28,6 +40,7 @@ if TYPE_CHECKING:
 
 WORKER = "fp8bench.worker.convergence:measure"
 BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+WHY = {"status", "reason", "cause", "remedy"}
 
 
 class ConvergeRecord(RecordHead):
@@ -42,14 +55,53 @@ class ConvergeRecord(RecordHead):
     warnings: tuple[str, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
-        if (self.status == "ok") != comparable(self.config.modes, self.trainings):
+        if (self.status == "ok") != _comparable(self.config.modes, self.trainings):
             raise ValueError("a record of trainings is ok where two modes have a curve of one seed, and not otherwise")
 
 
-def comparable(modes: Sequence[str], trainings: Sequence[Trained]) -> bool:
-    """Return whether the reference and another mode have a curve of the same seed."""
+def _comparable(modes: Sequence[str], trainings: Sequence[Trained]) -> bool:
     ok = {(one.mode, one.seed) for one in trainings if one.status == "ok"}
     return any(mode != modes[0] and (modes[0], seed) in ok for mode, seed in ok)
+
+
+class Done(Frozen):
+    """A finished training, and what its ranks reported about machine and workload. marks: of their circumstances."""
+
+    trained: Trained
+    environment: Environment
+    work: WorkFacts
+    marks: tuple[str, ...] = ()
+
+
+def trainings_in(path: Path) -> list[Done]:
+    """Return the trainings in the file, without lines that a crash cut short or that are of another version."""
+    found: list[Done] = []
+    with suppress(OSError):
+        for line in bytes_of(path).decode("utf-8", "replace").split("\n"):
+            with suppress(ValidationError):
+                found.append(Done.model_validate_json(line))
+    return found
+
+
+def _file_of(prepared: Prepared[Job]) -> Path:
+    config, machine, here = prepared.config.config, prepared.machine, prepared.here
+    settings = config.model_dump(mode="json", exclude={"nodes"} if config.nodes == 1 else None)
+    text = json.dumps([settings, machine and machine.id, dict(here.software) if here else {}], sort_keys=True)
+    name = f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    return prepared.results_dir / prepared.instance.key / name
+
+
+def _keep(done: Done, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            # The line break comes after what a crash may have left of a line.
+            file.write(f"\n{done.model_dump_json()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        remedy = "Make room, or choose another --results-dir"
+        raise RunFailed(f"cannot write {path}: {error.strerror}", remedy) from error
 
 
 def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None) -> ConvergeRecord:
@@ -59,109 +111,98 @@ def measure(prepared: Prepared[Job], log: Log, executor: Executor | None = None)
     """
     from fp8bench.launch.processes.watch import SpawnExecutor
 
-    return train_all(prepared, executor or SpawnExecutor(*work_of(prepared.config)), datetime.now(UTC), log)
+    executor = executor or SpawnExecutor(*work_of(prepared.config))
+    path, remedy = _file_of(prepared), "Wait until it ends, or give another --seed"
+    with lock.held(path.with_suffix(".lock"), "this very comparison", remedy, log):
+        done, stopped, logs = _train_missing(prepared.config.config, path, executor, log)
+        record = _assembled(prepared, done, stopped)
+        if logs and (written := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
+            log(f"tracebacks and stacks are in {written}")
+        for kept in (path, path.with_suffix(".log")):
+            kept.unlink(missing_ok=True)
+    return record
 
 
 def work_of(job: Job) -> "tuple[float | None, Work]":
     """Return for how long a phase may last, in seconds, and what each rank does with what it needs to know."""
     from fp8bench.launch.processes.rank import Work
 
-    config = job.config
-    plan = TextPlan(
-        text_file=job.text_file,
-        text_sha256=config.text.sha256,
-        **{name: getattr(config, name) for name in TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys()},
-    )
+    same = job.config.model_dump(include=TextPlan.model_fields.keys() & ConvergeConfig.model_fields.keys())
+    plan = TextPlan(text_file=job.text_file, text_sha256=job.config.text.sha256, **same)
     return job.timeout_s, Work(target=WORKER, given={"plan": plan.model_dump(mode="json")})
 
 
-def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: Log) -> ConvergeRecord:
-    """Train what is missing. executor: runs a configuration whose ranks do what `WORKER` does. now: for the record."""
-    config = prepared.config.config
-    folder = prepared.results_dir / prepared.instance.key
-    unfinished = Unfinished(folder, config, prepared.machine, prepared.here)
-    name, remedy = "this very comparison", "Wait until it ends, or give another --seed"
-    with lock.held(unfinished.path.with_suffix(".lock"), name, remedy, log):
-        stopped, logs = _train_missing(config, unfinished, executor, log)
-        record = assembled(prepared, list(unfinished.done.values()), stopped, now)
-        if logs and (path := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
-            log(f"tracebacks and stacks are in {path}")
-        unfinished.forget()
-    return record
-
-
 def _train_missing(
-    config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log
-) -> tuple[list[Trained], list[str]]:
+    config: ConvergeConfig, path: Path, executor: Executor, log: Log
+) -> tuple[list[Done], list[Trained], list[str]]:
     from fp8bench.launch.assemble import log_of
     from fp8bench.launch.signals import exit_code as exit_code_after
 
-    turns = list(in_turns(config))
-    if unfinished.done:
-        log(f"resumed: {len(unfinished.done)} of {len(turns)} trainings were done before")
+    turns = in_turns(config)
+    done = {(one.trained.mode, one.trained.seed): one for one in trainings_in(path)}
+    if done:
+        log(f"resumed: {len(done)} of {len(turns)} trainings were done before")
     stopped: dict[str, Trained] = {}
     logs: list[str] = []
-    left = deque(turn for turn in turns if turn not in unfinished.done)
     with executor:
-        while left:
-            mode, seed = left.popleft()
-            log(f"{turns.index((mode, seed)) + 1} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
+        for number, (mode, seed) in enumerate(turns, start=1):
+            if (mode, seed) in done or mode in stopped:
+                continue
+            log(f"{number} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
             try:
                 reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
             except KeyboardInterrupt as interrupt:
-                kept = f"{len(unfinished.done)} of {len(turns)} trainings are kept: run the same command again, and it"
+                kept = f"{len(done)} of {len(turns)} trainings are kept: run the same command again, and it"
                 raise Interrupted(
                     f"interrupted while {mode} was trained under seed {seed}; its workers have ended",
-                    f"{kept} resumes with the others" if unfinished.done else "Run the same command again",
+                    f"{kept} resumes with the others" if done else "Run the same command again",
                     exit_code_after(interrupt),
                 ) from interrupt
+            left = log_of(reports)
             try:
                 executor.require_ready()
             except RunFailed:
                 # The call ends without a record: what ranks left behind is kept beside the trainings.
-                text = "\n\n".join(filter(None, [*logs, log_of(reports)]))
-                if text and (path := unfinished.keep_log(text)):
-                    log(f"tracebacks and stacks are in {path}")
+                if text := "\n\n".join(filter(None, [*logs, left])):
+                    with suppress(OSError):
+                        write_atomically(path.with_suffix(".log"), fit_log(text) + "\n", replace=True)
+                        log(f"tracebacks and stacks are in {path.with_suffix('.log')}")
                 raise
-            trained = to_trained(mode, seed, reports)
-            if trained.curve is not None:
-                last, times = trained.curve.validation[-1], trained.curve.step_s
-                loss = "not finite" if last.loss is None else f"{last.loss:.4f} nats"
-                each = f"{len(times)} steps of {sum(times) / len(times) * 1e3:.4g} ms"
-                log(f"{mode}, seed {seed}: loss {loss} on what is held out, after {each}")
-                unfinished.keep(_done(trained, config.nodes, reports))
+            trained = _trained(mode, seed, reports)
+            if trained.curve is None:
+                stopped[mode] = trained
+                log(f"{mode}: {trained.reason}. {trained.remedy}.")
+                logs += [left] if left else []
                 continue
-            stopped[mode] = trained
-            log(f"{mode}: {trained.reason}. {trained.remedy}.")
-            logs += filter(None, [log_of(reports)])
-            left = deque(turn for turn in left if turn[0] != mode)
-    return list(stopped.values()), logs
+            last, times = trained.curve.validation[-1].loss, trained.curve.step_s
+            loss = "not finite" if last is None else f"{last:.4f} nats"
+            each = f"{len(times)} steps of {sum(times) / len(times) * 1e3:.4g} ms"
+            log(f"{mode}, seed {seed}: loss {loss} on what is held out, after {each}")
+            done[mode, seed] = _done(trained, config.nodes, reports)
+            _keep(done[mode, seed], path)
+    return list(done.values()), list(stopped.values()), logs
 
 
-def in_turns(config: ConvergeConfig) -> Iterator[tuple[str, int]]:
-    """Yield the modes and seeds in the order of training."""
-    for number, seed in enumerate(config.seeds):
-        modes = config.modes if number % 2 == 0 else config.modes[::-1]
-        yield from ((mode, seed) for mode in modes)
+def in_turns(config: ConvergeConfig) -> list[tuple[str, int]]:
+    """Return the modes and seeds in the order of training."""
+    alternating = (config.modes, config.modes[::-1])
+    return [(mode, seed) for number, seed in enumerate(config.seeds) for mode in alternating[number % 2]]
 
 
 def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
     """Return the configuration of one training's ranks. The sequence length, a size of the model, is in the plan."""
     entry, recipe = registry.find_mode(mode)
-    names = (RunConfig.model_fields.keys() & ConvergeConfig.model_fields.keys()) - {"sequence_length"}
-    same = {name: getattr(config, name) for name in names}
+    same = config.model_dump(include={"workload", *OF_RUN})
     return RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
 
 
-def to_trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
-    """Return a training. reports: one for each rank, by rank."""
+def _trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
     culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
     first = reports[0]
-    why: dict[str, Any] = culprit.model_dump(include={"status", "reason", "cause", "remedy"}) if culprit else {}
     return Trained(
         mode=mode,
         seed=seed,
-        **{"status": "ok", **why},
+        **{"status": "ok", **(culprit.model_dump(include=WHY) if culprit else {})},
         curve=Curve.model_validate(first.found) if culprit is None and first.found else None,
         evidence=first.evidence,
         parity=first.parity,
@@ -181,21 +222,17 @@ def _done(trained: Trained, nodes: int, reports: Sequence[RankReport]) -> Done:
     return Done(trained=trained, environment=environment, work=work, marks=tuple(marks))
 
 
-def assembled(
-    prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[Trained], now: datetime
-) -> ConvergeRecord:
-    """Return the record, with its trainings by mode and seed."""
+def _assembled(prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[Trained]) -> ConvergeRecord:
     config = prepared.config.config
     found = sorted([*(one.trained for one in done), *stopped], key=lambda one: (config.modes.index(one.mode), one.seed))
-    work = done[0].work if done else None
     outcome: dict[str, Any] = {"status": "ok"}
-    if not comparable(config.modes, found):
+    if not _comparable(config.modes, found):
         outcome = {"status": "failed", "reason": "no two modes were trained under one seed"}
         if stopped:
-            worst = min(stopped, key=lambda one: BY_GRAVITY.index(one.status))
-            outcome = worst.model_dump(include={"status", "reason", "cause", "remedy"})
+            outcome = min(stopped, key=lambda one: BY_GRAVITY.index(one.status)).model_dump(include=WHY)
+    work = done[0].work if done else None
     return ConvergeRecord(
-        **head(prepared, f"converge-{config.workload}", now),
+        **head(prepared, f"converge-{config.workload}", datetime.now(UTC)),
         **outcome,
         fingerprint=fingerprint(config, work),
         environment=done[0].environment if done else None,
@@ -210,12 +247,11 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
     """Return what must be equal for losses to be compared. Modes, seeds and execution may differ. The sequences in a
     step of all ranks count, not the number of ranks.
     """
-    same = ("optimizer", "learning_rate", "rate_warmup", "steps")
     return {
         "kind": "converge",
         "workload": config.workload,
         "sizes": dict(work.sizes) if work else None,
-        **{name: getattr(config, name) for name in same},
+        **{name: getattr(config, name) for name in ("optimizer", "learning_rate", "rate_warmup", "steps")},
         "sequences_per_step": config.batch_size * config.world_size,
         "text": config.text.sha256,
         "method_version": METHOD_VERSION,

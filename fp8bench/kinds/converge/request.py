@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -93,10 +94,7 @@ class ConvergeRequest(Request):
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
 
 
-OF_RUN = ("seed", "optimizer", "compile", "cuda_graphs", "te_attention")
-"""Settings that a training takes from the request like a run."""
-
-SAME = ("device", "world_size", "nodes", "batch_size", "steps", "optimizer", "compile", "cuda_graphs", "te_attention")
+OF_RUN = ("device", "world_size", "nodes", "batch_size", "steps", "optimizer", "compile", "cuda_graphs", "te_attention")
 """Settings of the configuration that are those of its runs."""
 
 
@@ -123,8 +121,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
         "workload": request.workload or WORKLOADS[device],
         "steps": request.on(device, "steps"),
         "gpus": request.gpus if elastic else request.gpus or len(machine.gpus) or 1,
-        "batch_size": request.batch_size,
-        **{name: getattr(request, name) for name in OF_RUN},
+        **request.model_dump(include={"batch_size", "seed", "optimizer", "compile", "cuda_graphs", "te_attention"}),
     }
     runs = plan(RunRequest(**as_a_run), machine, elastic)
     run, modes = runs[0], tuple(one.mode_label for one in runs)
@@ -139,6 +136,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
     if request.sequence_length is not None:
         sizes["sequence_length"] = request.sequence_length
 
+    @cache
     def workload() -> Any:
         # Its module imports torch; invalid words fail before this.
         made = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
@@ -159,11 +157,10 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
         text=text.facts,
         learning_rate=request.on(device, "learning_rate"),
         rate_warmup=int(run.steps * RATE_WARMUP),
-        **{name: getattr(run, name) for name in SAME},
+        **run.model_dump(include={*OF_RUN}),
     )
     require_enough(text, config.sequence_length, config.batch_size, config.world_size)
-    check = getattr(workload(), "check", None)
-    if check is not None:
+    if (check := getattr(workload(), "check", None)) is not None:
         # Without the library that builds its model, no mode can train the workload here.
         from fp8bench.launch.processes.rank import hide_harmless
 

@@ -5,10 +5,12 @@ Records of several instances are joined with their prices, so that what a dollar
 buys on another. A mode whose fp8 is emulated has neither time nor money, because they mean nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
+
+from pydantic import Field
 
 from fp8bench.kinds.converge import gaps
 from fp8bench.kinds.converge.gaps import Diverged, Gap, Points
@@ -28,7 +30,8 @@ Spent = Literal["steps", "time", "money"]
 
 class Row(Frozen):
     """One mode of one record. Losses and gaps are in nats; gaps are against the reference, and below 0 is better. Null:
-    the row is the reference, or there is nothing to compare.
+    the row is the reference, or there is nothing to compare. where: the name of the record, if there are several.
+    curves: by seed, without those that diverged.
     """
 
     instance: str
@@ -53,6 +56,20 @@ class Row(Frozen):
     equal_money_usd: float | None = None
     time_to_same_loss: Gap | None = None
     money_to_same_loss: Gap | None = None
+    where: str = Field(exclude=True)
+    curves: dict[int, Curve] = Field(exclude=True)
+
+    @property
+    def name(self) -> str:
+        """The mode, and the record if there are several."""
+        return f"{self.mode} on {self.where}" if self.where else self.mode
+
+    def over(self, spent: Spent, seed: int) -> Points:
+        """Return the curve over what is spent; empty if that means nothing."""
+        if spent == "steps":
+            return gaps.by_steps(self.curves[seed])
+        per_second = 1.0 if spent == "time" else (self.usd_per_hour or 0.0) / HOUR_S
+        return gaps.by_cost(self.curves[seed], per_second) if per_second and not self.emulated else []
 
 
 class ConvergeReport(Frozen):
@@ -71,54 +88,18 @@ class ConvergeReport(Frozen):
     warnings: tuple[str, ...]
 
 
-class ModeCurves(NamedTuple):
-    """The curves of a mode that did not diverge, by seed. usd_per_second: None if there is no price."""
-
-    curves: Mapping[int, Curve]
-    usd_per_second: float | None
-    emulated: bool
-
-    def over(self, spent: Spent, seed: int) -> Points:
-        """Return the curve over what is spent; empty if that means nothing."""
-        if spent == "steps":
-            return gaps.by_steps(self.curves[seed])
-        per_second = 1.0 if spent == "time" else self.usd_per_second
-        return gaps.by_cost(self.curves[seed], per_second) if per_second and not self.emulated else []
-
-
-class Group(NamedTuple):
-    """Records of the same work. names: of each record. lines: by record and mode, the reference's first."""
-
-    records: tuple[ConvergeRecord, ...]
-    names: tuple[str, ...]
-    reports: tuple[ConvergeReport, ...]
-    lines: Mapping[tuple[str, str], ModeCurves]
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows of all records. The first is the reference."""
-        return tuple(row for report in self.reports for row in report.rows)
-
-    def name(self, row: Row) -> str:
-        """Return the mode's name, with the record's name if there are several records."""
-        names = {record.run_id: name for record, name in zip(self.records, self.names, strict=True)}
-        return f"{row.mode} on {names[row.run_id]}" if len(names) > 1 else row.mode
-
-
-def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Group:
+def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> list[ConvergeReport]:
     """Compare records. records: of one fingerprint, at least one."""
-    lines: dict[tuple[str, str], ModeCurves] = {}
+    reference: Row | None = None
     reports = []
-    for record in records:
+    for record, name in zip(records, labels(records), strict=True):
         used = Used(record.config.world_size, record.config.nodes, record.config.device == "cuda")
         price = priced(record, used, catalog, options, options.as_of or options.today)
+        rows = []
         for mode in record.config.modes:
-            trained = [one for one in record.trainings if one.mode == mode]
-            lines[record.run_id, mode] = ModeCurves(
-                {one.seed: one.curve for one in trained if one.curve and not gaps.divergence(one.curve, one.seed)},
-                price.usd_per_hour / HOUR_S if price.usd_per_hour else None,
-                any(one.evidence is not None and one.evidence.emulated for one in trained),
-            )
+            row = _row(record, mode, price.usd_per_hour, name if len(records) > 1 else "")
+            rows.append(_against(row, reference) if reference else row.model_copy(update={"is_reference": True}))
+            reference = reference or row
         reports.append(
             ConvergeReport(
                 run_id=record.run_id,
@@ -127,59 +108,56 @@ def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: Compar
                 price_as_of=price.price.as_of if price.price else None,
                 share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
                 no_price=price.why_none or None,
-                rows=tuple(_row(record, mode, lines, price.usd_per_hour) for mode in record.config.modes),
+                rows=tuple(rows),
                 trainings=record.trainings,
                 warnings=record.warnings,
             )
         )
-    return Group(tuple(records), labels(records), tuple(reports), lines)
+    return reports
 
 
-def _row(
-    record: ConvergeRecord, mode: str, lines: Mapping[tuple[str, str], ModeCurves], usd_per_hour: float | None
-) -> Row:
-    line, reference = lines[record.run_id, mode], next(iter(lines.values()))
+def _row(record: ConvergeRecord, mode: str, usd_per_hour: float | None, where: str) -> Row:
     trained = [one for one in record.trainings if one.mode == mode]
     stopped = next((one for one in trained if one.status != "ok"), None)
     curves = {one.seed: one.curve for one in trained if one.curve is not None}
-    diverged = tuple(found for seed, curve in curves.items() if (found := gaps.divergence(curve, seed)) is not None)
+    diverged = [found for seed, curve in curves.items() if (found := gaps.divergence(curve, seed)) is not None]
     step_s = fmean(sum(one.step_s) / len(one.step_s) for one in curves.values()) if curves else None
-    whole = line.curves.values()
-    seconds = fmean(one.elapsed_s[-1] for one in whole) if whole and not line.emulated else None
-    tokens = record.work.tokens_per_step if record.work else None
+    finished = {seed: curve for seed, curve in curves.items() if seed not in {one.seed for one in diverged}}
+    emulated = any(one.evidence is not None and one.evidence.emulated for one in trained)
+    seconds = fmean(one.elapsed_s[-1] for one in finished.values()) if finished and not emulated else None
     return Row(
         instance=record.instance,
         run_id=record.run_id,
         mode=mode,
-        is_reference=line is reference,
+        is_reference=False,
         status="ok" if curves else stopped.status if stopped else "unsupported",
         reason=stopped.reason if stopped else None,
-        emulated=line.emulated,
+        emulated=emulated,
         seeds=len(curves),
-        diverged=diverged,
-        final_loss=gaps.estimate(line.over("steps", seed)[-1][1] for seed in line.curves),
+        diverged=tuple(diverged),
+        final_loss=gaps.estimate(gaps.by_steps(curve)[-1][1] for curve in finished.values()),
         step_time_s=step_s,
-        tokens_per_s=tokens / step_s if tokens and step_s else None,
+        tokens_per_s=record.work.tokens_per_step / step_s if record.work and step_s else None,
         seconds=seconds,
         usd_per_hour=usd_per_hour,
-        usd=seconds * line.usd_per_second if seconds is not None and line.usd_per_second else None,
-        **({} if line is reference else _against(line, reference, bool(diverged))),
+        usd=seconds * (usd_per_hour / HOUR_S) if seconds is not None and usd_per_hour else None,
+        where=where,
+        curves=finished,
     )
 
 
-def _against(line: ModeCurves, reference: ModeCurves, diverged: bool) -> dict[str, Any]:
-    # Over seeds without divergence, which flatters a mode that diverges: its verdict says so.
-    def judged(values: Sequence[float | None], ratios: bool = False) -> Gap | None:
-        gap = gaps.estimate((value for value in values if value is not None), ratios)
-        return gap.model_copy(update={"verdict": "diverged"}) if gap and diverged else gap
-
-    seeds = [seed for seed in line.curves if seed in reference.curves]
+def _against(row: Row, reference: Row) -> Row:
+    seeds = [seed for seed in row.curves if seed in reference.curves]
     found: dict[str, Any] = {}
     for spent in get_args(Spent):
-        pairs = [(line.over(spent, seed), reference.over(spent, seed)) for seed in seeds]
-        found[f"equal_{spent}"] = judged([gaps.gap_in_the_end(*pair) for pair in pairs])
+        pairs = [(row.over(spent, seed), reference.over(spent, seed)) for seed in seeds]
+        judged = {f"equal_{spent}": gaps.estimate(gaps.gap_in_the_end(*pair) for pair in pairs)}
         if spent != "steps":
             least = [min(mine[-1][0], theirs[-1][0]) for mine, theirs in pairs if mine and theirs]
             found["equal_time_s" if spent == "time" else "equal_money_usd"] = fmean(least) if least else None
-            found[f"{spent}_to_same_loss"] = judged([gaps.ratio_to_same_loss(*pair) for pair in pairs], ratios=True)
-    return found
+            ratios = [gaps.ratio_to_same_loss(*pair) for pair in pairs]
+            judged[f"{spent}_to_same_loss"] = gaps.estimate(ratios, ratios=True)
+        # Seeds without divergence flatter a mode that diverges: its verdict says so.
+        said = {"verdict": "diverged"} if row.diverged else {}
+        found |= {name: gap and gap.model_copy(update=said) for name, gap in judged.items()}
+    return row.model_copy(update=found)
