@@ -9,8 +9,8 @@ A linear layer performs three GEMMs per step. With T rows in (batch x tokens), I
   input gradient   dX = dY W      (T, I, O)
   weight gradient  dW = dY^T X    (O, I, T)
 
-The three are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first,
-and in format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
+They are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first, and in
+format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
 """
 
 from itertools import product
@@ -49,17 +49,17 @@ REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 TimingStatus = Literal["ok", "invalid", "unsupported"]
 
 
-def arithmetic_of(precision: Precision) -> Arithmetic:
-    """Return the arithmetic of the units that compute a GEMM of this precision."""
-    return "bf16" if precision == "bf16" else "fp8"
-
-
 class Shape(Frozen):
     """The sizes of a GEMM. m: rows of the output. n: columns of the output. k: the inner dimension."""
 
     m: PositiveInt
     n: PositiveInt
     k: PositiveInt
+
+    @classmethod
+    def cube(cls, size: int) -> "Shape":
+        """Return the shape with M = N = K."""
+        return cls(m=size, n=size, k=size)
 
     @property
     def flops(self) -> int:
@@ -77,8 +77,7 @@ class Shape(Frozen):
         return tuple((name, size, padded(size)) for name, size in sizes if size != padded(size))
 
     @property
-    def is_square(self) -> bool:
-        """Whether all three dimensions are equal."""
+    def is_cube(self) -> bool:
         return self.m == self.n == self.k
 
     def __str__(self) -> str:
@@ -105,16 +104,12 @@ class Product(Frozen):
         `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if they belong to no model.
         """
         if self.layers:
-            return f"{', '.join(map(_named, self.layers))} {self.role}"
+            names = (f"layer {layer}" if set(layer) <= set("*.") else layer for layer in self.layers)
+            return f"{', '.join(names)} {self.role}"
         if self.formats is None:
             return str(self.shape)
-        said = [" x ".join(self.formats), *(["bias"] if self.bias else [])]
-        return ", ".join([*said, *([f"to {self.output}"] if self.output != "bf16" else [])])
-
-
-def _named(layer: str) -> str:
-    """Return the name of a layer. One that has only a number, as in nn.Sequential, gets the word layer: `layer *`."""
-    return f"layer {layer}" if set(layer) <= set("*.") else layer
+        output = f"to {self.output}" if self.output != "bf16" else ""
+        return ", ".join(filter(None, (" x ".join(self.formats), "bias" if self.bias else "", output)))
 
 
 class Timing(Frozen):
@@ -143,6 +138,16 @@ class Timing(Frozen):
     def model_post_init(self, _context: Any) -> None:
         if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):
             raise ValueError("a timing with status ok has a time, and one with another status a reason instead")
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """That of the units which compute it."""
+        return "bf16" if self.precision == "bf16" else "fp8"
+
+    @property
+    def on_units_s(self) -> float | None:
+        """The time; None if it is emulated, and so says nothing of fp8 units."""
+        return None if self.emulated else self.time_s
 
 
 class ProductTimings(Frozen):

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 from builders import at, environment
-from report.made_gemm import FASTER, config, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
+from report.made_gemm import FASTER, config, cube, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
 
 from fp8bench.kinds.gemm import KIND
-from fp8bench.kinds.gemm.report import gemm_report
-from fp8bench.kinds.gemm.study import found, steps
+from fp8bench.kinds.gemm.report import gemm_report, steps
+from fp8bench.kinds.gemm.study import found
 from fp8bench.pricing.catalog import load
-from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
+from fp8bench.schema.gemm import Ceiling, Timing
 from fp8bench.tables.render import render
 
 CATALOG = load()
@@ -22,9 +22,8 @@ H100 = "NVIDIA H100 80GB HBM3"
 WRONG = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1")
 
 
-def layer(*timings, calls=100, name="fc", stays_bf16=None):
-    product = Product(shape=Shape(m=64, n=64, k=64), layers=(name,), calls_per_step=calls, stays_bf16=stays_bf16)
-    return ProductTimings(product=product, timings=timings)
+def layer(*timings, name="fc"):
+    return cube(*timings, layers=(name,), calls_per_step=100)
 
 
 def made(instance, *timings, minutes=0, **changes):
@@ -42,10 +41,10 @@ def text_in(form, *records):
     return render(KIND.document(records, CATALOG), form)
 
 
-def tables(*records, between="|"):
+def tables(*records):
     """The cells of each row of the tables, as markdown has them, below their headings."""
     lines = [line for line in text_in("markdown", *records).splitlines() if line.startswith("|") and "---" not in line]
-    return [[cell.strip() for cell in line.strip("|").split(between)] for line in lines]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def said(record):
@@ -149,9 +148,9 @@ def test_what_was_not_timed_says_why_below_the_table_in_text_that_does_nothing()
 
 
 def test_named_formats_have_their_error_and_what_the_hardware_takes():
-    product = Product(shape=Shape(m=64, n=64, k=64), formats=("e5m2", "e5m2"), bias=True, output="fp32")
     refused = Timing(precision="fp8-rowwise", status="unsupported", reason="no kernel")
-    one = ProductTimings(product=product, timings=(timing("bf16", 1e-3), timing("fp8-tensorwise", 5e-4), refused))
+    named = {"formats": ("e5m2", "e5m2"), "bias": True, "output": "fp32"}
+    one = cube(timing("bf16", 1e-3), timing("fp8-tensorwise", 5e-4), refused, **named)
     record = gemm_record(products=(one,), bounds=(), config=config(workload=None, batch_size=None))
     heading, bf16, *_ = tables(record)
     assert bf16[:2] == ["e5m2 x e5m2, bias, to fp32", "64 x 64 x 64"]
@@ -246,5 +245,4 @@ class TestPicture:
         drawn = texts(sweep_record(), tmp_path / "lines.svg")
         assert {"512", "8192", "TFLOP/s", "fp8-tensorwise", "fp8-rowwise, eager casts", "M = N = K"} <= set(drawn)
         failed = Timing(precision="bf16", status="unsupported", reason="for a reason")
-        product = ProductTimings(product=Product(shape=Shape(m=64, n=64, k=64)), timings=(failed,))
-        assert texts(sweep_record(products=(product,)), tmp_path / "none.svg")
+        assert texts(sweep_record(products=(cube(failed),)), tmp_path / "none.svg")

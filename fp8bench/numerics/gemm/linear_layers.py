@@ -13,7 +13,7 @@ from math import gcd, lcm
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fp8bench.modes.torchao import convertible, is_head
 from fp8bench.schema.errors import UsageError
@@ -75,6 +75,43 @@ def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
     return LinearGemms(products, tuple(fixed_rows), unseen)
 
 
+def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
+    """Return the calls of a forward pass, and the linear layers that it does not call."""
+    calls: list[_Call] = []
+
+    def note(name: str, layer: nn.Linear, arguments: Any) -> None:
+        inputs, features, out = arguments[0], layer.in_features, layer.out_features
+        rows = inputs.numel() // features
+        shapes: dict[Role, Shape] = {"forward": Shape(m=rows, n=out, k=features)}
+        if inputs.requires_grad:
+            shapes["input gradient"] = Shape(m=rows, n=features, k=out)
+        if layer.weight.requires_grad:
+            shapes["weight gradient"] = Shape(m=out, n=features, k=rows)
+        why = None
+        if not convertible(layer, name):
+            why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
+            why = "the head stays bf16 in every mode" if is_head(name) else why
+        calls.append(_Call(name, rows, shapes, why))
+
+    sample = next(workload.batches(1, 0, torch.device("cpu")))
+    inputs, targets = (
+        torch.empty((batch_size, *one.shape[1:]), dtype=one.dtype, device="meta")
+        for one in (sample.inputs, sample.targets)
+    )
+    try:
+        model = workload.build(torch.device("meta"))
+        layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        for name, layer in layers.items():
+            layer.register_forward_pre_hook(partial(note, name))
+        workload.loss(model, Batch(inputs, targets))
+    except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
+        raise UsageError(
+            f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
+            "Give its shapes with --shape M,N,K",
+        ) from error
+    return calls, tuple(sorted({fold(name) for name in layers.keys() - {call.name for call in calls}}))
+
+
 def fold(name: str) -> str:
     """Replace numbers: `blocks.17.mlp.fc1` becomes `blocks.*.mlp.fc1`, since such layers do the same work. A name of
     only numbers is unchanged, because `*` alone names nothing. A model that is itself the layer has no name.
@@ -89,68 +126,28 @@ def require_aligned(found: LinearGemms, batch_size: int) -> None:
     batch_size: of `found`. A dimension that no batch size mends is named first. Widths that `linear_gemms` finds are
     always valid, because modes leave other layers in bf16.
     """
-    converted = [one for one in found.products if one.stays_bf16 is None]
-    wrong = [(product, dimension) for product in converted for dimension in product.shape.misaligned]
+    wrong = []
+    # The next batch size that makes all rows that depend on it multiples of `step`: B has rows x B / batch_size.
+    step = 1
+    for product in found.products:
+        if product.stays_bf16 is None:
+            by_batch = not set(product.layers) & set(found.fixed_rows)
+            if by_batch:
+                rows = product.shape.m if ROWS[product.role] == "M" else product.shape.k
+                step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
+            for name, size, padded in product.shape.misaligned:
+                kind = "width" if name != ROWS[product.role] else "batch" if by_batch else "rows"
+                wrong.append((kind, product, name, size, padded))
     if not wrong:
         return
-
-    def made_by_batch(product: Product, name: str) -> bool:
-        return name == ROWS[product.role] and not set(product.layers) & set(found.fixed_rows)
-
-    product, (name, size, padded) = min(wrong, key=lambda one: made_by_batch(one[0], one[1][0]))
-    if made_by_batch(product, name):
-        # The next batch size that makes all rows that depend on it multiples: B has rows x B / batch_size.
-        step = 1
-        for one in converted:
-            if made_by_batch(one, ROWS[one.role]):
-                rows = one.shape.m if ROWS[one.role] == "M" else one.shape.k
-                step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
+    kind, product, name, size, padded = min(wrong, key=lambda one: one[0] == "batch")
+    if kind == "batch":
         remedy = f"Say --batch-size {-(-batch_size // step) * step}, or --precision bf16 alone"
-    elif name == ROWS[product.role]:
-        remedy = f"It is not batch x tokens: pad the layer's rows to {padded}, or measure with --precision bf16 alone"
     else:
-        remedy = f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
+        why = "It is not batch x tokens" if kind == "rows" else "No batch changes it"
+        remedy = f"{why}: pad the layer's {kind} to {padded}, or measure with --precision bf16 alone"
     raise UsageError(
         f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
         f"{ALIGNMENT}, as fp8 GEMMs need; {padded} would be",
         remedy,
     )
-
-
-def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
-    sample = next(workload.batches(1, 0, torch.device("cpu")))
-    inputs, targets = (
-        torch.empty((batch_size, *one.shape[1:]), dtype=one.dtype, device="meta")
-        for one in (sample.inputs, sample.targets)
-    )
-    calls: list[_Call] = []
-    try:
-        model = workload.build(torch.device("meta"))
-        layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-        for name, layer in layers.items():
-            layer.register_forward_pre_hook(partial(_note, name, calls))
-        workload.loss(model, Batch(inputs, targets))
-    except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
-        raise UsageError(
-            f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
-            "Give its shapes with --shape M,N,K",
-        ) from error
-    seen = {call.name for call in calls}
-    return calls, tuple(sorted({fold(name) for name in layers if name not in seen}))
-
-
-def _note(name: str, calls: list[_Call], layer: nn.Module, arguments: Any) -> None:
-    assert isinstance(layer, nn.Linear)
-    inputs: Tensor = arguments[0]
-    features, out = layer.in_features, layer.out_features
-    rows = inputs.numel() // features
-    shapes: dict[Role, Shape] = {"forward": Shape(m=rows, n=out, k=features)}
-    if inputs.requires_grad:
-        shapes["input gradient"] = Shape(m=rows, n=features, k=out)
-    if layer.weight.requires_grad:
-        shapes["weight gradient"] = Shape(m=out, n=features, k=rows)
-    why = None
-    if not convertible(layer, name):
-        why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
-        why = "the head stays bf16 in every mode" if is_head(name) else why
-    calls.append(_Call(name, rows, shapes, why))

@@ -1,7 +1,8 @@
-"""fp8 GEMMs: their operands, the casts of operands, the function that multiplies them, and the check of the output.
+"""GEMMs in bf16 and fp8: their operands, the casts of operands, the function that multiplies them, and the check of the
+output.
 
-Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T. In training, X [T,
-I], W [O, I] and dY [T, O] are stored row by row:
+Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. In
+training, X [T, I], W [O, I] and dY [T, O] are stored row by row:
 
   role              left, right          of these, transposed in memory
   forward           X,    W              none
@@ -14,7 +15,6 @@ the output is multiplied by the inverse scales. Every GEMM casts both of its ope
 
 `torch.nn.functional.scaled_mm` (torch 2.10), else `torch._scaled_mm`: a row-major left and a column-major right matrix,
 float32 inverse scales (one element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
-cuBLASLt has no GEMM of two e5m2 matrices, so that pair is refused on a CPU too. The output is bf16.
 
 A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
 are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002.
@@ -36,6 +36,7 @@ from fp8bench.schema.gemm import Fp8Format, Precision, Product, Role, Shape
 
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
+FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
 SMALLEST_AMAX = 1e-12
 """torchao's lower limit of an amax, which gives a tensor of zeros a finite scale."""
 
@@ -44,35 +45,37 @@ TRANSPOSED: dict[Role, tuple[bool, bool]] = {
     "input gradient": (False, True),
     "weight gradient": (True, True),
 }
-FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
-
 LIMIT = 1e-2
 CAST_LIMIT = 0.1
 FAST_EXACT_UP_TO = 4096
+UNSCALED = torch.ones(())
 
 
 @dataclass(frozen=True)
-class Quantized:
-    """A cast matrix. data: fp8, [rows, K], K contiguous. inverse_scale: float32, [] tensorwise or [rows, 1] rowwise.
-    data times inverse_scale is the matrix that was cast.
+class Operand:
+    """A matrix to multiply. data: bf16, or fp8 with K contiguous; [rows, K]. inverse_scale: float32, [] tensorwise or
+    [rows, 1] rowwise. data times inverse_scale is the matrix that was cast.
     """
 
     data: Tensor
-    inverse_scale: Tensor
+    inverse_scale: Tensor = UNSCALED
 
     def dequantized(self, rows: slice = slice(None)) -> Tensor:
-        """Return the matrix in float32, [rows, K]."""
-        scale = self.inverse_scale[rows] if self.inverse_scale.dim() else self.inverse_scale
-        return self.data[rows].float() * scale
+        """Return these rows of the matrix in float32, [rows, K]."""
+        return self.data[rows].float() * self.scale_of(rows)
+
+    def scale_of(self, rows: slice) -> Tensor:
+        """Return the inverse scale of these rows."""
+        return self.inverse_scale[rows] if self.inverse_scale.dim() else self.inverse_scale
 
 
-Multiply = Callable[[Quantized, Quantized, bool], Tensor]
+Multiply = Callable[[Operand, Operand, bool], Tensor]
 """A function (left, right, fast accumulation) -> [M, N] in bf16."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function that multiplies. name: its name for the record. emulated: whether it runs without fp8 units."""
+    """A function that multiplies in fp8. name: for the record. emulated: whether it runs without fp8 units."""
 
     name: str
     multiply: Multiply
@@ -115,7 +118,7 @@ def operands(product: Product, device: torch.device, generator: torch.Generator)
 
 
 def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor, Tensor]:
-    """Return the fields of `Quantized` as plain tensors, so that torch.compile can compile this function completely.
+    """Return the fields of `Operand` as plain tensors, so that torch.compile can compile this function completely.
     matrix: bf16, [rows, K], in any layout.
     """
     largest = torch.finfo(dtype).max
@@ -134,60 +137,46 @@ def find_kernel(device: torch.device) -> Kernel:
         known.insert(0, ("torch.nn.functional.scaled_mm", public_scaled_mm))
     if device.type != "cpu":
         return Kernel(*known[0], emulated=False)
-    name, multiply = next((one for one in known if _runs(one[1])), ("torch.mm of float32", widened_mm))
-    return Kernel(name, multiply, emulated=True)
-
-
-def _runs(multiply: Multiply) -> bool:
-    """Return whether the function multiplies on a CPU, with both kinds of scales and in both formats."""
     ones = torch.ones(32, 32)
-    try:
-        for scale in (torch.ones(()), torch.ones(32, 1)):
-            for left in (E4M3, E5M2):
-                multiply(Quantized(ones.to(left), scale), Quantized(ones.to(E4M3), scale), False)
-    except (RuntimeError, ValueError, TypeError):
-        return False
-    return True
+    for name, multiply in known:
+        try:
+            for scale in (torch.ones(()), torch.ones(32, 1)):
+                for left in (E4M3, E5M2):
+                    multiply(Operand(ones.to(left), scale), Operand(ones.to(E4M3), scale), False)
+        except (RuntimeError, ValueError, TypeError):
+            continue
+        return Kernel(name, multiply, emulated=True)
+    return Kernel("torch.mm of float32", widened_mm, emulated=True)
 
 
-def public_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply by torch.nn.functional.scaled_mm (torch 2.10 and later)."""
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
+    scales = left.inverse_scale, scaling, right.inverse_scale.t(), scaling
     output: Tensor = functional.scaled_mm(
-        left.data,
-        right.data.t(),
-        left.inverse_scale,
-        scaling,
-        right.inverse_scale.t(),
-        scaling,
-        output_dtype=torch.bfloat16,
-        use_fast_accum=fast,
+        left.data, right.data.t(), *scales, output_dtype=torch.bfloat16, use_fast_accum=fast
     )
     return output
 
 
-def private_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def private_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply by torch._scaled_mm."""
+    scales = {"scale_a": left.inverse_scale, "scale_b": right.inverse_scale.t()}
     output: Tensor = torch._scaled_mm(
-        left.data,
-        right.data.t(),
-        scale_a=left.inverse_scale,
-        scale_b=right.inverse_scale.t(),
-        out_dtype=torch.bfloat16,
-        use_fast_accum=fast,
+        left.data, right.data.t(), **scales, out_dtype=torch.bfloat16, use_fast_accum=fast
     )
     return output
 
 
-def widened_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply without fp8 units: the same numbers, in float32."""
     return torch.mm(left.dequantized(), right.dequantized().t()).bfloat16()
 
 
-def bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
+def bf16_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply in bf16, as the reference of fp8."""
-    return torch.mm(left, right.t())
+    return torch.mm(left.data, right.data.t())
 
 
 def limit(precision: Precision, inner: int) -> float:
@@ -195,22 +184,20 @@ def limit(precision: Precision, inner: int) -> float:
     return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT
 
 
-def gemm_error(output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape) -> float | None:
+def gemm_error(output: Tensor, left: Operand, right: Operand, shape: Shape) -> float | None:
     """Return the error of the output, [M, N], against the exact sums over these operands; None if it is not finite."""
     exact_type = torch.float64 if output.device.type == "cpu" else torch.float32
-    left_values, left_scale = _parts(left)
-    right_values, right_scale = _parts(right)
-    right_exact = right_values.to(exact_type)
+    right_exact = right.data.to(exact_type)
 
     def exact(rows: slice) -> Tensor:
-        sums = torch.mm(left_values[rows].to(exact_type), right_exact.t())
-        sums *= left_scale[rows] if left_scale.dim() else left_scale
-        return sums.mul_(right_scale.t())
+        sums = torch.mm(left.data[rows].to(exact_type), right_exact.t())
+        sums *= left.scale_of(rows)
+        return sums.mul_(right.inverse_scale.t())
 
-    return _relative_error(shape.m, shape, exact, lambda rows: output[rows])
+    return _relative_error(shape.m, shape, exact, output.__getitem__)
 
 
-def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:
+def cast_error(matrix: Tensor, cast: Operand, shape: Shape) -> float | None:
     """Return the error of a cast against the matrix, [rows, K]; None if it is not finite."""
     return _relative_error(matrix.shape[0], shape, lambda rows: matrix[rows].float(), cast.dequantized)
 
@@ -234,12 +221,6 @@ def complaint(error: float | None, allowed: float, what: str) -> str | None:
     if error is None:
         return f"{what} is not finite"
     return f"{what} is off by {error:.2g}, more than {allowed:.2g}" if error > allowed else None
-
-
-def _parts(matrix: Tensor | Quantized) -> tuple[Tensor, Tensor]:
-    if isinstance(matrix, Quantized):
-        return matrix.data, matrix.inverse_scale
-    return matrix, torch.ones((), device=matrix.device)
 
 
 def _squares(matrix: Tensor) -> float:

@@ -7,7 +7,7 @@ import torch
 
 from fp8bench.numerics.gemm import bench as module
 from fp8bench.numerics.gemm.bench import Bench, pooled
-from fp8bench.numerics.gemm.multiply import Kernel, Quantized, widened_mm
+from fp8bench.numerics.gemm.multiply import Kernel, Operand, widened_mm
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import Product, Shape, Timing
 
@@ -112,7 +112,7 @@ def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
 def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
     asked = set()
 
-    def notes(left: Quantized, right: Quantized, fast: bool):
+    def notes(left: Operand, right: Operand, fast: bool):
         asked.add((left.inverse_scale.dim(), fast))
         return widened_mm(left, right, fast)
 

@@ -11,7 +11,7 @@ from fp8bench.numerics.gemm.multiply import (
     CAST_LIMIT,
     E4M3,
     E5M2,
-    Quantized,
+    Operand,
     cast_error,
     complaint,
     formats,
@@ -32,7 +32,7 @@ def drawn(role="forward", seed=0):
 
 def quantized(rowwise=False, left_format=E4M3, role="forward"):
     left, right = drawn(role)
-    return Quantized(*quantize(left, left_format, rowwise)), Quantized(*quantize(right, E4M3, rowwise))
+    return Operand(*quantize(left, left_format, rowwise)), Operand(*quantize(right, E4M3, rowwise))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise
     assert inverse.dtype == torch.float32
     assert inverse.shape == ((48, 1) if rowwise else ())
     assert data.float().abs().max() == torch.finfo(dtype).max
-    lost = cast_error(matrix, Quantized(data, inverse), SHAPE)
+    lost = cast_error(matrix, Operand(data, inverse), SHAPE)
     assert lost < (0.03 if dtype == E4M3 else 0.06) < CAST_LIMIT
 
 
@@ -89,8 +89,7 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     output = multiply(left, right, False)
     assert (output.shape, output.dtype) == ((48, 64), torch.bfloat16)
     assert gemm_error(output, left, right, SHAPE) < 0.003
-    plain = drawn(role)
-    assert gemm_error(output, *plain, SHAPE) < 0.12
+    assert gemm_error(output, *map(Operand, drawn(role)), SHAPE) < 0.12
 
 
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair != REFUSED_PAIR])
@@ -98,7 +97,7 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
 def test_named_formats_are_computed_within_the_limit(multiply, pair):
     product = Product(shape=SHAPE, formats=pair)
     left, right = (
-        Quantized(*quantize(matrix, to, False))
+        Operand(*quantize(matrix, to, False))
         for matrix, to in zip(drawn(), formats(product, "fp8-tensorwise"), strict=True)
     )
     assert gemm_error(multiply(left, right, False), left, right, SHAPE) < 0.003 < limit("fp8-tensorwise", SHAPE.k)
@@ -155,9 +154,9 @@ def test_a_check_in_pieces_finds_the_same(monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "least"),
     [
-        (lambda left: Quantized(left.data, left.inverse_scale * 1.02), 0.015),
-        (lambda left: Quantized(left.data[:, torch.arange(95, -1, -1)], left.inverse_scale), 1.0),
-        (lambda left: Quantized(torch.cat((left.data[1:], left.data[:1])), left.inverse_scale), 1.0),
+        (lambda left: Operand(left.data, left.inverse_scale * 1.02), 0.015),
+        (lambda left: Operand(left.data[:, torch.arange(95, -1, -1)], left.inverse_scale), 1.0),
+        (lambda left: Operand(torch.cat((left.data[1:], left.data[:1])), left.inverse_scale), 1.0),
     ],
     ids=["scale", "order of the inner dimension", "order of rows"],
 )
