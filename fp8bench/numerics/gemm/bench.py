@@ -64,6 +64,8 @@ MOST_LATE = 0.1
 Call = Callable[[int], object]
 """Does the work once. The argument is the number of the repetition, which selects a set of operands."""
 
+Pair = tuple[Tensor, Tensor]
+
 
 def _call_s(call: Call, number: int) -> float:
     began = time.perf_counter()
@@ -229,14 +231,12 @@ class Bench:
                     best[arithmetic] = Ceiling(arithmetic=arithmetic, tflops=tflops, precision=precision, size=size)
         return tuple(best.values())
 
-    def _sources(self, product: Product) -> list[tuple[Tensor, Tensor]]:
+    def _sources(self, product: Product) -> list[Pair]:
         generator = torch.Generator(self.device).manual_seed(self.seed)
         sets = operand_sets(product.shape, self.timer.flush_bytes)
         return [mm.operands(product, self.device, generator) for _ in range(sets)]
 
-    def _attempt(
-        self, product: Product, precision: Precision, casts: Casts, sources: list[tuple[Tensor, Tensor]]
-    ) -> Timing:
+    def _attempt(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
         try:
             # On a GPU, the library itself refuses what it cannot do.
             if precision != "bf16" and self.kernel.emulated and product.formats == REFUSED_PAIR:
@@ -250,19 +250,17 @@ class Bench:
         except (RuntimeError, ValueError) as error:
             return Timing(precision=precision, casts=casts, status="unsupported", reason=first_line(error))
 
-    def _timed(
-        self, product: Product, precision: Precision, casts: Casts, sources: list[tuple[Tensor, Tensor]]
-    ) -> Timing:
-        fp8, fast, rowwise = precision != "bf16", mm.is_fast(precision), mm.is_rowwise(precision)
+    def _timed(self, product: Product, precision: Precision, casts: Casts, sources: list[Pair]) -> Timing:
+        fp8, fast, rowwise = precision != "bf16", precision.endswith("-fast"), precision.startswith("fp8-rowwise")
         multiply, shape = self.kernel.multiply if fp8 else mm.bf16_mm, product.shape
         cast = _compiled_quantize() if casts == "compiled" else quantize
+        unscaled = torch.ones((), device=self.device)
 
-        def operands(pair: tuple[Tensor, Tensor]) -> tuple[Operand, Operand]:
+        def operands(pair: Pair) -> tuple[Operand, Operand]:
             if not fp8:
-                return Operand(pair[0]), Operand(pair[1])
-            formats = mm.formats(product, precision)
-            left, right = (Operand(*cast(matrix, to, rowwise)) for matrix, to in zip(pair, formats, strict=True))
-            return left, right
+                return Operand(pair[0], unscaled), Operand(pair[1], unscaled)
+            left, right = mm.formats(product, precision)
+            return Operand(*cast(pair[0], left, rowwise)), Operand(*cast(pair[1], right, rowwise))
 
         ready = list(map(operands, sources)) if casts == "none" else None
 
@@ -316,12 +314,10 @@ def sees_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _compiled_quantize() -> Callable[[Tensor, torch.dtype, bool], tuple[Tensor, Tensor]]:
+def _compiled_quantize() -> Callable[[Tensor, torch.dtype, bool], Pair]:
     """Return the cast compiled anew by torch.compile. Kernels kept from earlier shapes would count against torch's
     limit of recompilations, beyond which it runs eagerly without an error.
     """
     torch.compiler.reset()
-    compiled: Callable[[Tensor, torch.dtype, bool], tuple[Tensor, Tensor]] = torch.compile(
-        quantize, fullgraph=True, dynamic=False
-    )
+    compiled: Callable[[Tensor, torch.dtype, bool], Pair] = torch.compile(quantize, fullgraph=True, dynamic=False)
     return compiled

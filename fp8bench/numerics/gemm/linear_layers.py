@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from math import gcd, lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,59 +39,46 @@ class LinearGemms:
     unseen: tuple[str, ...] = ()
 
 
-class _Call(NamedTuple):
-    """One call of one layer. rows: T. shapes: of the GEMMs that it causes. stays_bf16: why; None if it does not."""
-
-    name: str
-    rows: int
-    shapes: dict[Role, Shape]
-    stays_bf16: str | None
-
-
 def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
     """Return the GEMMs of one rank's step. Computes nothing, and allocates no weights.
 
     Raises UsageError if the model cannot run on the meta device, or has no linear layer.
     """
-    calls, unseen = _watch(workload, batch_size)
-    if not calls:
+    products, rows, unseen = _watched(workload, batch_size)
+    if not products:
         what = f"workload {workload.name!r} calls no nn.Linear, so it has no GEMMs to measure"
         raise UsageError(what, "Give shapes with --shape M,N,K")
-    # Calls of equal shape and role are one GEMM, with the names of all their layers.
-    names: dict[tuple[Shape, Role, str | None], list[str]] = {}
-    for call in calls:
-        for role, shape in call.shapes.items():
-            names.setdefault((shape, role, call.stays_bf16), []).append(fold(call.name))
-    products = tuple(
-        Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
-        for (shape, role, why), of in names.items()
-    )
     try:
-        doubled = {(call.name, call.rows) for call in _watch(workload, 2 * batch_size)[0]}
+        doubled = _watched(workload, 2 * batch_size)[1]
     except UsageError:
         # The model accepts no other batch size.
         doubled = set()
-    fixed_rows = sorted({fold(call.name) for call in calls if (call.name, 2 * call.rows) not in doubled})
+    fixed_rows = sorted({fold(name) for name, count in rows if (name, 2 * count) not in doubled})
     return LinearGemms(products, tuple(fixed_rows), unseen)
 
 
-def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
-    """Return the calls of a forward pass, and the linear layers that it does not call."""
-    calls: list[_Call] = []
+def _watched(workload: Workload, batch_size: int) -> tuple[tuple[Product, ...], set[tuple[str, int]], tuple[str, ...]]:
+    """Return the GEMMs of a step, the rows T of each layer that was called, and the layers that were not."""
+    # Calls of equal shape and role are one GEMM, with the names of all their layers.
+    names: dict[tuple[Shape, Role, str | None], list[str]] = {}
+    rows: set[tuple[str, int]] = set()
 
     def note(name: str, layer: nn.Linear, arguments: Any) -> None:
         inputs, features, out = arguments[0], layer.in_features, layer.out_features
-        rows = inputs.numel() // features
-        shapes: dict[Role, Shape] = {"forward": Shape(m=rows, n=out, k=features)}
-        if inputs.requires_grad:
-            shapes["input gradient"] = Shape(m=rows, n=features, k=out)
-        if layer.weight.requires_grad:
-            shapes["weight gradient"] = Shape(m=out, n=features, k=rows)
+        count = inputs.numel() // features
+        rows.add((name, count))
         why = None
         if not convertible(layer, name):
             why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
             why = "the head stays bf16 in every mode" if is_head(name) else why
-        calls.append(_Call(name, rows, shapes, why))
+        every: tuple[tuple[Role, bool, Shape], ...] = (
+            ("forward", True, Shape(m=count, n=out, k=features)),
+            ("input gradient", inputs.requires_grad, Shape(m=count, n=features, k=out)),
+            ("weight gradient", layer.weight.requires_grad, Shape(m=out, n=features, k=count)),
+        )
+        for role, happens, shape in every:
+            if happens:
+                names.setdefault((shape, role, why), []).append(fold(name))
 
     sample = next(workload.batches(1, 0, torch.device("cpu")))
     inputs, targets = (
@@ -109,7 +96,11 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
             f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
             "Give its shapes with --shape M,N,K",
         ) from error
-    return calls, tuple(sorted({fold(name) for name in layers.keys() - {call.name for call in calls}}))
+    products = tuple(
+        Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
+        for (shape, role, why), of in names.items()
+    )
+    return products, rows, tuple(sorted({fold(name) for name in layers.keys() - dict(rows).keys()}))
 
 
 def fold(name: str) -> str:
@@ -133,7 +124,7 @@ def require_aligned(found: LinearGemms, batch_size: int) -> None:
         if product.stays_bf16 is None:
             by_batch = not set(product.layers) & set(found.fixed_rows)
             if by_batch:
-                rows = product.shape.m if ROWS[product.role] == "M" else product.shape.k
+                rows = getattr(product.shape, ROWS[product.role].lower())
                 step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
             for name, size, padded in product.shape.misaligned:
                 kind = "width" if name != ROWS[product.role] else "batch" if by_batch else "rows"

@@ -1,5 +1,4 @@
-"""GEMMs in bf16 and fp8: their operands, the casts of operands, the function that multiplies them, and the check of the
-output.
+"""GEMMs in bf16 and fp8: operands, their casts, the function that multiplies them, and the check of the output.
 
 Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. In
 training, X [T, I], W [O, I] and dY [T, O] are stored row by row:
@@ -26,6 +25,7 @@ far more.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,7 +48,6 @@ TRANSPOSED: dict[Role, tuple[bool, bool]] = {
 LIMIT = 1e-2
 CAST_LIMIT = 0.1
 FAST_EXACT_UP_TO = 4096
-UNSCALED = torch.ones(())
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,15 @@ class Operand:
     """
 
     data: Tensor
-    inverse_scale: Tensor = UNSCALED
+    inverse_scale: Tensor
+
+    def scale_of(self, rows: slice) -> Tensor:
+        """Return the inverse scales of these rows, [rows, 1]."""
+        return self.inverse_scale.expand(len(self.data), 1)[rows]
 
     def dequantized(self, rows: slice = slice(None)) -> Tensor:
         """Return these rows of the matrix in float32, [rows, K]."""
         return self.data[rows].float() * self.scale_of(rows)
-
-    def scale_of(self, rows: slice) -> Tensor:
-        """Return the inverse scale of these rows."""
-        return self.inverse_scale[rows] if self.inverse_scale.dim() else self.inverse_scale
 
 
 Multiply = Callable[[Operand, Operand, bool], Tensor]
@@ -82,16 +81,6 @@ class Kernel:
     emulated: bool
 
 
-def is_rowwise(precision: Precision) -> bool:
-    """Return whether each row has its own scale."""
-    return precision.startswith("fp8-rowwise")
-
-
-def is_fast(precision: Precision) -> bool:
-    """Return whether sums may stay in the tensor cores' own precision."""
-    return precision.endswith("-fast")
-
-
 def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.dtype]:
     """Return the fp8 formats of left and right: those that the product names, otherwise those of training, where the
     output's gradient (the left operand) is e5m2 if there is one scale per tensor.
@@ -99,7 +88,7 @@ def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.
     if product.formats is not None:
         left, right = product.formats
         return FP8[left], FP8[right]
-    gradient_left = product.role != "forward" and not is_rowwise(precision)
+    gradient_left = product.role != "forward" and not precision.startswith("fp8-rowwise")
     return (E5M2 if gradient_left else E4M3, E4M3)
 
 
@@ -154,19 +143,13 @@ def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
     scales = left.inverse_scale, scaling, right.inverse_scale.t(), scaling
-    output: Tensor = functional.scaled_mm(
-        left.data, right.data.t(), *scales, output_dtype=torch.bfloat16, use_fast_accum=fast
-    )
-    return output
+    return functional.scaled_mm(left.data, right.data.t(), *scales, output_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
 def private_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply by torch._scaled_mm."""
-    scales = {"scale_a": left.inverse_scale, "scale_b": right.inverse_scale.t()}
-    output: Tensor = torch._scaled_mm(
-        left.data, right.data.t(), **scales, out_dtype=torch.bfloat16, use_fast_accum=fast
-    )
-    return output
+    scales = left.inverse_scale, right.inverse_scale.t()
+    return torch._scaled_mm(left.data, right.data.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
 def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
@@ -181,7 +164,7 @@ def bf16_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
 
 def limit(precision: Precision, inner: int) -> float:
     """Return the error up to which a GEMM counts as correct. inner: K."""
-    return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT
+    return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if precision.endswith("-fast") else LIMIT
 
 
 def gemm_error(output: Tensor, left: Operand, right: Operand, shape: Shape) -> float | None:
@@ -206,12 +189,13 @@ def _relative_error(
     count: int, shape: Shape, exact: Callable[[slice], Tensor], found: Callable[[slice], Tensor]
 ) -> float | None:
     wrong = whole = 0.0
+    norm = partial(torch.linalg.vector_norm, dtype=torch.float64)
     step = checked_rows(shape)
     for first in range(0, count, step):
         rows = slice(first, first + step)
         expected = exact(rows)
-        whole += _squares(expected)
-        wrong += _squares(expected.sub_(found(rows)))
+        whole += float(norm(expected)) ** 2
+        wrong += float(norm(expected.sub_(found(rows)))) ** 2
     error = math.sqrt(wrong / whole) if whole > 0 else math.inf
     return error if math.isfinite(error) else None
 
@@ -221,7 +205,3 @@ def complaint(error: float | None, allowed: float, what: str) -> str | None:
     if error is None:
         return f"{what} is not finite"
     return f"{what} is off by {error:.2g}, more than {allowed:.2g}" if error > allowed else None
-
-
-def _squares(matrix: Tensor) -> float:
-    return float(torch.linalg.vector_norm(matrix, dtype=torch.float64)) ** 2

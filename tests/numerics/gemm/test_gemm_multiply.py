@@ -89,7 +89,7 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     output = multiply(left, right, False)
     assert (output.shape, output.dtype) == ((48, 64), torch.bfloat16)
     assert gemm_error(output, left, right, SHAPE) < 0.003
-    assert gemm_error(output, *map(Operand, drawn(role)), SHAPE) < 0.12
+    assert gemm_error(output, *(Operand(plain, torch.ones(())) for plain in drawn(role)), SHAPE) < 0.12
 
 
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair != REFUSED_PAIR])
