@@ -28,17 +28,15 @@ Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwis
 `-fast`: sums are accumulated in the tensor cores' own precision throughout, which is quicker and less exact.
 """
 
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Casts = Literal["none", "eager", "compiled"]
-"""The casts that are timed with the GEMM. none: operands are already in its format. eager: separate torch operations
-cast both operands from bf16. compiled: torch.compile's kernels cast them.
+"""What is timed with the GEMM. none: operands are already in its format. eager: separate torch operations cast both
+operands from bf16. compiled: torch.compile's kernels cast them.
 """
 
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Arithmetic = Literal["bf16", "fp8"]
 Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
-"""The formats of the left and right operand."""
-
 Output = Literal["bf16", "fp32", "e4m3"]
 """The format to which an fp8 GEMM rounds its sums: bf16, and others in older records."""
 
@@ -50,7 +48,7 @@ TimingStatus = Literal["ok", "invalid", "unsupported"]
 
 
 class Shape(Frozen):
-    """The sizes of a GEMM. m: rows of the output. n: columns of the output. k: the inner dimension."""
+    """The sizes of a GEMM: rows of the output, columns of the output, the inner dimension."""
 
     m: PositiveInt
     n: PositiveInt
@@ -92,9 +90,7 @@ class Product(Frozen):
     layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
     calls_per_step: PositiveInt | None = Field(default=None, description="null: of no model")
     stays_bf16: str | None = Field(default=None, description="why fp8 modes leave it alone; null: they do not")
-    formats: Pair | None = Field(
-        default=None, description="of the left and right operand in fp8; null: those of training, by role and precision"
-    )
+    formats: Pair | None = Field(default=None, description="of left and right in fp8; null: those of training")
     bias: bool = Field(default=False, description="added to each row of the output; in older records")
     output: Output = Field(default="bf16", description="of the fp8 GEMM; others than bf16 in older records")
 
@@ -120,19 +116,13 @@ class Timing(Frozen):
     status: TimingStatus = "ok"
     reason: str | None = Field(default=None, description="of another status than ok")
     emulated: bool = Field(default=False, description="computed without fp8 units: the time is not that of fp8")
-    error: float | None = Field(
-        default=None,
-        ge=0,
-        description="relative (Frobenius), against exact sums of the same operands; null: not finite",
-    )
+    error: float | None = Field(default=None, ge=0, description="relative, against exact sums; null: not finite")
     time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their medians")
     time_ci_s: tuple[float, float] | None = Field(
-        default=None, description="95 % over the rounds, of this process only; null for one"
+        default=None, description="95 % over this process's rounds; null: one"
     )
     repetitions: int = Field(default=0, ge=0, description="in all rounds together")
-    round_sizes: tuple[PositiveInt, ...] = Field(
-        default=(), description="how many of samples_s each round gave, in order; empty: there was one round"
-    )
+    round_sizes: tuple[PositiveInt, ...] = Field(default=(), description="of samples_s; empty: there was one round")
     samples_s: tuple[PositiveFloat, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:

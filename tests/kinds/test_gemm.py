@@ -40,7 +40,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(
             measuring, "require_idle", lambda environ, rank, allow: ("busy GPU: 1.0 GiB",) if allow else ()
         )
-        monkeypatch.setattr(measuring, "_torch_sees_cuda", lambda: cuda)
+        monkeypatch.setattr(bench, "sees_cuda", lambda: cuda)
 
     is_now(CPU)
     return is_now

@@ -24,23 +24,12 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.select import Filter
+from fp8bench.schema import gemm
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.formats import ALIGNMENT, padded
-from fp8bench.schema.gemm import (
-    PAIRS,
-    PRECISIONS,
-    Ceiling,
-    Output,
-    Pair,
-    Precision,
-    Product,
-    ProductTimings,
-    Shape,
-    StepBound,
-)
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
@@ -88,14 +77,12 @@ class GemmConfig(Frozen):
     device: Device
     workload: str | None
     batch_size: PositiveInt | None
-    shapes: tuple[Shape, ...] = Field(description="given by --shape")
+    shapes: tuple[gemm.Shape, ...] = Field(description="given by --shape")
     sweep: bool
-    precisions: tuple[Precision, ...]
-    pairs: tuple[Pair, ...] = Field(
-        default=(), description="formats of left and right, for each shape; empty: those of training"
-    )
+    precisions: tuple[gemm.Precision, ...]
+    pairs: tuple[gemm.Pair, ...] = Field(default=(), description="formats of left and right; empty: those of training")
     bias: bool = Field(default=False, description="each shape with a bias too; of older records")
-    outputs: tuple[Output, ...] = Field(default=(), description="for each shape; empty: bf16; of older records")
+    outputs: tuple[gemm.Output, ...] = Field(default=(), description="for each shape; empty: bf16; of older records")
     compiled_casts: bool
     rounds: PositiveInt = Field(default=1, description="of each GEMM")
     seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
@@ -107,9 +94,9 @@ class GemmRecord(RecordHead):
 
     kind: Literal["gemm"] = "gemm"
     config: GemmConfig
-    products: tuple[ProductTimings, ...] = ()
-    ceilings: tuple[Ceiling, ...] = ()
-    bounds: tuple[StepBound, ...] = ()
+    products: tuple[gemm.ProductTimings, ...] = ()
+    ceilings: tuple[gemm.Ceiling, ...] = ()
+    bounds: tuple[gemm.StepBound, ...] = ()
     scaled_mm: str | None = Field(default=None, description="which function made the fp8 products; null: none ran")
     flush_bytes: int | None = Field(default=None, description="written before each repetition; null: caches stay warm")
     warnings: tuple[str, ...] = ()
@@ -125,10 +112,10 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
     shapes = tuple(map(parse_shape, request.shapes))
     # bf16 is always measured, as fp8's reference.
-    precisions = tuple(dict.fromkeys(("bf16", *request.chosen("precision", request.precisions, PRECISIONS))))
+    precisions = tuple(dict.fromkeys(("bf16", *request.chosen("precision", request.precisions, gemm.PRECISIONS))))
     words = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in request.pairs]
-    named = request.chosen("--pair", words, (*map(",".join, PAIRS), "all")) if words else ()
-    pairs = tuple(pair for pair in PAIRS if {",".join(pair), "all"} & set(named))
+    named = request.chosen("--pair", words, (*map(",".join, gemm.PAIRS), "all")) if words else ()
+    pairs = tuple(pair for pair in gemm.PAIRS if {",".join(pair), "all"} & set(named))
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
@@ -144,13 +131,17 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     device: Device = "cuda" if machine.has_gpu else "cpu"
     place = place_of(request, machine)
     warnings = require_idle(environ, 0, request.allow_busy) if machine.has_gpu else ()
-    if machine.has_gpu and not _torch_sees_cuda():
-        unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
-        if request.instance != AUTO:
-            remedy = "Install a torch that is built for this driver's CUDA, or give --instance auto to measure the CPU"
-            raise ModeUnavailable(unusable, remedy)
-        device, warnings = "cpu", (f"{unusable}: measured on the CPU",)
-        place = place_of(request, replace(machine, gpus=()))
+    if machine.has_gpu:
+        # Imported here because it imports torch.
+        from fp8bench.numerics.gemm.bench import sees_cuda
+
+        if not sees_cuda():
+            unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
+            if request.instance != AUTO:
+                build = "Install a torch that is built for this driver's CUDA"
+                raise ModeUnavailable(unusable, f"{build}, or give --instance auto to measure the CPU")
+            device, warnings = "cpu", (f"{unusable}: measured on the CPU",)
+            place = place_of(request, replace(machine, gpus=()))
     workload = batch_size = None
     if not shapes and not request.sweep:
         default_on = (one.name for one in registry.BUILTIN_WORKLOADS if device in one.default_on)
@@ -170,17 +161,17 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     return Prepared(config, warnings, **vars(place))
 
 
-def parse_shape(text: str) -> Shape:
+def parse_shape(text: str) -> gemm.Shape:
     """Parse `12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
     words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
-    if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
+    if len(words) != len(gemm.Shape.model_fields) or not all(map(is_whole, words)):
         raise UsageError(
             f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
         )
     m, n, k = (within("--shape", text, word, limits.DIMENSION) for word in words)
     if 0 in (m, n, k):
         raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
-    return Shape(m=m, n=n, k=k)
+    return gemm.Shape(m=m, n=n, k=k)
 
 
 def _require_one_way(request: GemmRequest) -> None:
@@ -195,12 +186,6 @@ def _require_one_way(request: GemmRequest) -> None:
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
     if request.batch_size is not None and other:
         raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
-
-
-def _torch_sees_cuda() -> bool:
-    from fp8bench.numerics.gemm.bench import sees_cuda
-
-    return sees_cuda()
 
 
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
@@ -219,7 +204,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     bench.require_memory(one.shape for one in wanted)
     log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
-    found: list[ProductTimings] = []
+    found: list[gemm.ProductTimings] = []
     for number, one in enumerate(wanted, start=1):
         log(f"{number} of {len(wanted)}: {f'{one.label}, {one.shape}' if one.layers else one.label}")
         found.append(bench.measure(one, config.precisions))
@@ -239,12 +224,12 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     )
 
 
-def _work(config: GemmConfig) -> tuple[tuple[Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
+def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
     """Return the GEMMs, the sizes of the workload, and a warning of layers that were not seen."""
     if config.workload is None or config.batch_size is None:
-        shapes = dict.fromkeys((*config.shapes, *map(Shape.cube, SWEEP[config.device] if config.sweep else ())))
+        shapes = dict.fromkeys((*config.shapes, *map(gemm.Shape.cube, SWEEP[config.device] if config.sweep else ())))
         every = product(shapes, config.pairs or (None,))
-        return tuple(Product(shape=shape, formats=pair) for shape, pair in every), None, ()
+        return tuple(gemm.Product(shape=shape, formats=pair) for shape, pair in every), None, ()
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
     from fp8bench.workloads.resizable import as_named
 

@@ -3,18 +3,16 @@
     bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
     timings = bench.measure(product, precisions)
 
-A GEMM is first compared with exact sums (`multiply`), then timed; one that fails the check is not timed.
-bf16 operands are ready; fp8 is timed from operands that are already cast, and with both casts before it, in eager torch
-operations: the cost of a mode is between these. GEMMs alone run at the power limit, where the clock varies from one
-tenth of a second to the next, so each precision is timed in rounds, in alternating order. The interval is of one
-process, and does not cover another. One round has none.
+A GEMM is first compared with exact sums (`multiply`), then timed; one that fails the check is not timed. fp8 is timed
+from operands that are already cast, and with both casts before it: the cost of a mode is between these. GEMMs alone run
+at the power limit, where the clock varies from one tenth of a second to the next, so each precision is timed in rounds,
+in alternating order. The interval is of one process, and does not cover another. One round has none.
 
 Each call is timed from a cold cache, as training finds it: before each repetition a buffer several times the size of
-the L2 cache is written, and operands rotate among several sets.
-
-On a GPU a repetition is between two CUDA events, and all are queued before any is read. The buffer is written often
-enough to take LEAD times as long as a launch; a repetition whose first event has passed when it is queued is late and
-not counted, and if more than MOST_LATE of them are, all are repeated with twice the lead.
+the L2 cache is written, and operands rotate among several sets. On a GPU a repetition is between two CUDA events, and
+all are queued before any is read. The buffer is written often enough to take LEAD times as long as a launch; a
+repetition whose first event has passed when it is queued is late and not counted, and if more than MOST_LATE of them
+are, all are repeated with twice the lead.
 
 Repetitions fill a budget of time after a warm-up. A GEMM above the power limit runs at full clock for a while (70 ms of
 ViT-Huge's fc1 on an H200), and slower from then on, which is the state of a training step: so a timing starts after
@@ -44,22 +42,17 @@ CEILING_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8-tensorwise", "fp8-tens
 NANOSECONDS = 9
 """The digits of a sample that are kept."""
 
-FEWEST = 20
-MOST = 200
-"""More repetitions do not make the interval narrower than the variation between processes."""
+FEWEST, MOST = 20, 200
+"""Repetitions: more do not make the interval narrower than the variation between processes."""
 
-FEWEST_WARM = 3
-WARM_SHARE = 0.25
-SETTLE_S = 0.3
+FEWEST_WARM, WARM_SHARE, SETTLE_S = 3, 0.25, 0.3
 """An H200's clock fell within 60 to 400 ms of a steady load. Rounds average over its later changes."""
 
-SMALLEST_FLUSH = 256 * 2**20
-MOST_FLUSHES = 32
-LEAD = 1.5
-"""How many times as long the flush should take the GPU as launching the work after it takes the host."""
-
-MOST_LATE = 0.1
-"""The largest share of late repetitions."""
+SMALLEST_FLUSH, MOST_FLUSHES = 256 * 2**20, 32
+LEAD, MOST_LATE = 1.5, 0.1
+"""How many times as long the flush should take the GPU as launching the work after it takes the host; the largest share
+of late repetitions.
+"""
 
 Call = Callable[[int], object]
 """Does the work once. The argument is the number of the repetition, which selects a set of operands."""
@@ -79,9 +72,7 @@ def repetitions(seconds: float, each_s: float) -> int:
 
 
 class HostTimer:
-    """Times by perf_counter. On a CPU the work is done when the call returns. flush_bytes: how much is written before
-    each repetition; None if nothing is.
-    """
+    """Times by perf_counter: on a CPU the work is done when the call returns. flush_bytes: written before each call."""
 
     flush_bytes: int | None = None
 
@@ -111,8 +102,7 @@ class CudaTimer:
             torch.cuda.synchronize(self._device)
             launches.append(_call_s(call, number))
         torch.cuda.synchronize(self._device)
-        # The first call chooses and loads kernels. The slowest of the others counts: one late repetition is a bad
-        # sample.
+        # The first call chooses and loads kernels. Of the others the slowest counts: a late repetition is a bad sample.
         flushes = min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
         while True:
             pilot = median(seconds for seconds, _ in self._elapsed(call, FEWEST_WARM, flushes))

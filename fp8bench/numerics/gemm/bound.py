@@ -54,9 +54,7 @@ def bounds(products: Sequence[ProductTimings], records: Iterable[Record], of_ste
 
 
 def bound(
-    products: Sequence[ProductTimings],
-    baseline: Sequence[Record] = (),
-    modes: Iterable[Sequence[Record]] = (),
+    products: Sequence[ProductTimings], baseline: Sequence[Record] = (), modes: Iterable[Sequence[Record]] = ()
 ) -> StepBound | None:
     """Return the bound of all products of a step. baseline: rounds of one measurement, oldest first; none: of the GEMMs
     alone. modes: the rounds of each mode shown with it. None without an fp8 time that is not emulated, or without a
@@ -80,7 +78,18 @@ def bound(
             "rounds": len(baseline),
             "step_time_s": step_s,
             "profiled_products_s": last.profile.seconds(*GEMMS) if last.profile else None,
-            "modes": tuple(_mode_gain(rounds, step_s) for rounds in modes),
+            "modes": tuple(
+                ModeGain(
+                    label=rounds[-1].what.mode_label,
+                    compiled=bool(rounds[-1].compiled),
+                    execution=rounds[-1].execution,
+                    step_time_s=(time_s := _step_time_s(rounds)),
+                    rounds=len(rounds),
+                    speedup=step_s / time_s,
+                    held_back_by=next((str(one) for one in map(bottleneck_of, reversed(rounds)) if one), None),
+                )
+                for rounds in modes
+            ),
         }
     # If the GEMMs alone take longer than the step, the clocks were not the same.
     fits = not baseline or rest_s > 0
@@ -108,16 +117,3 @@ def _fastest_s(one: ProductTimings, arithmetic: Arithmetic, way: Casts) -> float
 
 def _step_time_s(rounds: Sequence[Record]) -> float:
     return median(record.summary.step_time_s for record in rounds if record.summary is not None)
-
-
-def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
-    last, time_s = rounds[-1], _step_time_s(rounds)
-    return ModeGain(
-        label=last.what.mode_label,
-        compiled=bool(last.compiled),
-        execution=last.execution,
-        step_time_s=time_s,
-        rounds=len(rounds),
-        speedup=step_s / time_s,
-        held_back_by=next((str(one) for one in map(bottleneck_of, reversed(rounds)) if one), None),
-    )

@@ -12,8 +12,8 @@ bf16 takes all of these at full speed; fp8 needs K contiguous in both operands, 
 A cast is dynamic scaling in torchao's operations: scale = largest fp8 value / amax, in float32; q = clamp(x * scale);
 the output is multiplied by the inverse scales. Every GEMM casts both of its operands.
 
-`torch.nn.functional.scaled_mm` (torch 2.10), else `torch._scaled_mm`: a row-major left and a column-major right matrix,
-float32 inverse scales (one element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
+`torch.nn.functional.scaled_mm` takes a row-major left and a column-major right matrix, and float32 inverse scales (one
+element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
 
 A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
 are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002.
@@ -118,16 +118,14 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
 
 
 def find_kernel(device: torch.device) -> Kernel:
-    """Return the first kernel that this torch has for the device. On a CPU each is tried on a small GEMM. On a GPU none
-    is: if fp8 does not run there, the error of the first kernel is the reason in the record.
+    """Return the function for the device: on a CPU the first that multiplies a small GEMM. On a GPU none is tried, so
+    that if fp8 does not run there, the error is the reason in the record.
     """
-    known: list[tuple[str, Multiply]] = [("torch._scaled_mm", private_scaled_mm)]
-    if hasattr(functional, "scaled_mm") and hasattr(functional, "ScalingType"):
-        known.insert(0, ("torch.nn.functional.scaled_mm", public_scaled_mm))
+    public = ("torch.nn.functional.scaled_mm", public_scaled_mm)
     if device.type != "cpu":
-        return Kernel(*known[0], emulated=False)
+        return Kernel(*public, emulated=False)
     ones = torch.ones(32, 32)
-    for name, multiply in known:
+    for name, multiply in (public, ("torch._scaled_mm", private_scaled_mm)):
         try:
             for scale in (torch.ones(()), torch.ones(32, 1)):
                 for left in (E4M3, E5M2):
@@ -139,7 +137,7 @@ def find_kernel(device: torch.device) -> Kernel:
 
 
 def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
-    """Multiply by torch.nn.functional.scaled_mm (torch 2.10 and later)."""
+    """Multiply by torch.nn.functional.scaled_mm."""
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
     scales = left.inverse_scale, scaling, right.inverse_scale.t(), scaling
@@ -147,7 +145,7 @@ def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
 
 
 def private_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
-    """Multiply by torch._scaled_mm."""
+    """Multiply by torch._scaled_mm, which a CPU may have without the public one."""
     scales = left.inverse_scale, right.inverse_scale.t()
     return torch._scaled_mm(left.data, right.data.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
 

@@ -130,13 +130,13 @@ def without_cpu_kernels(*_arguments, **_options):
 
 @needs_rows
 def test_without_a_public_function_the_private_one_is_taken(monkeypatch):
-    monkeypatch.delattr(functional, "scaled_mm", raising=False)
+    monkeypatch.setattr(functional, "scaled_mm", without_cpu_kernels)
     assert kernels.find_kernel(CPU).name == "torch._scaled_mm"
-    assert kernels.find_kernel(torch.device("cuda")).name == "torch._scaled_mm"
+    assert kernels.find_kernel(torch.device("cuda")).name == "torch.nn.functional.scaled_mm"
 
 
 def test_without_any_function_for_cpus_operands_are_widened(monkeypatch):
-    monkeypatch.setattr(functional, "scaled_mm", without_cpu_kernels, raising=False)
+    monkeypatch.setattr(functional, "scaled_mm", without_cpu_kernels)
     monkeypatch.setattr(torch, "_scaled_mm", without_cpu_kernels)
     kernel = kernels.find_kernel(CPU)
     assert (kernel.name, kernel.emulated) == ("torch.mm of float32", True)
