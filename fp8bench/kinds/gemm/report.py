@@ -11,7 +11,7 @@ the sum of the lower ends to that of the upper ones: wider than necessary if the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product, takewhile
+from itertools import takewhile
 from typing import Any, Literal
 
 from pydantic import Field
@@ -20,12 +20,10 @@ from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.gemm import PRECISIONS, Arithmetic, Casts, Precision, ProductTimings, Shape, StepBound, Timing
 from fp8bench.schema.instance import Catalog
+from fp8bench.tables.document import CsvLines
 
 CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
 Verdict = Literal["faster", "slower", "undecided"]
-FEWEST_SIZES = 2
-"""The fewest sizes of a sweep: a single size has no "from there on"."""
-
 OF_PRODUCT = ("calls_per_step", "formats", "bias", "output")
 OF_TIMING = ("precision", "status", "reason", "emulated", "error", "repetitions", "time_s", "time_ci_s")
 OF_CASTS = ("status", "reason", "time_s", "time_ci_s")
@@ -106,11 +104,6 @@ class GemmReport(Frozen):
         """What was measured, e.g. `vit-huge, batch 64`; `GEMMs` for shapes."""
         return f"{self.workload}, batch {self.batch_size}" if self.workload else "GEMMs"
 
-    @property
-    def names_formats(self) -> bool:
-        """Whether formats were named. If any row has named formats, all rows have them."""
-        return any(row["formats"] is not None for row in self.rows)
-
 
 def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     """Return the numbers of a record. The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
@@ -136,20 +129,13 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
             "product": one.product.label,
             "role": one.product.role,
             **shape.model_dump(),
-            **{name: getattr(one.product, name) for name in OF_PRODUCT},
-            **{name: getattr(timing, name) for name in OF_TIMING},
+            **_fields(one.product, OF_PRODUCT),
+            **_fields(timing, OF_TIMING),
             "tflops": shape.tflops(timing.time_s) if timing.time_s else None,
             "share_of_ceiling": _share(timing, shape, highest),
             "share_of_peak": _share(timing, shape, peaks),
-            **dict(zip(COMPARED, compared(timing, bf16), strict=True)),
-            "with_casts": [
-                {
-                    "casts": other.casts,
-                    **{name: getattr(other, name) for name in OF_CASTS},
-                    **dict(zip(COMPARED, compared(other, bf16), strict=True)),
-                }
-                for other in ways
-            ],
+            **_against(timing, bf16),
+            "with_casts": [{"casts": x.casts, **_fields(x, OF_CASTS), **_against(x, bf16)} for x in ways],
         }
         found.append(Line(timing, shape.flops, one, row))
         ways.sort(key=lambda other: CAST_WAYS.index(other.casts))
@@ -170,10 +156,33 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     )
 
 
+def _fields(of: Frozen, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
+
+
+def _against(timing: Timing, bf16: Timing | None) -> dict[str, Any]:
+    return dict(zip(COMPARED, compared(timing, bf16), strict=True))
+
+
 def _share(timing: Timing, shape: Shape, most: Mapping[Arithmetic, float | None]) -> float | None:
     """Return the share of the most TFLOP/s in the timing's arithmetic."""
     of = most.get(timing.arithmetic)
     return shape.tflops(timing.on_units_s) / of if timing.on_units_s and of else None
+
+
+def csv_of(reports: Sequence[GemmReport]) -> CsvLines:
+    """Return a line for each GEMM, precision and record: every field of a row, and the record's warnings."""
+    rows = []
+    for row, warnings in [(row, report.warnings) for report in reports for row in report.rows]:
+        ways = {one["casts"]: one for one in row["with_casts"]}
+        casts = {
+            f"{way}_casts_{name}": ways.get(way, {}).get(name)
+            for way in CAST_WAYS[1:]
+            for name in (*OF_CASTS, *COMPARED)
+        }
+        own = {name: value for name, value in row.items() if name != "with_casts"}
+        rows.append({**own, **casts, "warnings": warnings})
+    return CsvLines(tuple(rows[0]) if rows else (), tuple(tuple(row.values()) for row in rows))
 
 
 def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
@@ -192,7 +201,7 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
 
 def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     """Return the break-even of each fp8 precision and way of casting, over the square sizes that were timed in it and
-    in bf16; nothing for fewer than FEWEST_SIZES sizes, or for emulated ones.
+    in bf16; nothing for emulated ones, or for a single size, which has no "from there on".
     """
     cubes = (one for one in products if one.product.shape.is_cube and not one.product.layers)
     squares = sorted(cubes, key=lambda one: one.product.shape.m)
@@ -202,7 +211,7 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
         judged = [(one.product.shape.m, compared(one.find(precision, casts), one.find("bf16"))[1]) for one in squares]
         known = [(size, verdict) for size, verdict in judged if verdict is not None]
         faster = [size for size, _ in takewhile(lambda one: one[1] == "faster", reversed(known))]
-        if len(known) >= FEWEST_SIZES:
+        if len(known) > 1:
             sizes, size = tuple(size for size, _ in known), faster[-1] if faster else None
             found.append(BreakEven(precision=precision, casts=casts, size=size, sizes=sizes))
     return found
@@ -222,17 +231,21 @@ def compared(timing: Timing | None, reference: Timing | None) -> tuple[float | N
     return speedup, "slower" if timing.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
 
 
+def in_order(way: tuple[Precision, Casts]) -> tuple[int, int]:
+    """Return the place of a precision and a way of casting among all."""
+    return PRECISIONS.index(way[0]), CAST_WAYS.index(way[1])
+
+
 def steps(report: GemmReport) -> list[Line]:
     """Return the sums of a workload's step, in each precision and way of casting in which all GEMMs are known."""
     gemms = list({id(line.of): line.of for line in report.lines if line.of}.values())
-    tried = {line.way for line in report.lines}
     flops = sum(one.product.shape.flops * (one.product.calls_per_step or 0) for one in gemms)
     found = []
-    for precision, casts in product(PRECISIONS, CAST_WAYS):
+    for precision, casts in sorted({line.way for line in report.lines}, key=in_order):
         # A GEMM that no mode converts takes its time in bf16 in every precision.
         timings = ((one, one.find("bf16") if one.product.stays_bf16 else one.find(precision, casts)) for one in gemms)
         parts = [(calls, timing) for one, timing in timings if timing and (calls := one.product.calls_per_step)]
-        if (precision, casts) not in tried or len(parts) < len(gemms):
+        if len(parts) < len(gemms):
             continue
         intervals = [(calls, timing.time_ci_s) for calls, timing in parts if timing.time_ci_s is not None]
         low_s, high_s = (sum(calls * interval[end] for calls, interval in intervals) for end in (0, 1))

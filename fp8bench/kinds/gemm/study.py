@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.gemm.report import CAST_WAYS, COMPARED, OF_CASTS, GemmReport, Line, compared, gemm_report, steps
-from fp8bench.schema.gemm import PRECISIONS, Casts, ModeGain, Precision, Shape, StepBound, Timing
+from fp8bench.kinds.gemm.report import CAST_WAYS, GemmReport, Line, compared, csv_of, gemm_report, in_order, steps
+from fp8bench.schema.gemm import Casts, ModeGain, Precision, Shape, StepBound, Timing
 from fp8bench.tables import chart
 from fp8bench.tables import document as doc
 from fp8bench.tables.chart import INK
@@ -47,8 +47,10 @@ def _time(heading: str, scale: float) -> Column[Line]:
     return Column(heading, lambda line: line.timing, write, "interval", better="less")
 
 
-def _of_row(heading: str, name: str, form: str, **looks: Any) -> Column[Line]:
-    return Column(heading, lambda line: line.row and line.row[name], form, **looks)
+def _name(line: Line) -> str | None:
+    """Return the name of the GEMM, if it has another than its shape."""
+    label = line.of.product.label if line.of else None
+    return None if line.of is None or label == str(line.of.product.shape) else label
 
 
 def _per_step_s(line: Line) -> float | None:
@@ -68,43 +70,40 @@ WAY: tuple[Column[Line], ...] = (
 TFLOPS = Column[Line]("TFLOP/s", lambda line: line.tflops, rate, better="more")
 MICROSECONDS = _time("us (95 %)", 1e6)
 SHARE: dict[str, Any] = {"scale": 100, "after": " %"}
+TABLE = StudyTable[Line](
+    naming=(
+        word("GEMM", _name, once=True),
+        word("M x N x K", lambda line: str(line.of.product.shape) if line.of else None, once=True),
+        *WAY,
+    ),
+    columns=(
+        MICROSECONDS,
+        TFLOPS,
+        Column("of ceiling", lambda line: line.row and line.row["share_of_ceiling"], ".0f", **SHARE),
+        Column("of peak", lambda line: line.row and line.row["share_of_peak"], ".0f", spare=True, **SHARE),
+        Column(
+            "speed-up",
+            lambda line: line.of and compared(line.timing, line.of.find("bf16")),
+            lambda found: ratio(*found),
+            better="more",
+        ),
+        Column("error", lambda line: line.row and line.row["formats"] and line.row["error"], ".2g", **SHARE),
+        Column("calls", lambda line: line.of and line.of.product.calls_per_step, "d", once=True, spare=True),
+        Column("ms a step", _per_step_s, ".2f", scale=1e3, spare=True),
+    ),
+    beside=(MICROSECONDS, TFLOPS),
+    key=lambda line: (line.of and (line.of.product.label, line.of.product.shape), line.way),
+    against=_against,
+    refused=lambda line: (line.timing.status, line.timing.reason) if line.timing.reason is not None else None,
+)
 STEP = StudyTable[Line](
     naming=WAY,
     columns=(),
     beside=(_time("ms a step (interval)", 1e3), TFLOPS),
     key=lambda line: line.way,
-    order=lambda line: (PRECISIONS.index(line.timing.precision), CAST_WAYS.index(line.timing.casts)),
+    order=lambda line: in_order(line.way),
     against=_against,
 )
-
-
-def _table(reports: Sequence[GemmReport]) -> StudyTable[Line]:
-    gemms = [line.of.product for report in reports for line in report.lines if line.of]
-    named = any(one.label != str(one.shape) for one in gemms)
-    gemm: Column[Line] = word("GEMM", lambda line: line.of.product.label if named and line.of else None, once=True)
-    shape: Column[Line] = word("M x N x K", lambda line: str(line.of.product.shape) if line.of else None, once=True)
-    return StudyTable(
-        naming=(gemm, shape, *WAY),
-        columns=(
-            MICROSECONDS,
-            TFLOPS,
-            _of_row("of ceiling", "share_of_ceiling", ".0f", **SHARE),
-            _of_row("of peak", "share_of_peak", ".0f", spare=True, **SHARE),
-            Column(
-                "speed-up",
-                lambda line: line.of and compared(line.timing, line.of.find("bf16")),
-                lambda found: ratio(*found),
-                better="more",
-            ),
-            *([_of_row("error", "error", ".2g", **SHARE)] if reports[0].names_formats else []),
-            Column("calls", lambda line: line.of and line.of.product.calls_per_step, "d", once=True, spare=True),
-            Column("ms a step", _per_step_s, ".2f", scale=1e3, spare=True),
-        ),
-        beside=(MICROSECONDS, TFLOPS),
-        key=lambda line: (line.of and (line.of.product.label, line.of.product.shape), line.way),
-        against=_against,
-        refused=lambda line: (line.timing.status, line.timing.reason) if line.timing.reason is not None else None,
-    )
 
 
 def found(report: GemmReport) -> list[str]:
@@ -141,27 +140,23 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
     else:
         how = f"baseline-bf16, {_setting(one)}, {counted(one.rounds or 0, 'round')}"
         gemms = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
-        most = f"no bound, since {one.reason}" if one.reason is not None else f"fp8 can give it at most {gains}"
+        most = f"fp8 can give it at most {gains}" if one.reason is None else f"no bound, since {one.reason}"
         yield f"A step takes {one.step_time_s * 1e3:.1f} ms ({how}) and has {gemms}: {most}."
-        if one.reason is None:
-            yield from _beside(one)
-    if one.left_in_bf16:
-        yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
-
-
-def _beside(one: StepBound) -> Iterable[str]:
-    for mode in one.modes:
+    known = one.step_time_s is not None and one.reason is None
+    for mode in one.modes if known else ():
         beyond = mode.speedup > max((gain.speedup for gain in one.at_most), default=math.inf)
         more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
         limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
         gives = f"{mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms)"
         yield f"{mode.label} ({_setting(mode)}) gives {gives}{more}{limit}."
     alone_s = one.bf16_products_s + one.other_products_s
-    if one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
+    if known and one.profiled_products_s and abs(alone_s / one.profiled_products_s - 1) > UNLIKE:
         yield (
             f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
             f"the linear layers take {alone_s * 1e3:.1f}: the bound is only as good as that."
         )
+    if one.left_in_bf16:
+        yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
 
 
 def _setting(one: StepBound | ModeGain) -> str:
@@ -171,6 +166,8 @@ def _setting(one: StepBound | ModeGain) -> str:
 def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
     """Return how to read the tables."""
     first, several = reports[0], len(reports) > 1
+    # If any row has named formats, all have.
+    named = any(row["formats"] for row in first.rows)
     timings = [line.timing for report in reports for line in report.lines]
     emulated = [
         name for name, one in zip(names, reports, strict=True) if any(line.timing.emulated for line in one.lines)
@@ -192,32 +189,17 @@ def notes(reports: Sequence[GemmReport], names: Sequence[str]) -> list[str]:
             "one: a fused cast is cheaper.",
         ),
         (
-            first.names_formats,
+            named,
             "bf16's GEMM has a bf16 output, and the bias where fp8's has it. error: of the output, against exact sums "
             "of the same fp8 operands; rounding to e4m3 makes 2.6 %.",
         ),
         (
-            first.names_formats and any(timing.status == "unsupported" for timing in timings),
+            named and any(timing.status == "unsupported" for timing in timings),
             "cuBLASLt takes e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3, and has no GEMM of e5m2 x e5m2; torch adds no "
             "bias to an fp32 output.",
         ),
     )
     return [text for holds, text in every if holds]
-
-
-def csv_of(reports: Sequence[GemmReport]) -> doc.CsvLines:
-    """Return a line for each GEMM, precision and record: every field of a row, and the record's warnings."""
-    rows = []
-    for row, warnings in [(row, report.warnings) for report in reports for row in report.rows]:
-        ways = {one["casts"]: one for one in row["with_casts"]}
-        casts = {
-            f"{way}_casts_{name}": ways.get(way, {}).get(name)
-            for way in CAST_WAYS[1:]
-            for name in (*OF_CASTS, *COMPARED)
-        }
-        own = {name: value for name, value in row.items() if name != "with_casts"}
-        rows.append({**own, **casts, "warnings": warnings})
-    return doc.CsvLines(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 
 
 def draw(report: GemmReport, path: Path) -> None:
@@ -275,7 +257,7 @@ STUDY = Study[GemmRecord, GemmReport](
     report=gemm_report,
     title=lambda reports, where: f"{reports[0].what}, on {where}; M x N x K: rows, output features, inner",
     tables=(
-        Shown(table=_table, rows=lambda report: report.lines),
+        Shown(table=lambda _reports: TABLE, rows=lambda report: report.lines),
         Shown(
             table=lambda _reports: STEP,
             rows=steps,
