@@ -112,37 +112,30 @@ class CudaTimer:
             for number in range(max(FEWEST_WARM, warm)):
                 self._flush(flushes)
                 call(number)
-            found = self._elapsed(call, wanted, flushes)
-            kept = [seconds for seconds, late in found if not late]
-            if len(kept) >= (1 - MOST_LATE) * wanted:
+            kept = [seconds for seconds, late in self._elapsed(call, wanted, flushes) if not late]
+            least = FEWEST if flushes == MOST_FLUSHES else wanted
+            if len(kept) >= min(least, (1 - MOST_LATE) * wanted):
                 return kept
             if flushes == MOST_FLUSHES:
-                break
+                waited = f"{wanted - len(kept)} of {wanted} repetitions waited for it"
+                raise RuntimeError(f"the host launches this more slowly than the GPU runs it: {waited}")
             flushes = min(MOST_FLUSHES, 2 * flushes)
-        if len(kept) < FEWEST:
-            raise RuntimeError(
-                f"the host launches this more slowly than the GPU runs it: {wanted - len(kept)} of {wanted} "
-                "repetitions waited for it"
-            )
-        return kept
 
     def _elapsed(self, call: Call, count: int, flushes: int) -> list[tuple[float, bool]]:
         """Return the seconds of `count` repetitions, queued without waiting; and for each whether the GPU began before
         all of it was queued, so that it may have waited for the host.
         """
-        starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
-        ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
         late = []
         torch.cuda.synchronize(self._device)
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        for number, (start, end) in enumerate(events):
             self._flush(flushes)
             start.record()
             call(number)
             end.record()
             late.append(start.query())
         torch.cuda.synchronize(self._device)
-        times = [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
-        return list(zip(times, late, strict=True))
+        return [(start.elapsed_time(end) / 1e3, passed) for (start, end), passed in zip(events, late, strict=True)]
 
     def _flush(self, times: int) -> None:
         for _ in range(times):
