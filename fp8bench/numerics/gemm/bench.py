@@ -145,7 +145,7 @@ class CudaTimer:
 @dataclass(frozen=True)
 class Bench:
     """Where and how GEMMs are measured. seconds: the budget of each timing, over all its rounds. seed: for the
-    operands. rounds: rounds of GEMMs alone. settled: under sustained load, as in a training step.
+    operands. settled: under sustained load, as in a training step.
     """
 
     device: torch.device
@@ -260,6 +260,8 @@ class Bench:
                 wrong = wrong or mm.complaint(mm.cast_error(matrix, operand, shape), mm.CAST_LIMIT, "a cast")
         if wrong is not None:
             return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
+        # Nothing is kept that the timing does not need.
+        del made, output
         samples = self.timer.samples(work, self.seconds / self.rounds, self.settled)
         return Timing(
             precision=precision,

@@ -9,7 +9,7 @@ no `nn.Linear` (convolutions, attention) is not counted: no fp8 mode converts it
 import re
 from dataclasses import dataclass
 from functools import partial
-from math import gcd, lcm
+from itertools import count
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
     except UsageError:
         # The model accepts no other batch size.
         doubled = set()
-    fixed_rows = sorted({fold(name) for name, count in rows if (name, 2 * count) not in doubled})
+    fixed_rows = sorted({fold(name) for name, number in rows if (name, 2 * number) not in doubled})
     return LinearGemms(products, tuple(fixed_rows), unseen)
 
 
@@ -65,16 +65,16 @@ def _watched(workload: Workload, batch_size: int) -> tuple[tuple[Product, ...], 
 
     def note(name: str, layer: nn.Linear, arguments: Any) -> None:
         inputs, features, out = arguments[0], layer.in_features, layer.out_features
-        count = inputs.numel() // features
-        rows.add((name, count))
+        number = inputs.numel() // features
+        rows.add((name, number))
         why = None
         if not convertible(layer, name):
             why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
             why = "the head stays bf16 in every mode" if is_head(name) else why
         every: tuple[tuple[Role, bool, Shape], ...] = (
-            ("forward", True, Shape(m=count, n=out, k=features)),
-            ("input gradient", inputs.requires_grad, Shape(m=count, n=features, k=out)),
-            ("weight gradient", layer.weight.requires_grad, Shape(m=out, n=features, k=count)),
+            ("forward", True, Shape(m=number, n=out, k=features)),
+            ("input gradient", inputs.requires_grad, Shape(m=number, n=features, k=out)),
+            ("weight gradient", layer.weight.requires_grad, Shape(m=out, n=features, k=number)),
         )
         for role, happens, shape in every:
             if happens:
@@ -117,26 +117,26 @@ def require_aligned(found: LinearGemms, batch_size: int) -> None:
     batch_size: of `found`. A dimension that no batch size mends is named first. Widths that `linear_gemms` finds are
     always valid, because modes leave other layers in bf16.
     """
-    wrong = []
-    # The next batch size that makes all rows that depend on it multiples of `step`: B has rows x B / batch_size.
-    step = 1
-    for product in found.products:
-        if product.stays_bf16 is None:
-            by_batch = not set(product.layers) & set(found.fixed_rows)
-            if by_batch:
-                rows = getattr(product.shape, ROWS[product.role].lower())
-                step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
-            for name, size, padded in product.shape.misaligned:
-                kind = "width" if name != ROWS[product.role] else "batch" if by_batch else "rows"
-                wrong.append((kind, product, name, size, padded))
+    converted = [one for one in found.products if one.stays_bf16 is None]
+
+    def kind(product: Product, name: str) -> str:
+        if name != ROWS[product.role]:
+            return "width"
+        return "batch" if set(product.layers).isdisjoint(found.fixed_rows) else "rows"
+
+    wrong = [(kind(one, misaligned[0]), one, misaligned) for one in converted for misaligned in one.shape.misaligned]
     if not wrong:
         return
-    kind, product, name, size, padded = min(wrong, key=lambda one: one[0] == "batch")
-    if kind == "batch":
-        remedy = f"Say --batch-size {-(-batch_size // step) * step}, or --precision bf16 alone"
+    what, product, (name, size, padded) = min(wrong, key=lambda one: one[0] == "batch")
+    if what == "batch":
+        # At another batch size B a GEMM has rows x B / batch_size rows.
+        by_batch = [one for one in converted if kind(one, ROWS[one.role]) == "batch"]
+        rows = [one.shape.m if ROWS[one.role] == "M" else one.shape.k for one in by_batch]
+        fits = (size for size in count(batch_size) if not any(one * size % (ALIGNMENT * batch_size) for one in rows))
+        remedy = f"Say --batch-size {next(fits)}, or --precision bf16 alone"
     else:
-        why = "It is not batch x tokens" if kind == "rows" else "No batch changes it"
-        remedy = f"{why}: pad the layer's {kind} to {padded}, or measure with --precision bf16 alone"
+        why = "It is not batch x tokens" if what == "rows" else "No batch changes it"
+        remedy = f"{why}: pad the layer's {what} to {padded}, or measure with --precision bf16 alone"
     raise UsageError(
         f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
         f"{ALIGNMENT}, as fp8 GEMMs need; {padded} would be",
