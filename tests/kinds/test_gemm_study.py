@@ -7,8 +7,19 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from builders import at, environment
-from report.made_gemm import FASTER, config, cube, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
+from builders import environment
+from report.made_gemm import (
+    FASTER,
+    config,
+    cube,
+    gemm_record,
+    of_layers,
+    of_sweep,
+    record_of_one,
+    step_bound,
+    sweep_record,
+    timing,
+)
 
 from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm.report import gemm_report, steps
@@ -22,19 +33,10 @@ H100 = "NVIDIA H100 80GB HBM3"
 WRONG = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1")
 
 
-def layer(*timings, name="fc"):
-    return cube(*timings, layers=(name,), calls_per_step=100)
-
-
-def made(instance, *timings, minutes=0, **changes):
-    """A workload with one GEMM, 64 x 64 x 64, which a step makes 100 times."""
-    values = {"products": (layer(*timings),), "bounds": (), "ceilings": ()}
-    run_id = f"products-of-{instance}-{minutes}"
-    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
-
-
-FAST = made("p5en", timing("bf16", 1e-3), timing("fp8-rowwise", 4e-4), timing("fp8-rowwise", 2e-3, casts="eager"))
-SLOW = made("p5", timing("bf16", 1.002e-3), timing("fp8-rowwise", 5e-4), device_name=H100)
+FAST = record_of_one(
+    "p5en", timing("bf16", 1e-3), timing("fp8-rowwise", 4e-4), timing("fp8-rowwise", 2e-3, casts="eager")
+)
+SLOW = record_of_one("p5", timing("bf16", 1.002e-3), timing("fp8-rowwise", 5e-4), device_name=H100)
 
 
 def text_in(form, *records):
@@ -114,30 +116,30 @@ def test_what_was_found_and_what_bounds_a_step_is_said(changes, sentence):
     ("records", "word"),
     [
         ([FAST], "Times are medians, of this one process, from a cold cache."),
-        ([made("p5", timing("bf16", 1e-3), config=config(rounds=3))], "the medians of up to 3 rounds"),
-        ([made("p5", timing("bf16", 1e-3), flush_bytes=None)], "with warm caches"),
+        ([record_of_one("p5", timing("bf16", 1e-3), config=config(rounds=3))], "the medians of up to 3 rounds"),
+        ([record_of_one("p5", timing("bf16", 1e-3), flush_bytes=None)], "with warm caches"),
         ([FAST], "Eager casts are torch operations"),
         ([FAST, SLOW], "ratio: the time of p5en over this one's, so above 1 this one is faster."),
         ([FAST, SLOW], "A step's interval goes from"),
-        ([made("cpu-a", timing("fp8-rowwise", 1e-3, emulated=True))], "fp8 is emulated on cpu-a"),
+        ([record_of_one("cpu-a", timing("fp8-rowwise", 1e-3, emulated=True))], "fp8 is emulated on cpu-a"),
     ],
 )
 def test_how_to_read_it_is_said_where_it_applies(records, word):
     assert word in text_in("plain", *records)
-    assert word not in text_in("plain", made("p4d", timing("bf16", 1e-3), config=config(rounds=2)))
+    assert word not in text_in("plain", record_of_one("p4d", timing("bf16", 1e-3), config=config(rounds=2)))
 
 
 def test_an_undecided_speed_up_has_a_question_mark_and_an_emulated_one_none():
-    assert tables(made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3)))[2][-3] == "1.00x?"
-    assert tables(made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)))[2][-3] == "-"
+    assert tables(record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3)))[2][-3] == "1.00x?"
+    assert tables(record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)))[2][-3] == "-"
 
 
 def test_what_was_not_timed_says_why_below_the_table_in_text_that_does_nothing():
     evil = Timing(precision="fp8-rowwise", casts="eager", status="unsupported", reason="out of \x1b[2J memory | 3")
-    text = text_in("markdown", made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), evil))
+    text = text_in("markdown", record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), evil))
     assert "unsupported [a]" in text
     assert "[a] out of \\\\x1b[2J memory \\| 3" in text
-    both = text_in("plain", FAST, made("p5", timing("bf16", 1e-3), WRONG))
+    both = text_in("plain", FAST, record_of_one("p5", timing("bf16", 1e-3), WRONG))
     assert "invalid [a]" in both
     assert "[a] the product is off by 1" in both
 
@@ -173,11 +175,13 @@ def test_side_by_side_each_record_has_its_time_and_speed_and_its_ratio_to_the_fi
 
 
 def test_records_are_named_and_what_differs_is_said():
-    later = made("p5en", timing("bf16", 1e-3), minutes=7, warnings=("the GPU was busy",))
+    later = record_of_one("p5en", timing("bf16", 1e-3), minutes=7, warnings=("the GPU was busy",))
     text = text_in("plain", FAST, later)
     assert "on p5en 2026-05-01 10:00 (NVIDIA H200), p5en 2026-05-01 10:07 (NVIDIA H200);" in text
     assert text.splitlines()[-1] == "warning: p5en 2026-05-01 10:07: the GPU was busy"
-    other = made("p5", timing("bf16", 1e-3), environment=environment(H100, versions={"cuda": "12.8"}, driver="570.1"))
+    other = record_of_one(
+        "p5", timing("bf16", 1e-3), environment=environment(H100, versions={"cuda": "12.8"}, driver="570.1")
+    )
     assert f"p5: {H100}, torch -, cuda 12.8, driver 570.1." in text_in("plain", FAST, other)
     lower = Ceiling(arithmetic="bf16", tflops=700.0, precision="bf16", size=8192)
     both = text_in("plain", gemm_record(instance="p5en"), gemm_record(instance="p5", run_id="b", ceilings=(lower,)))
@@ -209,8 +213,8 @@ def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
 
 
 def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_leaves_none():
-    good = layer(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4))
-    bad = layer(timing("bf16", 1e-3, time_ci_s=None), WRONG, name="other")
+    good = cube(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), layers=("fc",), calls_per_step=100)
+    bad = cube(timing("bf16", 1e-3, time_ci_s=None), WRONG, layers=("other",), calls_per_step=100)
     of = step_times(gemm_record(products=(good, bad)))
     assert list(of) == [("bf16", "none")]
     assert (of["bf16", "none"].timing.time_s, of["bf16", "none"].timing.time_ci_s) == (pytest.approx(0.2), None)
@@ -233,7 +237,10 @@ class TestPicture:
 
     def test_what_did_not_run_or_was_emulated_says_so(self, tmp_path):
         emulated = timing("fp8-tensorwise", 1e-3, emulated=True)
-        drawn = {text.strip() for text in texts(made("p5", timing("bf16", 1e-3), emulated, WRONG), tmp_path / "b.svg")}
+        drawn = {
+            text.strip()
+            for text in texts(record_of_one("p5", timing("bf16", 1e-3), emulated, WRONG), tmp_path / "b.svg")
+        }
         assert {"invalid", "0.000524 (emulated)"} <= drawn
 
     def test_a_sweep_is_lines_over_the_size_also_where_every_gemm_failed(self, tmp_path):

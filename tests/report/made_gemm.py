@@ -150,6 +150,13 @@ def gemm_record(device_name: str | None = H200, **changes: Any) -> GemmRecord:
     return GemmRecord(**{**values, **changes})
 
 
+def record_of_one(instance: str, *of: Timing, minutes: int = 0, calls: int = 100, **changes: Any) -> GemmRecord:
+    """A workload with one GEMM, 64 x 64 x 64. calls: how often a step makes it."""
+    values = {"products": (cube(*of, layers=("fc",), calls_per_step=calls),), "bounds": (), "ceilings": ()}
+    run_id = f"products-{instance}-{minutes}"
+    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
+
+
 def sweep_record(**changes: Any) -> GemmRecord:
     """Squares from 512 to 8192."""
     values: dict[str, Any] = {
