@@ -42,9 +42,7 @@ class MeasuredCeiling(Frozen):
 
 
 class BreakEven(Frozen):
-    """The square size from which fp8 is faster. size: the smallest M = N = K that is faster and whose larger ones all
-    are too; null if the largest is not.
-    """
+    """The smallest M = N = K that is faster in fp8, and whose larger ones all are too; null if the largest is not."""
 
     precision: Precision
     casts: Casts

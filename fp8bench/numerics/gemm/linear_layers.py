@@ -114,8 +114,7 @@ def fold(name: str) -> str:
 
 def require_aligned(found: LinearGemms, batch_size: int) -> None:
     """Raise UsageError if a GEMM that modes convert has a dimension that is invalid for fp8, with the next valid one.
-    batch_size: of `found`. A dimension that no batch size mends is named first. Widths that `linear_gemms` finds are
-    always valid, because modes leave other layers in bf16.
+    batch_size: of `found`. A dimension that no batch size mends is named first.
     """
     converted = [one for one in found.products if one.stays_bf16 is None]
 

@@ -72,16 +72,15 @@ def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wan
     assert formats(Product(shape=SHAPE, role=role), precision) == wanted
 
 
-PRIVATE_BY_ROWS = pytest.param(kernels.private_scaled_mm, True, marks=needs_rows)
-MULTIPLY = [
-    *((kernels.widened_mm, rowwise) for rowwise in (False, True)),
-    *(pytest.param(kernels.public_scaled_mm, rowwise, marks=needs_public) for rowwise in (False, True)),
-    (kernels.private_scaled_mm, False),
-    PRIVATE_BY_ROWS,
-]
-
-
-@pytest.mark.parametrize(("multiply", "rowwise"), MULTIPLY)
+@pytest.mark.parametrize(
+    ("multiply", "rowwise"),
+    [
+        *((kernels.widened_mm, rowwise) for rowwise in (False, True)),
+        *(pytest.param(kernels.public_scaled_mm, rowwise, marks=needs_public) for rowwise in (False, True)),
+        (kernels.private_scaled_mm, False),
+        pytest.param(kernels.private_scaled_mm, True, marks=needs_rows),
+    ],
+)
 @pytest.mark.parametrize("role", ["forward", "weight gradient"])
 def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     product = Product(shape=SHAPE, role=role)
