@@ -9,8 +9,8 @@ A linear layer performs three GEMMs per step. With T rows in (batch x tokens), I
   input gradient   dX = dY W      (T, I, O)
   weight gradient  dW = dY^T X    (O, I, T)
 
-The three are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first,
-and in format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
+They are kept apart even if their sizes are equal: in fp8 they differ in which operand must be transposed first, and in
+format (with one scale per tensor the output's gradient is e5m2 and all else e4m3; rowwise e4m3 throughout).
 """
 
 from itertools import product
@@ -28,17 +28,15 @@ Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwis
 `-fast`: sums are accumulated in the tensor cores' own precision throughout, which is quicker and less exact.
 """
 
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Casts = Literal["none", "eager", "compiled"]
-"""The casts that are timed with the GEMM. none: operands are already in its format. eager: separate torch operations
-cast both operands from bf16. compiled: torch.compile's kernels cast them.
+"""What is timed with the GEMM. none: operands are already in its format. eager: separate torch operations cast both
+operands from bf16. compiled: torch.compile's kernels cast them.
 """
 
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Arithmetic = Literal["bf16", "fp8"]
 Fp8Format = Literal["e4m3", "e5m2"]
 Pair = tuple[Fp8Format, Fp8Format]
-"""The formats of the left and right operand."""
-
 Output = Literal["bf16", "fp32", "e4m3"]
 """The format to which an fp8 GEMM rounds its sums: bf16, and others in older records."""
 
@@ -49,17 +47,17 @@ REFUSED_PAIR: Pair = ("e5m2", "e5m2")
 TimingStatus = Literal["ok", "invalid", "unsupported"]
 
 
-def arithmetic_of(precision: Precision) -> Arithmetic:
-    """Return the arithmetic of the units that compute a GEMM of this precision."""
-    return "bf16" if precision == "bf16" else "fp8"
-
-
 class Shape(Frozen):
-    """The sizes of a GEMM. m: rows of the output. n: columns of the output. k: the inner dimension."""
+    """The sizes of a GEMM: rows of the output, columns of the output, the inner dimension."""
 
     m: PositiveInt
     n: PositiveInt
     k: PositiveInt
+
+    @classmethod
+    def cube(cls, size: int) -> "Shape":
+        """Return the shape with M = N = K."""
+        return cls(m=size, n=size, k=size)
 
     @property
     def flops(self) -> int:
@@ -77,8 +75,7 @@ class Shape(Frozen):
         return tuple((name, size, padded(size)) for name, size in sizes if size != padded(size))
 
     @property
-    def is_square(self) -> bool:
-        """Whether all three dimensions are equal."""
+    def is_cube(self) -> bool:
         return self.m == self.n == self.k
 
     def __str__(self) -> str:
@@ -93,9 +90,7 @@ class Product(Frozen):
     layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
     calls_per_step: PositiveInt | None = Field(default=None, description="null: of no model")
     stays_bf16: str | None = Field(default=None, description="why fp8 modes leave it alone; null: they do not")
-    formats: Pair | None = Field(
-        default=None, description="of the left and right operand in fp8; null: those of training, by role and precision"
-    )
+    formats: Pair | None = Field(default=None, description="of left and right in fp8; null: those of training")
     bias: bool = Field(default=False, description="added to each row of the output; in older records")
     output: Output = Field(default="bf16", description="of the fp8 GEMM; others than bf16 in older records")
 
@@ -105,16 +100,12 @@ class Product(Frozen):
         `e4m3 x e5m2, bias, to fp32` if formats are named; the shape if they belong to no model.
         """
         if self.layers:
-            return f"{', '.join(map(_named, self.layers))} {self.role}"
+            names = (f"layer {layer}" if set(layer) <= set("*.") else layer for layer in self.layers)
+            return f"{', '.join(names)} {self.role}"
         if self.formats is None:
             return str(self.shape)
-        said = [" x ".join(self.formats), *(["bias"] if self.bias else [])]
-        return ", ".join([*said, *([f"to {self.output}"] if self.output != "bf16" else [])])
-
-
-def _named(layer: str) -> str:
-    """Return the name of a layer. One that has only a number, as in nn.Sequential, gets the word layer: `layer *`."""
-    return f"layer {layer}" if set(layer) <= set("*.") else layer
+        output = f"to {self.output}" if self.output != "bf16" else ""
+        return ", ".join(filter(None, (" x ".join(self.formats), "bias" if self.bias else "", output)))
 
 
 class Timing(Frozen):
@@ -125,24 +116,28 @@ class Timing(Frozen):
     status: TimingStatus = "ok"
     reason: str | None = Field(default=None, description="of another status than ok")
     emulated: bool = Field(default=False, description="computed without fp8 units: the time is not that of fp8")
-    error: float | None = Field(
-        default=None,
-        ge=0,
-        description="relative (Frobenius), against exact sums of the same operands; null: not finite",
-    )
+    error: float | None = Field(default=None, ge=0, description="relative, against exact sums; null: not finite")
     time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their medians")
     time_ci_s: tuple[float, float] | None = Field(
-        default=None, description="95 % over the rounds, of this process only; null for one"
+        default=None, description="95 % over this process's rounds; null: one"
     )
     repetitions: int = Field(default=0, ge=0, description="in all rounds together")
-    round_sizes: tuple[PositiveInt, ...] = Field(
-        default=(), description="how many of samples_s each round gave, in order; empty: there was one round"
-    )
+    round_sizes: tuple[PositiveInt, ...] = Field(default=(), description="of samples_s; empty: there was one round")
     samples_s: tuple[PositiveFloat, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
         if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):
             raise ValueError("a timing with status ok has a time, and one with another status a reason instead")
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """That of the units which compute it."""
+        return "bf16" if self.precision == "bf16" else "fp8"
+
+    @property
+    def on_units_s(self) -> float | None:
+        """The time; None if it is emulated, and so says nothing of fp8 units."""
+        return None if self.emulated else self.time_s
 
 
 class ProductTimings(Frozen):

@@ -6,14 +6,13 @@ import json
 
 import pytest
 from builders import at, measured
-from report.made_gemm import gemm_record, timing
+from report.made_gemm import gemm_record, record_of_one, timing
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records import results
-from fp8bench.schema.gemm import Product, ProductTimings, Shape
 
 EARLIER, LATER, OTHER = (
     gemm_record(instance="p5", run_id=f"products-{name}", created_utc=at(minute), fingerprint={"shapes": shapes})
@@ -23,12 +22,8 @@ ERRORS = numerics_record(instance="p5", minutes=4)
 
 
 def products(instance, bf16_s, minutes, **changes):
-    """A workload of one product, 64 x 64 x 64, that a step makes 1000 times."""
-    product = Product(shape=Shape(m=64, n=64, k=64), layers=("fc",), calls_per_step=1000)
-    timings = (timing("bf16", bf16_s), timing("fp8-rowwise", bf16_s / 2))
-    values = {"products": (ProductTimings(product=product, timings=timings),), "bounds": (), "ceilings": ()}
-    run_id = f"products-{instance}-{minutes}"
-    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
+    timings = timing("bf16", bf16_s), timing("fp8-rowwise", bf16_s / 2)
+    return record_of_one(instance, *timings, minutes=minutes, calls=1000, **changes)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from calling import invoked
-from report.made_gemm import gemm_record, sweep_record
+from report.made_gemm import cube, gemm_record, sweep_record, timing
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 
@@ -16,7 +16,7 @@ from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.named import by_id, find_kept, names_a_file
 from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import ProductTimings, Timing
+from fp8bench.schema.gemm import Timing
 
 
 @pytest.fixture
@@ -77,27 +77,17 @@ def test_every_format_goes_to_stdout_and_nothing_else_does(call, measures, form,
 
 def test_flags_reach_what_is_measured(call, measures):
     asked = measures(sweep_record())
-    call(
-        *("--sweep", "--shape", "64x64x64", "--seed", "3", "--seconds", "0.2", "--rounds", "2"),
-        *("--compiled-casts", "--precision", "bf16"),
-    )
+    flags = "--sweep --shape 64x64x64 --seed 3 --seconds 0.2 --rounds 2 --compiled-casts --precision bf16"
+    call(*flags.split())
     (config,) = asked
-    assert config.rounds == 2
-    assert (config.sweep, config.seed, config.seconds, config.compiled_casts) == (True, 3, 0.2, True)
+    assert (config.sweep, config.seed, config.seconds, config.rounds, config.compiled_casts) == (True, 3, 0.2, 2, True)
     assert (config.precisions, str(config.shapes[0])) == (("bf16",), "64 x 64 x 64")
-
-
-def with_status(status):
-    record = sweep_record()
-    wrong = Timing(precision="fp8-rowwise", status=status, reason="for a reason")
-    one = record.products[0]
-    products = (ProductTimings(product=one.product, timings=(one.timings[0], wrong)),)
-    return record.model_copy(update={"products": products})
 
 
 @pytest.mark.parametrize(("status", "code"), [("invalid", 4), ("unsupported", 3)])
 def test_the_exit_code_says_how_it_went(call, measures, status, code):
-    measures(with_status(status))
+    wrong = Timing(precision="fp8-rowwise", status=status, reason="for a reason")
+    measures(sweep_record(products=(cube(timing("bf16", 1e-3), wrong),)))
     done = call()
     assert done.exit_code == code
     assert "[a] for a reason" in done.stdout
@@ -106,32 +96,27 @@ def test_the_exit_code_says_how_it_went(call, measures, status, code):
 @pytest.fixture
 def products(tmp_path):
     """Two records of products, in a folder of results."""
-    records = [
-        gemm_record(run_id="20260501T100000Z-a"),
-        sweep_record(run_id="20260502T100000Z-b"),
-    ]
+    records = [gemm_record(run_id="20260501T100000Z-a"), sweep_record(run_id="20260502T100000Z-b")]
     return tmp_path, records, [write(record, tmp_path) for record in records]
 
 
 def test_a_record_is_named_by_its_file_its_id_or_how_that_begins(products):
     folder, (first, _), (path, _) = products
-    assert find_kept(str(path), folder, GemmRecord) == first
-    assert find_kept(first.run_id, folder, GemmRecord) == first
-    assert find_kept("20260501", folder, GemmRecord) == first
+    for name in (str(path), first.run_id, "20260501"):
+        assert find_kept(name, folder, GemmRecord) == first
 
 
-def test_what_names_none_or_several_is_told(products, tmp_path):
-    folder, records, (path, _) = products
-    with pytest.raises(UsageError, match=f"2 run ids begin with '202605'. Give more of it: {records[0].run_id}, "):
-        find_kept("202605", folder, GemmRecord)
-    with pytest.raises(UsageError, match=f"no file is called '2025'.* The latest are: {records[0].run_id}, "):
-        find_kept("2025", folder, GemmRecord)
-    with pytest.raises(UsageError, match="keeps none of its kind: measure one first"):
-        find_kept("2025", tmp_path / "elsewhere", GemmRecord)
-    with pytest.raises(UsageError, match="is a record of kind gemm, not numerics"):
-        find_kept(str(path), folder, NumericsRecord)
-    with pytest.raises(UsageError, match=r"cannot read .*missing\.json: No such file"):
-        find_kept(str(tmp_path / "missing.json"), folder, GemmRecord)
+def test_what_names_none_or_several_is_told(products):
+    folder, (first, _), (path, _) = products
+    for name, where, kind, said in (
+        ("202605", folder, GemmRecord, f"2 run ids begin with '202605'. Give more of it: {first.run_id}, "),
+        ("2025", folder, GemmRecord, f"no file is called '2025'.* The latest are: {first.run_id}, "),
+        ("2025", folder / "elsewhere", GemmRecord, "keeps none of its kind: measure one first"),
+        (str(path), folder, NumericsRecord, "is a record of kind gemm, not numerics"),
+        (str(folder / "missing.json"), folder, GemmRecord, r"cannot read .*missing\.json: No such file"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            find_kept(name, where, kind)
 
 
 def test_an_id_that_others_begin_with_is_itself():

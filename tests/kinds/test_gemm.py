@@ -6,35 +6,25 @@ import builders
 import pytest
 import torch
 from builders import evidence, machine_called, measured, place, summary
+from report.made_gemm import cube
 
 from fp8bench.config.options import read
 from fp8bench.kinds.gemm import KIND
 from fp8bench.kinds.gemm import measure as measuring
-from fp8bench.kinds.gemm.measure import (
-    GemmRecord,
-    GemmRequest,
-    exit_code,
-    measure,
-    parse_pairs,
-    parse_precisions,
-    parse_shape,
-    prepare,
-)
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, parse_shape, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
-from fp8bench.numerics.gemm import bench
+from fp8bench.numerics.gemm import bench, multiply
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.gemm import PAIRS, PRECISIONS, Product, ProductTimings, Shape, Timing
+from fp8bench.schema.gemm import PAIRS, PRECISIONS, Shape, Timing
 from fp8bench.tables.render import render
 from fp8bench.worker.environment import environment
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
-SMALL = Shape(m=32, n=16, k=48)
 ONE = ("32,16,48",)
-
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -48,7 +38,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(
             measuring, "require_idle", lambda environ, rank, allow: ("busy GPU: 1.0 GiB",) if allow else ()
         )
-        monkeypatch.setattr(measuring, "_torch_sees_cuda", lambda: cuda)
+        monkeypatch.setattr(bench, "sees_cuda", lambda: cuda)
 
     is_now(CPU)
     return is_now
@@ -72,31 +62,16 @@ def test_a_shape_is_m_n_k(text):
 
 
 @pytest.mark.parametrize(
-    ("parse", "words", "found"),
+    ("name", "words", "found"),
     [
-        (parse_precisions, (), PRECISIONS),
-        (parse_precisions, ("fp8-rowwise",), ("bf16", "fp8-rowwise")),
-        (parse_pairs, ("e5m2xe4m3", " E4M3 , e4m3 "), (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
-        (parse_pairs, ("all",), PAIRS),
+        ("precisions", (), PRECISIONS),
+        ("precisions", ("fp8-rowwise-fast", "fp8-rowwise"), ("bf16", "fp8-rowwise", "fp8-rowwise-fast")),
+        ("pairs", ("e5m2xe4m3", " E4M3 , e4m3 "), (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
+        ("pairs", ("all", "e5m2,e4m3"), PAIRS),
     ],
 )
-def test_names_are_read_in_one_order(parse, words, found):
-    assert parse(words) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        *((text, "is not three whole numbers") for text in ("64,64", "64,64,64,64", "64,64,many", "64,64,6.4")),
-        *((text, "is not three whole numbers") for text in ("64,64,-64", "64,,64", "64,64,²")),
-        (f"64,64,{'9' * 5000}", "is too large: the most is 2,147,483,647, since"),
-        ("64,64,2147483648", "is too large"),
-        ("64,0,64", "has a dimension of 0"),
-    ],
-)
-def test_what_is_no_shape_is_refused(text, said):
-    with pytest.raises(UsageError, match=said):
-        parse_shape(text)
+def test_names_are_read_in_one_order(prepared, name, words, found):
+    assert getattr(prepared(shapes=ONE, **{name: words}).config, name) == found
 
 
 def test_the_machine_chooses_workload_and_batch(machine, prepared):
@@ -112,6 +87,13 @@ def test_the_machine_chooses_workload_and_batch(machine, prepared):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        *(
+            ({"shapes": (text,)}, "is not three whole numbers")
+            for text in ("64,64", "64,64,64,64", "64,64,many", "64,64,6.4", "64,64,-64", "64,,64", "64,64,²")
+        ),
+        ({"shapes": (f"64,64,{'9' * 5000}",)}, "is too large: the most is 2,147,483,647, since"),
+        ({"shapes": ("64,64,2147483648",)}, "is too large"),
+        ({"shapes": ("64,0,64",)}, "has a dimension of 0"),
         ({"batch_size": "many"}, "--batch-size: invalid value 'many': .* integer"),
         ({"rounds": "0"}, "--rounds: invalid value '0': .* greater than 0"),
         ({"seed": "-1"}, "--seed: invalid value '-1': .* greater than or equal to 0"),
@@ -162,7 +144,7 @@ def test_a_record_is_kept_and_read_back(record_of, tmp_path):
     assert "gemm-shapes" in record.run_id
     assert told == ["large square GEMMs, for the ceilings", "1 of 1: 32 x 16 x 48"]
     ((one,), (ceiling,)) = record.products, record.ceilings
-    assert (one.product.shape, one.product.layers) == (SMALL, ())
+    assert (str(one.product.shape), one.product.layers) == ("32 x 16 x 48", ())
     assert [t.precision for t in one.timings] == ["bf16", "fp8-rowwise", "fp8-rowwise"]
     assert (ceiling.arithmetic, record.flush_bytes, record.fingerprint["cache"]) == ("bf16", None, "warm")
     assert record.fingerprint.keys().isdisjoint({"pairs", "bias", "outputs"})
@@ -181,8 +163,8 @@ def test_kept_runs_bound_the_step(record_of, monkeypatch, tmp_path):
     machine, and one with other software, do not count.
     """
     here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
-    found = bench.find_kernel
-    monkeypatch.setattr(bench, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
+    found = multiply.find_kernel
+    monkeypatch.setattr(multiply, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
 
     def kept(step_s, minutes, *mode, **changes):
         settings = {"workload": "vit-micro", "world_size": 1, "batch_size": 16}
@@ -227,14 +209,13 @@ def test_what_cannot_be_measured_is_refused_first(record_of, words, said):
     ],
 )
 def test_exit_codes(statuses, named, wanted):
+    told = {"ok": {"time_s": 1e-3}}
     timings = [
-        Timing(precision=name, time_s=1e-3)
-        if status == "ok"
-        else Timing(precision=name, status=status, reason="for a reason")
+        Timing(precision=name, status=status, **told.get(status, {"reason": "for a reason"}))
         for name, status in {"bf16": "ok", **statuses}.items()
     ]
-    products = (ProductTimings(product=Product(shape=SMALL), timings=timings),)
-    assert exit_code(GemmRecord.model_construct(products=products), GemmRequest(precisions=named)) == wanted
+    record = GemmRecord.model_construct(products=(cube(*timings),))
+    assert exit_code(record, GemmRequest(precisions=named)) == wanted
 
 
 def test_named_formats_are_kept_shown_and_part_of_the_fingerprint(record_of, tmp_path):

@@ -7,14 +7,25 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from builders import at, environment
-from report.made_gemm import FASTER, config, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
+from builders import environment
+from report.made_gemm import (
+    FASTER,
+    config,
+    cube,
+    gemm_record,
+    of_layers,
+    of_sweep,
+    record_of_one,
+    step_bound,
+    sweep_record,
+    timing,
+)
 
 from fp8bench.kinds.gemm import KIND
-from fp8bench.kinds.gemm.report import gemm_report
-from fp8bench.kinds.gemm.study import found, steps
+from fp8bench.kinds.gemm.report import gemm_report, steps
+from fp8bench.kinds.gemm.study import found
 from fp8bench.pricing.catalog import load
-from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
+from fp8bench.schema.gemm import Ceiling, Timing
 from fp8bench.tables.render import render
 
 CATALOG = load()
@@ -22,30 +33,20 @@ H100 = "NVIDIA H100 80GB HBM3"
 WRONG = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1")
 
 
-def layer(*timings, calls=100, name="fc", stays_bf16=None):
-    product = Product(shape=Shape(m=64, n=64, k=64), layers=(name,), calls_per_step=calls, stays_bf16=stays_bf16)
-    return ProductTimings(product=product, timings=timings)
-
-
-def made(instance, *timings, minutes=0, **changes):
-    """A workload with one GEMM, 64 x 64 x 64, which a step makes 100 times."""
-    values = {"products": (layer(*timings),), "bounds": (), "ceilings": ()}
-    run_id = f"products-of-{instance}-{minutes}"
-    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
-
-
-FAST = made("p5en", timing("bf16", 1e-3), timing("fp8-rowwise", 4e-4), timing("fp8-rowwise", 2e-3, casts="eager"))
-SLOW = made("p5", timing("bf16", 1.002e-3), timing("fp8-rowwise", 5e-4), device_name=H100)
+FAST = record_of_one(
+    "p5en", timing("bf16", 1e-3), timing("fp8-rowwise", 4e-4), timing("fp8-rowwise", 2e-3, casts="eager")
+)
+SLOW = record_of_one("p5", timing("bf16", 1.002e-3), timing("fp8-rowwise", 5e-4), device_name=H100)
 
 
 def text_in(form, *records):
     return render(KIND.document(records, CATALOG), form)
 
 
-def tables(*records, between="|"):
+def tables(*records):
     """The cells of each row of the tables, as markdown has them, below their headings."""
     lines = [line for line in text_in("markdown", *records).splitlines() if line.startswith("|") and "---" not in line]
-    return [[cell.strip() for cell in line.strip("|").split(between)] for line in lines]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def said(record):
@@ -62,12 +63,11 @@ def test_a_line_is_a_gemm_in_a_precision_and_a_way_of_casting_and_names_are_said
         *("GEMM", "M x N x K", "precision", "casts", "us (95 %)", "TFLOP/s", "of peak", "speed-up", "calls"),
         "ms a step",
     ]
-    assert [row[:6] for row in rows] == [
-        ["fc forward", "64 x 64 x 64", "bf16", "-", "1,000 (995-1,005)", "0.000524"],
-        ["", "", "fp8-rowwise", "free", "400.0 (398.0-402.0)", "0.00131"],
-        ["", "", "", "eager", "2,000 (1,990-2,010)", "0.000262"],
+    assert [[*row[:6], row[-3]] for row in rows] == [
+        ["fc forward", "64 x 64 x 64", "bf16", "-", "1,000 (995-1,005)", "0.000524", "1.00x"],
+        ["", "", "fp8-rowwise", "free", "400.0 (398.0-402.0)", "0.00131", "2.50x"],
+        ["", "", "", "eager", "2,000 (1,990-2,010)", "0.000262", "0.50x"],
     ]
-    assert [row[-3] for row in rows] == ["1.00x", "2.50x", "0.50x"]
 
 
 def test_a_workload_and_a_sweep_have_their_columns_and_title():
@@ -82,29 +82,25 @@ def test_a_workload_and_a_sweep_have_their_columns_and_title():
     assert len(rows) == 9 * 9
 
 
-@pytest.mark.parametrize(
-    ("record", "sentence"),
-    [
-        (gemm_record(), "fastest GEMMs seen: bf16 790 TFLOP/s (a cube of 8192), fp8 1,470 TFLOP/s (a cube of 8192)."),
-        (gemm_record(), "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s."),
-        (gemm_record(), "fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts)."),
-        (gemm_record(), "te-fp8:delayed (eager) gives 1.24x (110.6 ms)."),
-        (sweep_record(), "fp8-rowwise is faster than bf16 from 1536 x 1536 x 1536 on (casts free), at no size (with"),
-    ],
-)
-def test_what_was_found_is_said(record, sentence):
-    assert any(sentence in line for line in said(record))
+def with_mode(**changes):
+    return {"modes": (step_bound().modes[0].model_copy(update=changes),)}
 
 
-MODE = step_bound().modes[0]
+def test_from_which_size_fp8_pays_is_said():
+    sentence = "fp8-rowwise is faster than bf16 from 1536 x 1536 x 1536 on (casts free), at no size (with"
+    assert any(sentence in line for line in said(sweep_record()))
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"modes": (MODE.model_copy(update={"speedup": 1.36}),)}, "more than its GEMMs can: the mode replaces other"),
-        ({"modes": (MODE.model_copy(update={"execution": "graphed"}),)}, "te-fp8:delayed (graphed) gives 1.24x"),
-        ({"modes": (MODE.model_copy(update={"held_back_by": "host-bound (lead 2 %)"}),)}, "and is host-bound (lead"),
+        ({}, "fastest GEMMs seen: bf16 790 TFLOP/s (a cube of 8192), fp8 1,470 TFLOP/s (a cube of 8192)."),
+        ({}, "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s."),
+        ({}, "fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts)."),
+        ({}, "te-fp8:delayed (eager) gives 1.24x (110.6 ms)."),
+        (with_mode(speedup=1.36), "more than its GEMMs can: the mode replaces other"),
+        (with_mode(execution="graphed"), "te-fp8:delayed (graphed) gives 1.24x"),
+        (with_mode(held_back_by="host-bound (lead 2 %)"), "and is host-bound (lead"),
         ({"execution": "compiled+graphed"}, "(baseline-bf16, compiled+graphed, 3 rounds)"),
         ({"step_time_s": None, "rounds": None, "modes": ()}, "no baseline-bf16 run of vit-huge at batch 64"),
         ({"at_most": (), "reason": "the clocks differ", "modes": ()}, "no bound, since the clocks differ."),
@@ -112,7 +108,7 @@ MODE = step_bound().modes[0]
         ({"left_in_bf16": 2}, "2 GEMMs have no valid fp8 time, and count as bf16 here."),
     ],
 )
-def test_what_bounds_a_step_is_said(changes, sentence):
+def test_what_was_found_and_what_bounds_a_step_is_said(changes, sentence):
     assert any(sentence in line for line in said(gemm_record(bounds=(step_bound(**changes),))))
 
 
@@ -120,38 +116,38 @@ def test_what_bounds_a_step_is_said(changes, sentence):
     ("records", "word"),
     [
         ([FAST], "Times are medians, of this one process, from a cold cache."),
-        ([made("p5", timing("bf16", 1e-3), config=config(rounds=3))], "the medians of up to 3 rounds"),
-        ([made("p5", timing("bf16", 1e-3), flush_bytes=None)], "with warm caches"),
+        ([record_of_one("p5", timing("bf16", 1e-3), config=config(rounds=3))], "the medians of up to 3 rounds"),
+        ([record_of_one("p5", timing("bf16", 1e-3), flush_bytes=None)], "with warm caches"),
         ([FAST], "Eager casts are torch operations"),
         ([FAST, SLOW], "ratio: the time of p5en over this one's, so above 1 this one is faster."),
         ([FAST, SLOW], "A step's interval goes from"),
-        ([made("cpu-a", timing("fp8-rowwise", 1e-3, emulated=True))], "fp8 is emulated on cpu-a"),
+        ([record_of_one("cpu-a", timing("fp8-rowwise", 1e-3, emulated=True))], "fp8 is emulated on cpu-a"),
     ],
 )
 def test_how_to_read_it_is_said_where_it_applies(records, word):
     assert word in text_in("plain", *records)
-    assert word not in text_in("plain", made("p4d", timing("bf16", 1e-3), config=config(rounds=2)))
+    assert word not in text_in("plain", record_of_one("p4d", timing("bf16", 1e-3), config=config(rounds=2)))
 
 
 def test_an_undecided_speed_up_has_a_question_mark_and_an_emulated_one_none():
-    assert tables(made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3)))[2][-3] == "1.00x?"
-    assert tables(made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)))[2][-3] == "-"
+    assert tables(record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3)))[2][-3] == "1.00x?"
+    assert tables(record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)))[2][-3] == "-"
 
 
 def test_what_was_not_timed_says_why_below_the_table_in_text_that_does_nothing():
     evil = Timing(precision="fp8-rowwise", casts="eager", status="unsupported", reason="out of \x1b[2J memory | 3")
-    text = text_in("markdown", made("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), evil))
+    text = text_in("markdown", record_of_one("p5", timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), evil))
     assert "unsupported [a]" in text
     assert "[a] out of \\\\x1b[2J memory \\| 3" in text
-    both = text_in("plain", FAST, made("p5", timing("bf16", 1e-3), WRONG))
+    both = text_in("plain", FAST, record_of_one("p5", timing("bf16", 1e-3), WRONG))
     assert "invalid [a]" in both
     assert "[a] the product is off by 1" in both
 
 
 def test_named_formats_have_their_error_and_what_the_hardware_takes():
-    product = Product(shape=Shape(m=64, n=64, k=64), formats=("e5m2", "e5m2"), bias=True, output="fp32")
     refused = Timing(precision="fp8-rowwise", status="unsupported", reason="no kernel")
-    one = ProductTimings(product=product, timings=(timing("bf16", 1e-3), timing("fp8-tensorwise", 5e-4), refused))
+    named = {"formats": ("e5m2", "e5m2"), "bias": True, "output": "fp32"}
+    one = cube(timing("bf16", 1e-3), timing("fp8-tensorwise", 5e-4), refused, **named)
     record = gemm_record(products=(one,), bounds=(), config=config(workload=None, batch_size=None))
     heading, bf16, *_ = tables(record)
     assert bf16[:2] == ["e5m2 x e5m2, bias, to fp32", "64 x 64 x 64"]
@@ -179,11 +175,13 @@ def test_side_by_side_each_record_has_its_time_and_speed_and_its_ratio_to_the_fi
 
 
 def test_records_are_named_and_what_differs_is_said():
-    later = made("p5en", timing("bf16", 1e-3), minutes=7, warnings=("the GPU was busy",))
+    later = record_of_one("p5en", timing("bf16", 1e-3), minutes=7, warnings=("the GPU was busy",))
     text = text_in("plain", FAST, later)
     assert "on p5en 2026-05-01 10:00 (NVIDIA H200), p5en 2026-05-01 10:07 (NVIDIA H200);" in text
     assert text.splitlines()[-1] == "warning: p5en 2026-05-01 10:07: the GPU was busy"
-    other = made("p5", timing("bf16", 1e-3), environment=environment(H100, versions={"cuda": "12.8"}, driver="570.1"))
+    other = record_of_one(
+        "p5", timing("bf16", 1e-3), environment=environment(H100, versions={"cuda": "12.8"}, driver="570.1")
+    )
     assert f"p5: {H100}, torch -, cuda 12.8, driver 570.1." in text_in("plain", FAST, other)
     lower = Ceiling(arithmetic="bf16", tflops=700.0, precision="bf16", size=8192)
     both = text_in("plain", gemm_record(instance="p5en"), gemm_record(instance="p5", run_id="b", ceilings=(lower,)))
@@ -215,8 +213,8 @@ def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():
 
 
 def test_a_gemm_without_a_right_time_leaves_no_sum_and_one_without_an_interval_leaves_none():
-    good = layer(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4))
-    bad = layer(timing("bf16", 1e-3, time_ci_s=None), WRONG, name="other")
+    good = cube(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), layers=("fc",), calls_per_step=100)
+    bad = cube(timing("bf16", 1e-3, time_ci_s=None), WRONG, layers=("other",), calls_per_step=100)
     of = step_times(gemm_record(products=(good, bad)))
     assert list(of) == [("bf16", "none")]
     assert (of["bf16", "none"].timing.time_s, of["bf16", "none"].timing.time_ci_s) == (pytest.approx(0.2), None)
@@ -239,12 +237,14 @@ class TestPicture:
 
     def test_what_did_not_run_or_was_emulated_says_so(self, tmp_path):
         emulated = timing("fp8-tensorwise", 1e-3, emulated=True)
-        drawn = {text.strip() for text in texts(made("p5", timing("bf16", 1e-3), emulated, WRONG), tmp_path / "b.svg")}
+        drawn = {
+            text.strip()
+            for text in texts(record_of_one("p5", timing("bf16", 1e-3), emulated, WRONG), tmp_path / "b.svg")
+        }
         assert {"invalid", "0.000524 (emulated)"} <= drawn
 
     def test_a_sweep_is_lines_over_the_size_also_where_every_gemm_failed(self, tmp_path):
         drawn = texts(sweep_record(), tmp_path / "lines.svg")
         assert {"512", "8192", "TFLOP/s", "fp8-tensorwise", "fp8-rowwise, eager casts", "M = N = K"} <= set(drawn)
         failed = Timing(precision="bf16", status="unsupported", reason="for a reason")
-        product = ProductTimings(product=Product(shape=Shape(m=64, n=64, k=64)), timings=(failed,))
-        assert texts(sweep_record(products=(product,)), tmp_path / "none.svg")
+        assert texts(sweep_record(products=(cube(failed),)), tmp_path / "none.svg")

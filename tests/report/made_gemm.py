@@ -40,6 +40,11 @@ def timing(precision: Precision, time_s: float, spread: float = 0.005, **changes
     return Timing(precision=precision, time_s=time_s, error=0.0017, **{**values, **changes})
 
 
+def cube(*of: Timing, size: int = 64, **changes: Any) -> ProductTimings:
+    """A GEMM whose dimensions are all `size`."""
+    return ProductTimings(product=Product(shape=Shape.cube(size), **changes), timings=of)
+
+
 def timings(bf16_s: float, casts_s: float, faster: float = 1.0, **changes: Any) -> tuple[Timing, ...]:
     """Every precision. casts_s: what both eager casts take. faster: the gain of fp8 over FASTER's."""
     found = [timing("bf16", bf16_s)]
@@ -56,12 +61,12 @@ def of_layers() -> tuple[ProductTimings, ...]:
     """ViT-Huge's at batch 64, the head's forward product last. fc1's is 669 TFLOP/s in bf16."""
     found = []
     for name, out, features in LAYERS:
-        every: tuple[tuple[Role, tuple[int, int, int]], ...] = (
-            ("forward", (ROWS, out, features)),
-            ("input gradient", (ROWS, features, out)),
-            ("weight gradient", (out, features, ROWS)),
-        )
-        for role, (m, n, k) in every:
+        every: dict[Role, tuple[int, int, int]] = {
+            "forward": (ROWS, out, features),
+            "input gradient": (ROWS, features, out),
+            "weight gradient": (out, features, ROWS),
+        }
+        for role, (m, n, k) in every.items():
             shape = Shape(m=m, n=n, k=k)
             product = Product(shape=shape, role=role, layers=(f"blocks.*.{name}",), calls_per_step=32)
             bf16_s = shape.flops / (669e12 if role != "weight gradient" else 610e12)
@@ -76,11 +81,9 @@ def of_sweep(sizes: tuple[int, ...] = SWEEP) -> tuple[ProductTimings, ...]:
     """Squares: small ones are launch-bound, and fp8 gains nothing there."""
     found = []
     for size in sizes:
-        shape = Shape(m=size, n=size, k=size)
-        bf16_s = 5e-6 + shape.flops / 800e12
+        bf16_s = 5e-6 + Shape.cube(size).flops / 800e12
         faster = (0.55 + 0.5 * min(1.0, size / 4096)) if size < 4096 else 1.05
-        casts_s = 3e-5 + 8.4e-12 * size * size
-        found.append(ProductTimings(product=Product(shape=shape), timings=timings(bf16_s, casts_s, faster)))
+        found.append(cube(*timings(bf16_s, 3e-5 + 8.4e-12 * size * size, faster), size=size))
     return tuple(found)
 
 
@@ -145,6 +148,13 @@ def gemm_record(device_name: str | None = H200, **changes: Any) -> GemmRecord:
         "flush_bytes": 256 * 2**20,
     }
     return GemmRecord(**{**values, **changes})
+
+
+def record_of_one(instance: str, *of: Timing, minutes: int = 0, calls: int = 100, **changes: Any) -> GemmRecord:
+    """A workload with one GEMM, 64 x 64 x 64. calls: how often a step makes it."""
+    values = {"products": (cube(*of, layers=("fc",), calls_per_step=calls),), "bounds": (), "ceilings": ()}
+    run_id = f"products-{instance}-{minutes}"
+    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
 
 
 def sweep_record(**changes: Any) -> GemmRecord:

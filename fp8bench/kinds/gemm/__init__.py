@@ -16,5 +16,6 @@ KIND = OneRecord(
     document=shown(STUDY),
     figures={"plot": ("products", "the GEMMs")},
     compare_options=frozenset(("workload", "batch_size")),
-    idle=measure.idle_options,
+    # Shapes belong to no workload.
+    idle=lambda flags: frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset(),
 )

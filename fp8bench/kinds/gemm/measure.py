@@ -4,9 +4,10 @@ One process is enough to compare the speed of GEMMs, but not to the last per cen
 are of one process. A shape may have formats of operands that the user names; a workload's GEMMs have those of training.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
@@ -17,29 +18,18 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.sizes import sized
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
-from fp8bench.launch.place import AUTO, Place
+from fp8bench.launch.place import AUTO
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
+from fp8bench.records.select import Filter
+from fp8bench.schema import gemm
 from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, Status, UsageError, require_known
-from fp8bench.schema.execution import Variant
+from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.formats import ALIGNMENT, padded
-from fp8bench.schema.gemm import (
-    PAIRS,
-    PRECISIONS,
-    Ceiling,
-    Output,
-    Pair,
-    Precision,
-    Product,
-    ProductTimings,
-    Shape,
-    StepBound,
-)
 from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
@@ -87,14 +77,12 @@ class GemmConfig(Frozen):
     device: Device
     workload: str | None
     batch_size: PositiveInt | None
-    shapes: tuple[Shape, ...] = Field(description="given by --shape")
+    shapes: tuple[gemm.Shape, ...] = Field(description="given by --shape")
     sweep: bool
-    precisions: tuple[Precision, ...]
-    pairs: tuple[Pair, ...] = Field(
-        default=(), description="formats of left and right, for each shape; empty: those of training"
-    )
+    precisions: tuple[gemm.Precision, ...]
+    pairs: tuple[gemm.Pair, ...] = Field(default=(), description="formats of left and right; empty: those of training")
     bias: bool = Field(default=False, description="each shape with a bias too; of older records")
-    outputs: tuple[Output, ...] = Field(default=(), description="for each shape; empty: bf16; of older records")
+    outputs: tuple[gemm.Output, ...] = Field(default=(), description="for each shape; empty: bf16; of older records")
     compiled_casts: bool
     rounds: PositiveInt = Field(default=1, description="of each GEMM")
     seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
@@ -106,9 +94,9 @@ class GemmRecord(RecordHead):
 
     kind: Literal["gemm"] = "gemm"
     config: GemmConfig
-    products: tuple[ProductTimings, ...] = ()
-    ceilings: tuple[Ceiling, ...] = ()
-    bounds: tuple[StepBound, ...] = ()
+    products: tuple[gemm.ProductTimings, ...] = ()
+    ceilings: tuple[gemm.Ceiling, ...] = ()
+    bounds: tuple[gemm.StepBound, ...] = ()
     scaled_mm: str | None = Field(default=None, description="which function made the fp8 products; null: none ran")
     flush_bytes: int | None = Field(default=None, description="written before each repetition; null: caches stay warm")
     warnings: tuple[str, ...] = ()
@@ -118,15 +106,16 @@ SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "cpu": (64, 128, 256, 512),
 }
-ALL = "all"
-LISTING = "fp8bench gemm --help"
 
 
 def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
     """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
     shapes = tuple(map(parse_shape, request.shapes))
-    precisions = parse_precisions(request.precisions)
-    pairs = parse_pairs(request.pairs)
+    # bf16 is always measured, as fp8's reference.
+    precisions = tuple(dict.fromkeys(("bf16", *request.chosen("precision", request.precisions, gemm.PRECISIONS))))
+    words = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in request.pairs]
+    named = request.chosen("--pair", words, (*map(",".join, gemm.PAIRS), "all")) if words else ()
+    pairs = tuple(pair for pair in gemm.PAIRS if {",".join(pair), "all"} & set(named))
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
@@ -138,12 +127,25 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
                 "fp8 GEMMs need",
                 f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
             )
-    place, device, warnings = _place(request, environ)
+    machine = this_machine(environ)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    place = place_of(request, machine)
+    warnings = require_idle(environ, 0, request.allow_busy) if machine.has_gpu else ()
+    if machine.has_gpu:
+        # Imported here because it imports torch.
+        from fp8bench.numerics.gemm.bench import sees_cuda
+
+        if not sees_cuda():
+            unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
+            if request.instance != AUTO:
+                build = "Install a torch that is built for this driver's CUDA"
+                raise ModeUnavailable(unusable, f"{build}, or give --instance auto to measure the CPU")
+            device, warnings = "cpu", (f"{unusable}: measured on the CPU",)
+            place = place_of(request, replace(machine, gpus=()))
     workload = batch_size = None
     if not shapes and not request.sweep:
-        workload = sized(
-            request.workload or next(one.name for one in registry.BUILTIN_WORKLOADS if device in one.default_on)
-        )
+        default_on = (one.name for one in registry.BUILTIN_WORKLOADS if device in one.default_on)
+        workload = sized(request.workload or next(default_on))
         usual = RunRequest().of_workers(device, registry.find_workload(workload).usual)["batch_size"]
         batch_size = request.batch_size or int(usual)
     config = GemmConfig(
@@ -151,82 +153,39 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
         workload=workload,
         batch_size=batch_size,
         shapes=shapes,
-        sweep=request.sweep,
         precisions=precisions,
         pairs=pairs,
-        compiled_casts=request.compiled_casts,
         rounds=request.on(device, "rounds"),
-        seconds=request.seconds,
-        seed=request.seed,
+        **request.model_dump(include={"sweep", "compiled_casts", "seconds", "seed"}),
     )
     return Prepared(config, warnings, **vars(place))
 
 
-def parse_shape(text: str) -> Shape:
+def parse_shape(text: str) -> gemm.Shape:
     """Parse `12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
     words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
-    if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
+    if len(words) != len(gemm.Shape.model_fields) or not all(map(is_whole, words)):
         raise UsageError(
             f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
         )
     m, n, k = (within("--shape", text, word, limits.DIMENSION) for word in words)
     if 0 in (m, n, k):
         raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
-    return Shape(m=m, n=n, k=k)
-
-
-def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
-    """Return the named precisions, or all; always with bf16, as fp8's reference. Raises UsageError."""
-    for name in names:
-        require_known("precision", name, PRECISIONS, LISTING)
-    return tuple(one for one in PRECISIONS if not names or one in names or one == "bf16")
-
-
-def parse_pairs(words: Sequence[str]) -> tuple[Pair, ...]:
-    """Parse `e4m3,e5m2` or `e4m3xe5m2`; `all` is every pair, including the one that cuBLASLt refuses. Raises
-    UsageError.
-    """
-    wanted = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in words]
-    known = {",".join(pair): pair for pair in PAIRS}
-    for word in wanted:
-        require_known("--pair", word, (*known, ALL), LISTING)
-    return tuple(pair for name, pair in known.items() if ALL in wanted or name in wanted)
+    return gemm.Shape(m=m, n=n, k=k)
 
 
 def _require_one_way(request: GemmRequest) -> None:
+    other = "--shape" if request.shapes else "--sweep" if request.sweep else None
     if request.pairs and (request.sweep or not request.shapes):
         what = "a sweep" if request.sweep else "a workload"
         why = f"--pair belongs to --shape, and {what} has the formats of training"
         raise UsageError(why, "Give --shape M,N,K, or omit it")
     if request.pairs and set(request.precisions) == {"bf16"}:
         raise UsageError("--pair is of fp8, and bf16 alone was named", "Add --precision fp8-rowwise, or omit it")
-    other = "--shape" if request.shapes else "--sweep" if request.sweep else None
     if request.workload is not None and other:
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
     if request.batch_size is not None and other:
         raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
-
-
-def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
-    machine = this_machine(environ)
-    place = place_of(request, machine)
-    if not machine.has_gpu:
-        return place, "cpu", ()
-    warnings = require_idle(environ, 0, request.allow_busy)
-    if _torch_sees_cuda():
-        return place, "cuda", warnings
-    unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
-    if request.instance != AUTO:
-        raise ModeUnavailable(
-            unusable, "Install a torch that is built for this driver's CUDA, or give --instance auto to measure the CPU"
-        )
-    return place_of(request, replace(machine, gpus=())), "cpu", (f"{unusable}: measured on the CPU",)
-
-
-def _torch_sees_cuda() -> bool:
-    from fp8bench.numerics.gemm.bench import sees_cuda
-
-    return sees_cuda()
 
 
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
@@ -235,48 +194,42 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     """
     # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench
-    from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
-    from fp8bench.numerics.gemm.bound import latest_measurements
+    from fp8bench.numerics.gemm.bound import bounds
     from fp8bench.worker.environment import environment
 
     config = prepared.config
-    kept: dict[Variant, dict[str, list[Record]]] = {}
-    products, sizes, unseen = _work(config)
-    if config.workload is not None and config.batch_size is not None:
-        kept = latest_measurements(_kept_runs(prepared, log), config.workload, config.batch_size)
+    wanted, sizes, unseen = _work(config)
+    kept = _kept_runs(prepared, log) if config.workload is not None else []
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
-    bench.require_memory(product.shape for product in products)
+    bench.require_memory(one.shape for one in wanted)
     log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
-    found: list[ProductTimings] = []
-    for number, product in enumerate(products, start=1):
-        what = f"{product.label}, {product.shape}" if product.layers else product.label
-        log(f"{number} of {len(products)}: {what}")
-        found.append(bench.measure(product, config.precisions))
-    label = f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"
+    found: list[gemm.ProductTimings] = []
+    for number, one in enumerate(wanted, start=1):
+        log(f"{number} of {len(wanted)}: {f'{one.label}, {one.shape}' if one.layers else one.label}")
+        found.append(bench.measure(one, config.precisions))
+    of_step = Filter(workload=config.workload, batch_size=config.batch_size)
     return GemmRecord(
-        **head(prepared, label, datetime.now(UTC)),
+        **head(prepared, f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}", datetime.now(UTC)),
         status="ok",
         fingerprint=fingerprint(config, sizes, bench.timer.flush_bytes is not None),
         environment=environment(bench.device),
         config=config,
         products=tuple(found),
         ceilings=ceilings,
-        bounds=most_of_fp8(found, kept) if config.workload is not None else (),
+        bounds=bounds(found, kept, of_step) if config.workload is not None else (),
         scaled_mm=bench.kernel.name if config.precisions != ("bf16",) else None,
         flush_bytes=bench.timer.flush_bytes,
         warnings=(*prepared.warnings, *unseen),
     )
 
 
-def _work(config: GemmConfig) -> tuple[tuple[Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
+def _work(config: GemmConfig) -> tuple[tuple[gemm.Product, ...], Mapping[str, int | str] | None, tuple[str, ...]]:
+    """Return the GEMMs, the sizes of the workload, and a warning of layers that were not seen."""
     if config.workload is None or config.batch_size is None:
-        squares = SWEEP[config.device] if config.sweep else ()
-        shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
-        every = [
-            Product(shape=shape, formats=pair) for shape in dict.fromkeys(shapes) for pair in config.pairs or (None,)
-        ]
-        return tuple(every), None, ()
+        shapes = dict.fromkeys((*config.shapes, *map(gemm.Shape.cube, SWEEP[config.device] if config.sweep else ())))
+        every = product(shapes, config.pairs or (None,))
+        return tuple(gemm.Product(shape=shape, formats=pair) for shape, pair in every), None, ()
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
     from fp8bench.workloads.resizable import as_named
 
@@ -334,8 +287,3 @@ def exit_code(record: GemmRecord, request: GemmRequest) -> int:
     invalid: list[Status] = ["invalid"] if any(timing.status == "invalid" for timing in timings) else []
     by_precision: list[Status] = ["ok" if name in ran else "unsupported" for name in request.precisions or fp8]
     return exit_code_of([*invalid, *by_precision], named=bool(request.precisions))
-
-
-def idle_options(flags: Collection[str]) -> frozenset[str]:
-    """Return the options that have no meaning with these flags: shapes have no workload."""
-    return frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset()

@@ -9,11 +9,11 @@ no `nn.Linear` (convolutions, attention) is not counted: no fp8 mode converts it
 import re
 from dataclasses import dataclass
 from functools import partial
-from math import gcd, lcm
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fp8bench.modes.torchao import convertible, is_head
 from fp8bench.schema.errors import UsageError
@@ -39,40 +39,68 @@ class LinearGemms:
     unseen: tuple[str, ...] = ()
 
 
-class _Call(NamedTuple):
-    """One call of one layer. rows: T. shapes: of the GEMMs that it causes. stays_bf16: why; None if it does not."""
-
-    name: str
-    rows: int
-    shapes: dict[Role, Shape]
-    stays_bf16: str | None
-
-
 def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
     """Return the GEMMs of one rank's step. Computes nothing, and allocates no weights.
 
     Raises UsageError if the model cannot run on the meta device, or has no linear layer.
     """
-    calls, unseen = _watch(workload, batch_size)
-    if not calls:
+    products, rows, unseen = _watched(workload, batch_size)
+    if not products:
         what = f"workload {workload.name!r} calls no nn.Linear, so it has no GEMMs to measure"
         raise UsageError(what, "Give shapes with --shape M,N,K")
+    try:
+        doubled = _watched(workload, 2 * batch_size)[1]
+    except UsageError:
+        # The model accepts no other batch size.
+        doubled = set()
+    fixed_rows = sorted({fold(name) for name, number in rows if (name, 2 * number) not in doubled})
+    return LinearGemms(products, tuple(fixed_rows), unseen)
+
+
+def _watched(workload: Workload, batch_size: int) -> tuple[tuple[Product, ...], set[tuple[str, int]], tuple[str, ...]]:
+    """Return the GEMMs of a step, the rows T of each layer that was called, and the layers that were not."""
     # Calls of equal shape and role are one GEMM, with the names of all their layers.
     names: dict[tuple[Shape, Role, str | None], list[str]] = {}
-    for call in calls:
-        for role, shape in call.shapes.items():
-            names.setdefault((shape, role, call.stays_bf16), []).append(fold(call.name))
+    rows: set[tuple[str, int]] = set()
+
+    def note(name: str, layer: nn.Linear, arguments: Any) -> None:
+        inputs, features, out = arguments[0], layer.in_features, layer.out_features
+        number = inputs.numel() // features
+        rows.add((name, number))
+        why = None
+        if not convertible(layer, name):
+            why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
+            why = "the head stays bf16 in every mode" if is_head(name) else why
+        every: tuple[tuple[Role, bool, Shape], ...] = (
+            ("forward", True, Shape(m=number, n=out, k=features)),
+            ("input gradient", inputs.requires_grad, Shape(m=number, n=features, k=out)),
+            ("weight gradient", layer.weight.requires_grad, Shape(m=out, n=features, k=number)),
+        )
+        for role, happens, shape in every:
+            if happens:
+                names.setdefault((shape, role, why), []).append(fold(name))
+
+    sample = next(workload.batches(1, 0, torch.device("cpu")))
+    inputs, targets = (
+        torch.empty((batch_size, *one.shape[1:]), dtype=one.dtype, device="meta")
+        for one in (sample.inputs, sample.targets)
+    )
+    try:
+        model = workload.build(torch.device("meta"))
+        layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        for name, layer in layers.items():
+            layer.register_forward_pre_hook(partial(note, name))
+        workload.loss(model, Batch(inputs, targets))
+    except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
+        raise UsageError(
+            f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
+            "Give its shapes with --shape M,N,K",
+        ) from error
     products = tuple(
         Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
         for (shape, role, why), of in names.items()
     )
-    try:
-        doubled = {(call.name, call.rows) for call in _watch(workload, 2 * batch_size)[0]}
-    except UsageError:
-        # The model accepts no other batch size.
-        doubled = set()
-    fixed_rows = sorted({fold(call.name) for call in calls if (call.name, 2 * call.rows) not in doubled})
-    return LinearGemms(products, tuple(fixed_rows), unseen)
+    return products, rows, tuple(sorted({fold(name) for name in layers.keys() - dict(rows).keys()}))
 
 
 def fold(name: str) -> str:
@@ -86,71 +114,30 @@ def fold(name: str) -> str:
 
 def require_aligned(found: LinearGemms, batch_size: int) -> None:
     """Raise UsageError if a GEMM that modes convert has a dimension that is invalid for fp8, with the next valid one.
-    batch_size: of `found`. A dimension that no batch size mends is named first. Widths that `linear_gemms` finds are
-    always valid, because modes leave other layers in bf16.
+    batch_size: of `found`. A dimension that no batch size mends is named first.
     """
     converted = [one for one in found.products if one.stays_bf16 is None]
-    wrong = [(product, dimension) for product in converted for dimension in product.shape.misaligned]
+
+    def kind(product: Product, name: str) -> str:
+        if name != ROWS[product.role]:
+            return "width"
+        return "batch" if set(product.layers).isdisjoint(found.fixed_rows) else "rows"
+
+    wrong = [(kind(one, misaligned[0]), one, misaligned) for one in converted for misaligned in one.shape.misaligned]
     if not wrong:
         return
-
-    def made_by_batch(product: Product, name: str) -> bool:
-        return name == ROWS[product.role] and not set(product.layers) & set(found.fixed_rows)
-
-    product, (name, size, padded) = min(wrong, key=lambda one: made_by_batch(one[0], one[1][0]))
-    if made_by_batch(product, name):
-        # The next batch size that makes all rows that depend on it multiples: B has rows x B / batch_size.
-        step = 1
-        for one in converted:
-            if made_by_batch(one, ROWS[one.role]):
-                rows = one.shape.m if ROWS[one.role] == "M" else one.shape.k
-                step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
-        remedy = f"Say --batch-size {-(-batch_size // step) * step}, or --precision bf16 alone"
-    elif name == ROWS[product.role]:
-        remedy = f"It is not batch x tokens: pad the layer's rows to {padded}, or measure with --precision bf16 alone"
+    what, product, (name, size, padded) = min(wrong, key=lambda one: one[0] == "batch")
+    if what == "batch":
+        # At another batch size B a GEMM has rows x B / batch_size rows.
+        by_batch = [one for one in converted if kind(one, ROWS[one.role]) == "batch"]
+        rows = [one.shape.m if ROWS[one.role] == "M" else one.shape.k for one in by_batch]
+        fits = (size for size in count(batch_size) if not any(one * size % (ALIGNMENT * batch_size) for one in rows))
+        remedy = f"Say --batch-size {next(fits)}, or --precision bf16 alone"
     else:
-        remedy = f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
+        why = "It is not batch x tokens" if what == "rows" else "No batch changes it"
+        remedy = f"{why}: pad the layer's {what} to {padded}, or measure with --precision bf16 alone"
     raise UsageError(
         f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
         f"{ALIGNMENT}, as fp8 GEMMs need; {padded} would be",
         remedy,
     )
-
-
-def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
-    sample = next(workload.batches(1, 0, torch.device("cpu")))
-    inputs, targets = (
-        torch.empty((batch_size, *one.shape[1:]), dtype=one.dtype, device="meta")
-        for one in (sample.inputs, sample.targets)
-    )
-    calls: list[_Call] = []
-    try:
-        model = workload.build(torch.device("meta"))
-        layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-        for name, layer in layers.items():
-            layer.register_forward_pre_hook(partial(_note, name, calls))
-        workload.loss(model, Batch(inputs, targets))
-    except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
-        raise UsageError(
-            f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
-            "Give its shapes with --shape M,N,K",
-        ) from error
-    seen = {call.name for call in calls}
-    return calls, tuple(sorted({fold(name) for name in layers if name not in seen}))
-
-
-def _note(name: str, calls: list[_Call], layer: nn.Module, arguments: Any) -> None:
-    assert isinstance(layer, nn.Linear)
-    inputs: Tensor = arguments[0]
-    features, out = layer.in_features, layer.out_features
-    rows = inputs.numel() // features
-    shapes: dict[Role, Shape] = {"forward": Shape(m=rows, n=out, k=features)}
-    if inputs.requires_grad:
-        shapes["input gradient"] = Shape(m=rows, n=features, k=out)
-    if layer.weight.requires_grad:
-        shapes["weight gradient"] = Shape(m=out, n=features, k=rows)
-    why = None
-    if not convertible(layer, name):
-        why = f"{features} or {out} features are not divisible by {ALIGNMENT}"
-        why = "the head stays bf16 in every mode" if is_head(name) else why
-    calls.append(_Call(name, rows, shapes, why))

@@ -1,7 +1,7 @@
-"""fp8 GEMMs: their operands, the casts of operands, the function that multiplies them, and the check of the output.
+"""GEMMs in bf16 and fp8: operands, their casts, the function that multiplies them, and the check of the output.
 
-Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T. In training, X [T,
-I], W [O, I] and dY [T, O] are stored row by row:
+Both operands have the inner dimension last: left [M, K], right [N, K]; the output is left right^T, in bf16. In
+training, X [T, I], W [O, I] and dY [T, O] are stored row by row:
 
   role              left, right          of these, transposed in memory
   forward           X,    W              none
@@ -12,9 +12,8 @@ bf16 takes all of these at full speed; fp8 needs K contiguous in both operands, 
 A cast is dynamic scaling in torchao's operations: scale = largest fp8 value / amax, in float32; q = clamp(x * scale);
 the output is multiplied by the inverse scales. Every GEMM casts both of its operands.
 
-`torch.nn.functional.scaled_mm` (torch 2.10), else `torch._scaled_mm`: a row-major left and a column-major right matrix,
-float32 inverse scales (one element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
-cuBLASLt has no GEMM of two e5m2 matrices, so that pair is refused on a CPU too. The output is bf16.
+`torch.nn.functional.scaled_mm` takes a row-major left and a column-major right matrix, and float32 inverse scales (one
+element, or [M, 1] and [1, N]). A CPU has no fp8 units: its time is marked as emulated.
 
 A GEMM is checked against the exact sums over the same fp8 operands, in float32 (on a CPU float64), where such products
 are exact also in tf32: |output - exact| / |exact|, Frobenius. Rounding the output to bf16 adds 0.002.
@@ -26,6 +25,7 @@ far more.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ from fp8bench.schema.gemm import Fp8Format, Precision, Product, Role, Shape
 
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
+FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
 SMALLEST_AMAX = 1e-12
 """torchao's lower limit of an amax, which gives a tensor of zeros a finite scale."""
 
@@ -44,49 +45,40 @@ TRANSPOSED: dict[Role, tuple[bool, bool]] = {
     "input gradient": (False, True),
     "weight gradient": (True, True),
 }
-FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
-
 LIMIT = 1e-2
 CAST_LIMIT = 0.1
 FAST_EXACT_UP_TO = 4096
 
 
 @dataclass(frozen=True)
-class Quantized:
-    """A cast matrix. data: fp8, [rows, K], K contiguous. inverse_scale: float32, [] tensorwise or [rows, 1] rowwise.
-    data times inverse_scale is the matrix that was cast.
+class Operand:
+    """A matrix to multiply. data: bf16, or fp8 with K contiguous; [rows, K]. inverse_scale: float32, [] tensorwise or
+    [rows, 1] rowwise. data times inverse_scale is the matrix that was cast.
     """
 
     data: Tensor
     inverse_scale: Tensor
 
+    def scale_of(self, rows: slice) -> Tensor:
+        """Return the inverse scales of these rows, [rows, 1]."""
+        return self.inverse_scale.expand(len(self.data), 1)[rows]
+
     def dequantized(self, rows: slice = slice(None)) -> Tensor:
-        """Return the matrix in float32, [rows, K]."""
-        scale = self.inverse_scale[rows] if self.inverse_scale.dim() else self.inverse_scale
-        return self.data[rows].float() * scale
+        """Return these rows of the matrix in float32, [rows, K]."""
+        return self.data[rows].float() * self.scale_of(rows)
 
 
-Multiply = Callable[[Quantized, Quantized, bool], Tensor]
+Multiply = Callable[[Operand, Operand, bool], Tensor]
 """A function (left, right, fast accumulation) -> [M, N] in bf16."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function that multiplies. name: its name for the record. emulated: whether it runs without fp8 units."""
+    """A function that multiplies in fp8. name: for the record. emulated: whether it runs without fp8 units."""
 
     name: str
     multiply: Multiply
     emulated: bool
-
-
-def is_rowwise(precision: Precision) -> bool:
-    """Return whether each row has its own scale."""
-    return precision.startswith("fp8-rowwise")
-
-
-def is_fast(precision: Precision) -> bool:
-    """Return whether sums may stay in the tensor cores' own precision."""
-    return precision.endswith("-fast")
 
 
 def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.dtype]:
@@ -96,7 +88,7 @@ def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.
     if product.formats is not None:
         left, right = product.formats
         return FP8[left], FP8[right]
-    gradient_left = product.role != "forward" and not is_rowwise(precision)
+    gradient_left = product.role != "forward" and not precision.startswith("fp8-rowwise")
     return (E5M2 if gradient_left else E4M3, E4M3)
 
 
@@ -115,7 +107,7 @@ def operands(product: Product, device: torch.device, generator: torch.Generator)
 
 
 def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor, Tensor]:
-    """Return the fields of `Quantized` as plain tensors, so that torch.compile can compile this function completely.
+    """Return the fields of `Operand` as plain tensors, so that torch.compile can compile this function completely.
     matrix: bf16, [rows, K], in any layout.
     """
     largest = torch.finfo(dtype).max
@@ -126,91 +118,67 @@ def quantize(matrix: Tensor, dtype: torch.dtype, rowwise: bool) -> tuple[Tensor,
 
 
 def find_kernel(device: torch.device) -> Kernel:
-    """Return the first kernel that this torch has for the device. On a CPU each is tried on a small GEMM. On a GPU none
-    is: if fp8 does not run there, the error of the first kernel is the reason in the record.
+    """Return the function for the device: on a CPU the first that multiplies a small GEMM. On a GPU none is tried, so
+    that if fp8 does not run there, the error is the reason in the record.
     """
-    known: list[tuple[str, Multiply]] = [("torch._scaled_mm", private_scaled_mm)]
-    if hasattr(functional, "scaled_mm") and hasattr(functional, "ScalingType"):
-        known.insert(0, ("torch.nn.functional.scaled_mm", public_scaled_mm))
+    public = ("torch.nn.functional.scaled_mm", public_scaled_mm)
     if device.type != "cpu":
-        return Kernel(*known[0], emulated=False)
-    name, multiply = next((one for one in known if _runs(one[1])), ("torch.mm of float32", widened_mm))
-    return Kernel(name, multiply, emulated=True)
-
-
-def _runs(multiply: Multiply) -> bool:
-    """Return whether the function multiplies on a CPU, with both kinds of scales and in both formats."""
+        return Kernel(*public, emulated=False)
     ones = torch.ones(32, 32)
-    try:
-        for scale in (torch.ones(()), torch.ones(32, 1)):
-            for left in (E4M3, E5M2):
-                multiply(Quantized(ones.to(left), scale), Quantized(ones.to(E4M3), scale), False)
-    except (RuntimeError, ValueError, TypeError):
-        return False
-    return True
+    for name, multiply in (public, ("torch._scaled_mm", private_scaled_mm)):
+        try:
+            for scale in (torch.ones(()), torch.ones(32, 1)):
+                for left in (E4M3, E5M2):
+                    multiply(Operand(ones.to(left), scale), Operand(ones.to(E4M3), scale), False)
+        except (RuntimeError, ValueError, TypeError):
+            continue
+        return Kernel(name, multiply, emulated=True)
+    return Kernel("torch.mm of float32", widened_mm, emulated=True)
 
 
-def public_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
-    """Multiply by torch.nn.functional.scaled_mm (torch 2.10 and later)."""
+def public_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
+    """Multiply by torch.nn.functional.scaled_mm."""
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
-    output: Tensor = functional.scaled_mm(
-        left.data,
-        right.data.t(),
-        left.inverse_scale,
-        scaling,
-        right.inverse_scale.t(),
-        scaling,
-        output_dtype=torch.bfloat16,
-        use_fast_accum=fast,
-    )
-    return output
+    scales = left.inverse_scale, scaling, right.inverse_scale.t(), scaling
+    return functional.scaled_mm(left.data, right.data.t(), *scales, output_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
-def private_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
-    """Multiply by torch._scaled_mm."""
-    output: Tensor = torch._scaled_mm(
-        left.data,
-        right.data.t(),
-        scale_a=left.inverse_scale,
-        scale_b=right.inverse_scale.t(),
-        out_dtype=torch.bfloat16,
-        use_fast_accum=fast,
-    )
-    return output
+def private_scaled_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
+    """Multiply by torch._scaled_mm, which a CPU may have without the public one."""
+    scales = left.inverse_scale, right.inverse_scale.t()
+    return torch._scaled_mm(left.data, right.data.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
-def widened_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def widened_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply without fp8 units: the same numbers, in float32."""
     return torch.mm(left.dequantized(), right.dequantized().t()).bfloat16()
 
 
-def bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
+def bf16_mm(left: Operand, right: Operand, fast: bool) -> Tensor:
     """Multiply in bf16, as the reference of fp8."""
-    return torch.mm(left, right.t())
+    return torch.mm(left.data, right.data.t())
 
 
 def limit(precision: Precision, inner: int) -> float:
     """Return the error up to which a GEMM counts as correct. inner: K."""
-    return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT
+    return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if precision.endswith("-fast") else LIMIT
 
 
-def gemm_error(output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape) -> float | None:
+def gemm_error(output: Tensor, left: Operand, right: Operand, shape: Shape) -> float | None:
     """Return the error of the output, [M, N], against the exact sums over these operands; None if it is not finite."""
     exact_type = torch.float64 if output.device.type == "cpu" else torch.float32
-    left_values, left_scale = _parts(left)
-    right_values, right_scale = _parts(right)
-    right_exact = right_values.to(exact_type)
+    right_exact = right.data.to(exact_type)
 
     def exact(rows: slice) -> Tensor:
-        sums = torch.mm(left_values[rows].to(exact_type), right_exact.t())
-        sums *= left_scale[rows] if left_scale.dim() else left_scale
-        return sums.mul_(right_scale.t())
+        sums = torch.mm(left.data[rows].to(exact_type), right_exact.t())
+        sums *= left.scale_of(rows)
+        return sums.mul_(right.inverse_scale.t())
 
-    return _relative_error(shape.m, shape, exact, lambda rows: output[rows])
+    return _relative_error(shape.m, shape, exact, output.__getitem__)
 
 
-def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:
+def cast_error(matrix: Tensor, cast: Operand, shape: Shape) -> float | None:
     """Return the error of a cast against the matrix, [rows, K]; None if it is not finite."""
     return _relative_error(matrix.shape[0], shape, lambda rows: matrix[rows].float(), cast.dequantized)
 
@@ -219,12 +187,13 @@ def _relative_error(
     count: int, shape: Shape, exact: Callable[[slice], Tensor], found: Callable[[slice], Tensor]
 ) -> float | None:
     wrong = whole = 0.0
+    norm = partial(torch.linalg.vector_norm, dtype=torch.float64)
     step = checked_rows(shape)
     for first in range(0, count, step):
         rows = slice(first, first + step)
         expected = exact(rows)
-        whole += _squares(expected)
-        wrong += _squares(expected.sub_(found(rows)))
+        whole += float(norm(expected)) ** 2
+        wrong += float(norm(expected.sub_(found(rows)))) ** 2
     error = math.sqrt(wrong / whole) if whole > 0 else math.inf
     return error if math.isfinite(error) else None
 
@@ -234,13 +203,3 @@ def complaint(error: float | None, allowed: float, what: str) -> str | None:
     if error is None:
         return f"{what} is not finite"
     return f"{what} is off by {error:.2g}, more than {allowed:.2g}" if error > allowed else None
-
-
-def _parts(matrix: Tensor | Quantized) -> tuple[Tensor, Tensor]:
-    if isinstance(matrix, Quantized):
-        return matrix.data, matrix.inverse_scale
-    return matrix, torch.ones((), device=matrix.device)
-
-
-def _squares(matrix: Tensor) -> float:
-    return float(torch.linalg.vector_norm(matrix, dtype=torch.float64)) ** 2

@@ -7,13 +7,12 @@ import torch
 
 from fp8bench.numerics.gemm import bench as module
 from fp8bench.numerics.gemm.bench import Bench, pooled
-from fp8bench.numerics.gemm.multiply import Kernel, Quantized, widened_mm
+from fp8bench.numerics.gemm.multiply import Kernel, Operand, widened_mm
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.gemm import Product, Shape, Timing
+from fp8bench.schema.gemm import PRECISIONS, Product, Shape, Timing
 
 PRODUCT = Product(shape=Shape(m=48, n=32, k=64), role="weight gradient")
-EVERY = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast")
-
+TENSORWISE = ("bf16", "fp8-tensorwise")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,10 +29,10 @@ def with_kernel(bench, multiply, emulated=False):
 
 
 def test_every_precision_is_proved_and_timed_with_and_without_casts(bench):
-    found = bench.measure(PRODUCT, EVERY)
+    found = bench.measure(PRODUCT, PRECISIONS)
     assert [(t.precision, t.casts) for t in found.timings] == [
         ("bf16", "none"),
-        *((precision, casts) for precision in EVERY[1:] for casts in ("none", "eager")),
+        *((precision, casts) for precision in PRECISIONS[1:] for casts in ("none", "eager")),
     ]
     for timing in found.timings:
         assert (timing.status, timing.reason) == ("ok", None)
@@ -45,7 +44,7 @@ def test_every_precision_is_proved_and_timed_with_and_without_casts(bench):
 
 def test_what_stays_bf16_is_timed_in_bf16_alone(bench):
     head = Product(shape=Shape(m=16, n=10, k=64), stays_bf16="the head stays bf16 in every mode")
-    assert [t.precision for t in bench.measure(head, EVERY).timings] == ["bf16"]
+    assert [t.precision for t in bench.measure(head, PRECISIONS).timings] == ["bf16"]
 
 
 def test_a_wrong_product_is_invalid_and_has_no_time(bench):
@@ -66,9 +65,9 @@ def test_a_wrong_cast_is_invalid(bench, monkeypatch):
 
     real = module.quantize
     monkeypatch.setattr(module, "quantize", one_scale_off)
-    found = bench.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
-    assert [t.status for t in found.timings] == ["ok", "ok", "invalid"]
-    assert found.timings[2].reason == "a cast is off by 0.5, more than 0.1"
+    *right, wrong = bench.measure(PRODUCT, TENSORWISE).timings
+    assert [t.status for t in right] == ["ok", "ok"]
+    assert (wrong.status, wrong.reason) == ("invalid", "a cast is off by 0.5, more than 0.1")
 
 
 def test_what_the_device_cannot_do_is_unsupported_and_the_rest_goes_on(bench):
@@ -77,14 +76,10 @@ def test_what_the_device_cannot_do_is_unsupported_and_the_rest_goes_on(bench):
             raise RuntimeError("rowwise scaling needs another GPU.\nand a long trace")
         return widened_mm(left, right, fast)
 
-    found = with_kernel(bench, refuses).measure(PRODUCT, ("bf16", "fp8-tensorwise", "fp8-rowwise"))
-    assert [(t.precision, t.status) for t in found.timings] == [
-        ("bf16", "ok"),
-        ("fp8-tensorwise", "ok"),
-        ("fp8-tensorwise", "ok"),
-        ("fp8-rowwise", "unsupported"),
-    ]
-    assert found.timings[-1].reason == "rowwise scaling needs another GPU"
+    *right, wrong = with_kernel(bench, refuses).measure(PRODUCT, (*TENSORWISE, "fp8-rowwise")).timings
+    assert [(t.precision, t.status) for t in right] == [("bf16", "ok"), *[("fp8-tensorwise", "ok")] * 2]
+    reason = "rowwise scaling needs another GPU"
+    assert (wrong.precision, wrong.status, wrong.reason) == ("fp8-rowwise", "unsupported", reason)
 
 
 def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
@@ -92,12 +87,9 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(module, "_compiled_quantize", refuses)
-    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("bf16", "fp8-tensorwise"))
-    assert [(t.casts, t.status, t.reason) for t in both.timings[1:]] == [
-        ("none", "ok", None),
-        ("eager", "ok", None),
-        ("compiled", "unsupported", "no compiler"),
-    ]
+    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, TENSORWISE)
+    found = [(t.casts, t.status, t.reason) for t in both.timings[1:]]
+    assert found == [("none", "ok", None), ("eager", "ok", None), ("compiled", "unsupported", "no compiler")]
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("illegal access")])
@@ -112,7 +104,7 @@ def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
 def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
     asked = set()
 
-    def notes(left: Quantized, right: Quantized, fast: bool):
+    def notes(left: Operand, right: Operand, fast: bool):
         asked.add((left.inverse_scale.dim(), fast))
         return widened_mm(left, right, fast)
 
@@ -121,7 +113,7 @@ def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
 
 
 def test_ceilings_are_the_best_of_the_large_squares(bench):
-    found = with_kernel(bench, widened_mm).ceilings(EVERY)
+    found = with_kernel(bench, widened_mm).ceilings(PRECISIONS)
     assert [one.arithmetic for one in found] == ["bf16", "fp8"]
     assert all(one.size in (16, 32) and one.tflops > 0 for one in found)
     assert found[1].precision.startswith("fp8-tensorwise")
@@ -143,10 +135,9 @@ class Clock:
 def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
     clock = Clock()
     timed = dataclasses.replace(bench, timer=clock)
-    timed.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
-    assert [settled for _, settled in clock.asked] == [True, True, True]
+    timed.measure(PRODUCT, TENSORWISE)
     timed.ceilings(("bf16",))
-    assert {settled for _, settled in clock.asked[3:]} == {False}
+    assert [settled for _, settled in clock.asked] == [True, True, True, False, False]
 
 
 def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
@@ -160,15 +151,12 @@ def test_rounds_go_there_and_back_and_share_the_budget(bench, monkeypatch):
     monkeypatch.setattr(Bench, "_timed", noted)
     clock = Clock()
     in_rounds = dataclasses.replace(bench, timer=clock, rounds=3, seconds=0.3)
-    found = in_rounds.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    found = in_rounds.measure(PRODUCT, TENSORWISE)
     there = [("bf16", "none"), ("fp8-tensorwise", "none"), ("fp8-tensorwise", "eager")]
     assert order == [*there, *there[::-1], *there]
     assert clock.asked == [(pytest.approx(0.1), True)] * 9
-    assert [(t.casts, t.repetitions, t.round_sizes) for t in found.timings] == [
-        ("none", 90, (30, 30, 30)),
-        ("none", 90, (30, 30, 30)),
-        ("eager", 90, (30, 30, 30)),
-    ]
+    assert [t.casts for t in found.timings] == ["none", "none", "eager"]
+    assert {(t.repetitions, t.round_sizes) for t in found.timings} == {(90, (30, 30, 30))}
     assert all(timing.time_ci_s is not None for timing in found.timings)
 
 
@@ -177,19 +165,16 @@ def test_what_fails_in_a_later_round_is_not_timed(bench):
 
     def fails_in_the_end(left, right, fast):
         calls.append(fast)
-        scale = 1 if len(calls) < 40 else 2
-        return widened_mm(left, right, fast) * scale
+        return widened_mm(left, right, fast) * (1 if len(calls) < 40 else 2)
 
     timed = dataclasses.replace(with_kernel(bench, fails_in_the_end), rounds=3)
-    found = timed.measure(PRODUCT, ("bf16", "fp8-tensorwise")).timings
-    assert [(t.precision, t.status, t.time_s is None) for t in found] == [
-        ("bf16", "ok", False),
-        ("fp8-tensorwise", "invalid", True),
-    ]
+    bf16, fp8 = timed.measure(PRODUCT, TENSORWISE).timings
+    assert (bf16.precision, bf16.status, bf16.time_s is None) == ("bf16", "ok", False)
+    assert (fp8.precision, fp8.status, fp8.time_s) == ("fp8-tensorwise", "invalid", None)
 
 
 def test_emulation_has_no_ceiling_and_bf16_alone_asks_for_none_of_fp8(bench):
-    assert [one.arithmetic for one in bench.ceilings(EVERY)] == ["bf16"]
+    assert [one.arithmetic for one in bench.ceilings(PRECISIONS)] == ["bf16"]
     assert [one.arithmetic for one in with_kernel(bench, widened_mm).ceilings(("bf16",))] == ["bf16"]
 
 

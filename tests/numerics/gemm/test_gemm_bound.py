@@ -2,12 +2,14 @@
 
 import pytest
 from builders import evidence, measured, place, replayed, summary
+from report.made_gemm import cube
 
-from fp8bench.numerics.gemm.bound import bound, bounds, latest_measurements
-from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
+from fp8bench.numerics.gemm.bound import bound, bounds
+from fp8bench.records.select import Filter
+from fp8bench.schema.gemm import Timing
 
 ONE_GPU = {"world_size": 1, "batch_size": 64}
-SHAPE = Shape(m=64, n=64, k=64)
+OF_STEP = Filter(workload="vit-huge", batch_size=64)
 
 
 def timing(precision, time_s, casts="none", **changes):
@@ -15,8 +17,7 @@ def timing(precision, time_s, casts="none", **changes):
 
 
 def product(*timings, calls=10, **changes):
-    made = Product(shape=SHAPE, layers=("fc",), calls_per_step=calls, **changes)
-    return ProductTimings(product=made, timings=timings)
+    return cube(*timings, layers=("fc",), calls_per_step=calls, **changes)
 
 
 def fc(**changes):
@@ -70,12 +71,10 @@ def test_a_product_without_a_right_fp8_time_counts_as_bf16_and_is_told():
     assert found.at_most[0].products_s == pytest.approx(0.02 + 0.04)
 
 
-def test_emulated_products_have_no_bound():
-    assert bound([product(timing("bf16", 0.004), timing("fp8-tensorwise", 0.002, emulated=True))]) is None
-
-
-def test_nor_has_what_has_no_bf16_time():
-    assert bound([product(timing("fp8-tensorwise", 0.002))]) is None
+def test_emulated_products_have_no_bound_nor_has_what_has_no_bf16_time():
+    fp8 = timing("fp8-tensorwise", 0.002)
+    assert bound([product(timing("bf16", 0.004), fp8.model_copy(update={"emulated": True}))]) is None
+    assert bound([product(fp8)]) is None
 
 
 def test_products_longer_than_the_step_are_told_and_bound_nothing():
@@ -101,8 +100,9 @@ def test_the_latest_session_of_each_mode_is_taken():
     old = [run(step_time_s=0.5, number=n, session="20260401T100000Z-bbbbbb", minutes=n) for n in (1, 2)]
     new = [run(step_time_s=0.1, number=n, minutes=10 + n) for n in (1, 2)]
     fp8 = run("te-fp8", "delayed", 0.08, minutes=5)
-    found = latest_measurements([*old, fp8, *new], "vit-huge", 64)
-    assert found == {"eager": {"baseline-bf16": new, "te-fp8:delayed": [fp8]}}
+    (found,) = bounds([fc()], [*old, fp8, *new], OF_STEP)
+    assert (found.baseline_run_id, found.rounds, found.step_time_s) == (new[-1].run_id, 2, 0.1)
+    assert [(mode.label, mode.rounds) for mode in found.modes] == [("te-fp8:delayed", 1)]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,18 @@ def test_the_latest_session_of_each_mode_is_taken():
         {"settings": {**ONE_GPU, "batch_size": 32}},
         {"settings": {**ONE_GPU, "workload": "vit-huge-256"}},
         {"settings": {**ONE_GPU, "device": "cpu"}},
-        {"mode": "te-bf16", "evidence": evidence()},
         {"status": "invalid", "reason": "the gradient at the input is 0", "summary": None},
     ],
 )
 def test_unlike_runs_are_left_out(changes):
-    assert latest_measurements([run(**changes)], "vit-huge", 64) == {}
+    fp8 = run("te-fp8", "delayed", 0.08, **changes)
+    assert bounds([fc()], [run(**changes)], OF_STEP) == (bound([fc()]),)
+    assert bounds([fc()], [run(), fp8], OF_STEP) == (bound([fc()], [run()]),)
+
+
+def test_modes_in_bf16_are_left_out():
+    records = [run(), run("te-bf16", evidence=evidence())]
+    assert bounds([fc()], records, OF_STEP) == (bound([fc()], records[:1]),)
 
 
 def test_compiled_modes_stand_beside_the_compiled_baseline_only():
@@ -128,16 +134,17 @@ def test_compiled_modes_stand_beside_the_compiled_baseline_only():
         run("torchao-float8", "tensorwise", 0.3),
         run("torchao-float8", "tensorwise", 0.085, compiled=True),
     ]
-    eager, compiled = bounds([fc()], latest_measurements(records, "vit-huge", 64))
+    eager, compiled = bounds([fc()], records, OF_STEP)
     assert (eager.compiled, eager.step_time_s) == (False, 0.1)
+    te, torchao = "te-fp8:delayed", "torchao-float8:tensorwise"
     assert [(m.label, m.compiled, m.speedup) for m in eager.modes] == [
-        ("te-fp8:delayed", False, pytest.approx(0.1 / 0.08)),
-        ("torchao-float8:tensorwise", False, pytest.approx(0.1 / 0.3)),
+        (te, False, pytest.approx(0.1 / 0.08)),
+        (torchao, False, pytest.approx(0.1 / 0.3)),
     ]
     assert (compiled.compiled, compiled.step_time_s) == (True, 0.09)
     assert [(m.label, m.compiled, m.speedup) for m in compiled.modes] == [
-        ("te-fp8:delayed", False, pytest.approx(0.09 / 0.08)),
-        ("torchao-float8:tensorwise", True, pytest.approx(0.09 / 0.085)),
+        (te, False, pytest.approx(0.09 / 0.08)),
+        (torchao, True, pytest.approx(0.09 / 0.085)),
     ]
 
 
@@ -154,19 +161,14 @@ def test_replayed_modes_stand_beside_the_replayed_baselines_only():
         graphed("te-fp8", "delayed", 0.06, fp8=True),
         run("torchao-float8", "tensorwise", 0.085, compiled=True),
     ]
-    launched, both = bounds([fc()], latest_measurements(records, "vit-huge", 64))
+    launched, both = bounds([fc()], records, OF_STEP)
     assert (launched.execution, both.execution) == ("compiled", "compiled+graphed")
-    assert [(m.label, m.execution) for m in launched.modes] == [
-        ("te-fp8:delayed", "eager"),
-        ("torchao-float8:tensorwise", "compiled"),
-    ]
-    assert [(m.label, m.execution) for m in both.modes] == [
-        ("te-fp8:delayed", "graphed"),
-        ("torchao-float8:tensorwise", "compiled"),
-    ]
+    torchao = ("torchao-float8:tensorwise", "compiled")
+    assert [(m.label, m.execution) for m in launched.modes] == [("te-fp8:delayed", "eager"), torchao]
+    assert [(m.label, m.execution) for m in both.modes] == [("te-fp8:delayed", "graphed"), torchao]
 
 
 def test_modes_without_a_baseline_leave_the_products_alone():
-    (found,) = bounds([fc()], latest_measurements([run("te-fp8", "delayed", 0.08)], "vit-huge", 64))
+    (found,) = bounds([fc()], [run("te-fp8", "delayed", 0.08)], OF_STEP)
     assert (found.step_time_s, found.modes) == (None, ())
-    assert bounds([HEAD], {}) == ()
+    assert bounds([HEAD], [], OF_STEP) == ()

@@ -2,19 +2,14 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fp8bench.numerics.gemm import bench
 from fp8bench.numerics.gemm.bench import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
-from fp8bench.numerics.memory import (
-    FEWEST_SETS,
-    MOST_SETS,
-    gemm_bytes,
-    operand_sets,
-    require_memory,
-)
+from fp8bench.numerics.memory import FEWEST_SETS, MOST_SETS, gemm_bytes, operand_sets, require_memory
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Shape
 
@@ -41,101 +36,92 @@ def test_a_cpu_is_timed_by_the_host(monkeypatch):
     assert calls[-50:] == list(range(50))
 
 
-class Event:
-    """Notes when it is recorded; the device takes a millisecond for what was queued since the last one."""
+class Queue(list):
+    """What a GPU was told, in order; the device takes a millisecond for what was queued since the last event. late:
+    whether the GPU has passed an event when it is asked.
+    """
 
-    queue: list[str]
-    passed = staticmethod(lambda: False)
+    late = staticmethod(lambda: False)
 
-    def __init__(self, enable_timing):
-        assert enable_timing
-
-    def record(self):
-        Event.queue.append("event")
-
-    def query(self):
-        return Event.passed()
-
-    def elapsed_time(self, other):
-        return 0.5
+    def work(self, settled=True):
+        """Time work for 50 ms on a timer of its own, and return the samples; this is what it was told since then."""
+        timer = bench.CudaTimer(torch.device("cuda"))
+        assert timer.flush_bytes == FLUSH
+        del self[:]
+        return timer.samples(lambda number: self.append("work"), 0.05, settled)
 
 
 @pytest.fixture
 def cuda(monkeypatch):
     """Enough of torch.cuda to see in which order work is queued."""
-    Event.queue = []
+    queue = Queue()
 
-    class Properties:
-        L2_cache_size = 60 * MIB
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
 
-    class Buffer:
-        def zero_(self):
-            Event.queue.append("flush")
+        def record(self):
+            queue.append("event")
+
+        def query(self):
+            return queue.late()
+
+        def elapsed_time(self, other):
+            return 0.5
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: Event.queue.append("wait"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    monkeypatch.setattr(torch, "empty", lambda *size, **options: Buffer())
-    return Event.queue
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: queue.append("wait"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=60 * MIB))
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: SimpleNamespace(zero_=lambda: queue.append("flush")))
+    return queue
 
 
 def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends(cuda):
-    timer = bench.CudaTimer(torch.device("cuda"))
-    assert timer.flush_bytes == FLUSH
-    del cuda[:]
-    samples = timer.samples(lambda number: cuda.append("work"), 0.05)
-    assert samples == [0.0005] * 50
+    assert cuda.work() == [0.0005] * 50
     last = cuda[len(cuda) - 1 - cuda[-2::-1].index("wait") :]
     assert last == [*["flush", "event", "work", "event"] * 50, "wait"]
 
 
 def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cuda):
-    timer = bench.CudaTimer(torch.device("cuda"))
     counts = []
     for settled in (True, False):
-        del cuda[:]
-        timer.samples(lambda number: cuda.append("work"), 0.05, settled)
+        cuda.work(settled)
         counts.append(cuda.count("work"))
     # A repetition takes 1 ms here, with its flush. Beside the warm-up, both make the same.
     assert counts[0] - counts[1] == round(SETTLE_S / 0.001) - math.ceil(WARM_SHARE * 50)
 
 
-def test_what_waited_for_the_host_does_not_count(cuda, monkeypatch):
+def test_what_waited_for_the_host_does_not_count(cuda):
     asked = itertools.count()
-    monkeypatch.setattr(Event, "passed", staticmethod(lambda: next(asked) % 20 == 0))
-    samples = bench.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
-    assert len(samples) in (47, 48)
+    cuda.late = lambda: next(asked) % 20 == 0
+    assert len(cuda.work()) in (47, 48)
 
 
-def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
-    timer = bench.CudaTimer(torch.device("cuda"))
-    monkeypatch.setattr(Event, "passed", staticmethod(lambda: cuda[-7:].count("flush") < 4))
-    assert len(timer.samples(lambda number: cuda.append("work"), 0.05)) >= FEWEST
+def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda):
+    cuda.late = lambda: cuda[-7:].count("flush") < 4
+    assert len(cuda.work()) >= FEWEST
     assert cuda[-8:] == [*["flush"] * 4, "event", "work", "event", "wait"]
 
 
-def test_a_host_that_is_always_overtaken_gives_no_time(cuda, monkeypatch):
-    monkeypatch.setattr(Event, "passed", staticmethod(lambda: True))
-    timer = bench.CudaTimer(torch.device("cuda"))
+def test_a_host_that_is_always_overtaken_gives_no_time(cuda):
+    cuda.late = lambda: True
     with pytest.raises(RuntimeError, match="more slowly than the GPU runs it: 20 of 20 repetitions waited for it"):
-        timer.samples(lambda number: cuda.append("work"), 0.05)
+        cuda.work()
 
 
 def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):
-    timer = bench.CudaTimer(torch.device("cuda"))
     now = iter(number * 0.001 for number in range(10_000))
     monkeypatch.setattr(bench.time, "perf_counter", lambda: next(now))
-    timer.samples(lambda number: cuda.append("work"), 0.05)
+    cuda.work()
     # A launch takes 1 ms, a flush 0.5 ms.
-    assert cuda[-5:] == ["flush", "event", "work", "event", "wait"]
-    assert cuda[-8:-5] == ["event", "flush", "flush"]
+    assert cuda[-8:] == ["event", "flush", "flush", "flush", "event", "work", "event", "wait"]
 
 
 @pytest.mark.parametrize(
     ("shape", "flush", "wanted"),
     [
-        (Shape(m=512, n=512, k=512), FLUSH, MOST_SETS),
-        (Shape(m=8192, n=8192, k=8192), FLUSH, FEWEST_SETS),
+        (Shape.cube(512), FLUSH, MOST_SETS),
+        (Shape.cube(8192), FLUSH, FEWEST_SETS),
         (HUGE, FLUSH, 12),
         (HUGE, None, FEWEST_SETS),
     ],

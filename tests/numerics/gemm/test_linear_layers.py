@@ -19,15 +19,14 @@ def shape(m, n, k):
     return Shape(m=m, n=n, k=k)
 
 
-WIDTHS = [
-    ("forward", (80, 100, 32), ("N", 100, 112)),
-    ("forward", (80, 96, 40), ("K", 40, 48)),
-    ("input gradient", (80, 40, 96), ("N", 40, 48)),
-    ("weight gradient", (100, 32, 80), ("M", 100, 112)),
-    ("weight gradient", (96, 40, 80), ("N", 40, 48)),
-    # The batch makes M too, but would not do alone.
-    ("forward", (85, 100, 32), ("N", 100, 112)),
-]
+def product(sizes, role="forward", layer="fc", **changes):
+    return Product(shape=shape(*sizes), role=role, layers=(layer,), calls_per_step=1, **changes)
+
+
+def refusal(found, batch_size):
+    with pytest.raises(UsageError) as refused:
+        require_aligned(found, batch_size)
+    return refused.value.what, refused.value.remedy
 
 
 class Made:
@@ -151,37 +150,41 @@ def test_numbers_between_dots_are_folded(name, folded):
 
 @pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])
 def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size, fitting):
-    found = linear_gemms(ViTMicro(data="device"), batch_size)
-    with pytest.raises(UsageError) as refused:
-        require_aligned(found, batch_size)
+    what, remedy = refusal(linear_gemms(ViTMicro(data="device"), batch_size), batch_size)
     rows = 17 * batch_size
-    assert refused.value.what.startswith(f"blocks.*.attn.qkv forward is {rows} x 192 x 64 at batch {batch_size}: ")
-    assert f"its M = {rows} is not divisible by 16" in str(refused.value)
-    assert refused.value.what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
-    assert f"Say --batch-size {fitting}," in str(refused.value)
+    assert what.startswith(f"blocks.*.attn.qkv forward is {rows} x 192 x 64 at batch {batch_size}: ")
+    assert f"its M = {rows} is not divisible by 16" in what
+    assert what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
+    assert f"Say --batch-size {fitting}," in remedy
     require_aligned(linear_gemms(ViTMicro(data="device"), fitting), fitting)
 
 
-@pytest.mark.parametrize(("role", "sizes", "named"), WIDTHS)
-def test_a_width_that_fp8_cannot_take_is_refused_without_naming_a_batch(role, sizes, named):
-    name, size, padded = named
-    product = Product(shape=shape(*sizes), role=role, layers=("fc",), calls_per_step=1)
-    with pytest.raises(UsageError) as refused:
-        require_aligned(LinearGemms((product,)), 5)
-    assert refused.value.what == (
-        f"fc {role} is {product.shape} at batch 5: its {name} = {size} is not divisible by 16, as fp8 GEMMs need; "
-        f"{padded} would be"
-    )
-    assert refused.value.remedy == (
-        f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
+@pytest.mark.parametrize(
+    ("role", "sizes", "name", "size", "padded"),
+    [
+        ("forward", (80, 100, 32), "N", 100, 112),
+        ("forward", (80, 96, 40), "K", 40, 48),
+        ("input gradient", (80, 40, 96), "N", 40, 48),
+        ("weight gradient", (100, 32, 80), "M", 100, 112),
+        ("weight gradient", (96, 40, 80), "N", 40, 48),
+        # The batch makes M too, but would not do alone.
+        ("forward", (85, 100, 32), "N", 100, 112),
+    ],
+)
+def test_a_width_that_fp8_cannot_take_is_refused_without_naming_a_batch(role, sizes, name, size, padded):
+    assert refusal(LinearGemms((product(sizes, role),)), 5) == (
+        f"fc {role} is {shape(*sizes)} at batch 5: its {name} = {size} is not divisible by 16, as fp8 GEMMs need; "
+        f"{padded} would be",
+        f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone",
     )
 
 
 def test_what_no_batch_mends_is_told_before_what_one_would():
-    batch_made = Product(shape=shape(24, 32, 32), layers=("first",), calls_per_step=1)
-    too_wide = Product(shape=shape(24, 100, 32), layers=("second",), calls_per_step=1)
-    with pytest.raises(UsageError, match=r"second forward .* its N = 100 .*pad the layer's width to 112,"):
-        require_aligned(LinearGemms((batch_made, too_wide)), 3)
+    batch_made, too_wide = product((24, 32, 32), layer="first"), product((24, 100, 32), layer="second")
+    what, remedy = refusal(LinearGemms((batch_made, too_wide)), 3)
+    assert "second forward" in what
+    assert "its N = 100 " in what
+    assert "pad the layer's width to 112," in remedy
 
 
 class Queries(nn.Module):
@@ -201,20 +204,13 @@ def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(ba
     """At batch 3 and 8 their number is a multiple of the batch all the same."""
     found = linear_gemms(Made(lambda: Queries(24)), batch_size)
     assert found.fixed_rows == ("of_queries",)
-    with pytest.raises(UsageError) as refused:
-        require_aligned(found, batch_size)
-    assert refused.value.what == (
+    assert refusal(found, batch_size) == (
         f"of_queries forward is 24 x 48 x 32 at batch {batch_size}: its M = 24 is not divisible by 16, as fp8 GEMMs "
-        "need; 32 would be"
-    )
-    assert refused.value.remedy == (
-        "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone"
+        "need; 32 would be",
+        "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone",
     )
 
 
 def test_what_stays_bf16_may_have_any_size():
-    goes_to_fp8 = Product(shape=shape(7, 10, 3), layers=("head",), calls_per_step=1)
-    stays = goes_to_fp8.model_copy(update={"stays_bf16": "the head stays bf16"})
-    with pytest.raises(UsageError, match="its N = 10 is not divisible by 16"):
-        require_aligned(LinearGemms((goes_to_fp8,)), 7)
-    assert require_aligned(LinearGemms((stays,)), 7) is None
+    assert "its N = 10 is not divisible by 16" in refusal(LinearGemms((product((7, 10, 3)),)), 7)[0]
+    assert require_aligned(LinearGemms((product((7, 10, 3), stays_bf16="the head stays bf16"),)), 7) is None
