@@ -63,9 +63,9 @@ def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | No
 
 
 def front(points: Sequence[Point]) -> list[bool]:
-    """Return, in the order of the points, whether each is on the Pareto front, i.e. no other is no slower, costs no
-    more, and is better in one of the two; equal points are on it or off it together (Kung, Luccio & Preparata, On
-    finding the maxima of a set of vectors, JACM 1975). Intervals are not looked at.
+    """Return, in the order of the points, whether each is on the Pareto front: no other is no slower, costs no more,
+    and is better in one of the two; equal points are on it or off it together (Kung, Luccio & Preparata, On finding the
+    maxima of a set of vectors, JACM 1975). Intervals are not looked at.
     """
     on_front: set[Point] = set()
     cheapest = float("inf")

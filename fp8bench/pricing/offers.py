@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol, cast
@@ -62,8 +62,7 @@ class Fetched(NamedTuple):
 
 def fetch(providers: Iterable[str]) -> Fetched:
     """Return every offer of these providers, from gpuhunt's published catalogue or a local one. Raises ModeUnavailable
-    if gpuhunt is not installed, RunFailed if its catalogue cannot be reached, UsageError for a local folder with none
-    of these providers.
+    without gpuhunt, RunFailed if its catalogue cannot be reached, UsageError for a local folder with none of these.
     """
     try:
         import gpuhunt
@@ -139,12 +138,9 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
     for instance in wanted:
         day, source = _origin(fetched, instance.provider or "", today)
         for item in fetched.items.get(instance.provider or "", ()):
-            if not _is(item, instance, catalog) or any(map(OTHER_TERMS.search, item.flags)):
-                continue
-            offer = Offer(instance=instance.key, price=_price(item, instance, day, source))
-            best = found.get(offer.place)
-            if best is None or _usd(offer) < _usd(best):
-                found[offer.place] = offer
+            if _is(item, instance, catalog) and not any(map(OTHER_TERMS.search, item.flags)):
+                offer = Offer(instance=instance.key, price=_price(item, instance, day, source))
+                found[offer.place] = min(found.get(offer.place, offer), offer, key=_usd)
     places = {instance.key: place for place, instance in enumerate(wanted)}
 
     def order(offer: Offer) -> tuple[object, ...]:
@@ -158,16 +154,15 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
 
 
 def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
+    theirs, of_provider = PROVIDERS.get(provider, provider), fetched.versions.get(provider)
     tool = f"gpuhunt {version('gpuhunt')}"
-    of_provider = fetched.versions.get(provider)
     if of_provider is None:
-        return today, f"{tool}, local catalogue of {PROVIDERS.get(provider, provider)}"
+        return today, f"{tool}, local catalogue of {theirs}"
     found = re.match(r"(\d{4})(\d{2})(\d{2})\b", of_provider)
-    source = f"{tool}, catalogue {of_provider} of {PROVIDERS[provider]}"
-    try:
-        return (date(*map(int, found.groups())) if found else today), source
-    except ValueError:
-        return today, source
+    day = today
+    with suppress(ValueError):
+        day = date(*map(int, found.groups())) if found else today
+    return day, f"{tool}, catalogue {of_provider} of {theirs}"
 
 
 def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,19 @@ SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
 
 def samples_path(path: Path, run_id: str | None = None) -> Path:
-    """Return where the raw part of a record lies. path: of the record. run_id: if its file may have another name.
-    Raises ValueError for a run id that is no name.
+    """Return where the raw part of a record lies. run_id: if the record's file may have another name. Raises ValueError
+    for a run id that is no name.
     """
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in words, as a UsageError, what keeps the block from writing to the folder of results."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
 
 
 @dataclass(frozen=True)
@@ -80,19 +90,18 @@ def is_record(name: str) -> bool:
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
     """Yield the records below the roots, folder by folder, by name; for a folder that cannot be read, yield why. Hidden
-    files are omitted, including those that are still being written. Links to folders are followed, each folder is
-    searched once, and a missing root counts as empty.
+    files, as those that are still being written, are omitted. Links to folders are followed, each folder is searched
+    once, and a missing root counts as empty.
     """
     seen: set[str] = set()
     for root in filter(Path.is_dir, roots):
         failed: list[OSError] = []
         for folder, inner, names in os.walk(root, onerror=failed.append, followlinks=True):
-            place = os.path.realpath(folder)
-            if place in seen:
+            real = os.path.realpath(folder)
+            if real in seen:
                 inner.clear()
                 continue
-            seen.add(place)
+            seen.add(real)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
-            visible = (name for name in names if is_record(name) and not name.startswith("."))
-            yield from (Path(folder, name) for name in sorted(visible))
+            yield from (Path(folder, name) for name in sorted(names) if is_record(name) and not name.startswith("."))
         yield from (unreadable(Path(error.filename), error) for error in failed)

@@ -72,9 +72,7 @@ def _text(model: Frozen) -> str:
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
-def _bare(record: SomeRecord, digest: str | None = None) -> SomeRecord:
-    if not isinstance(record, Record):
-        return record
+def _bare(record: Record, digest: str | None = None) -> Record:
     update = {
         "telemetry": tuple(one.model_copy(update={"series": None}) for one in record.telemetry),
         "profile": record.profile and record.profile.model_copy(update={"kernels": ()}),
@@ -118,23 +116,20 @@ def see(path: Path) -> Seen | Broken:
     except OSError as error:
         return unreadable(path, error)
     fields = _begun(text[:WHOSE_BYTES])
-    if not _says_whose(fields):
-        fields = {"kind": RUN, **(_document(text) or {})}
-    if not _says_whose(fields):
-        record = _parsed(text, path, Record)
-        assert isinstance(record, Broken)
-        return record
-    return Seen(path, text, fields["kind"], fields["instance"])
-
-
-def _says_whose(fields: Document) -> bool:
-    return isinstance(fields.get("instance"), str) and isinstance(fields.get("kind"), str)
+    if not fields.keys() >= {"kind", "instance"}:
+        fields = {"kind": RUN, **_document(text)}
+    kind, instance = fields.get("kind"), fields.get("instance")
+    if isinstance(kind, str) and isinstance(instance, str):
+        return Seen(path, text, kind, instance)
+    record = _parsed(text, path, Record)
+    assert isinstance(record, Broken)
+    return record
 
 
 def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
     record = _parsed(seen.text, seen.path, model)
-    return record if isinstance(record, Broken) or not _has_raw(record) else _bare(record)
+    return cast("SomeRecord", _bare(record)) if isinstance(record, Record) and _has_raw(record) else record
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
@@ -173,17 +168,13 @@ def _without_samples(path: Path, why: str) -> Broken:
     return Broken(path, f"lacks its samples: {why}", "Restore that file, or move the record away", readable=True)
 
 
-def _has_raw(record: RecordHead) -> bool:
-    if not isinstance(record, Record):
-        return False
+def _has_raw(record: Record) -> bool:
     kernels = record.profile.kernels if record.profile else ()
     return bool(record.samples or kernels or any(one.series for one in record.telemetry))
 
 
 def _begun(data: bytes) -> Document:
-    """Return the fields of a document that may be cut off, without the last, which may be incomplete; empty if the
-    document is broken.
-    """
+    """Return the fields of a document that may be cut off, without the last; empty if the document is broken."""
     try:
         fields = from_json(data, allow_partial=True)
     except ValueError:
@@ -194,12 +185,12 @@ def _begun(data: bytes) -> Document:
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     version = _begun(data[:VERSION_BYTES]).get("schema_version")
     if version is None:
-        version = (_document(data) or {}).get("schema_version")
+        version = _document(data).get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
         return Broken(path, reason, "Upgrade fp8bench, or move the file away")
     # A version of any other type is refused by the model: `True == 1`.
-    text = to_json(from_version_1(_document(data) or {})) if type(version) is int and version == 1 else data
+    text = to_json(from_version_1(_document(data))) if type(version) is int and version == 1 else data
     try:
         record = model.model_validate_json(text)
     except ValidationError as error:
@@ -219,12 +210,12 @@ def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Br
     return record.model_copy(update={"schema_version": SCHEMA_VERSION}) if older else record
 
 
-def _document(data: bytes) -> Document | None:
+def _document(data: bytes) -> Document:
     try:
         fields = from_json(data)
     except ValueError:
-        return None
-    return fields if isinstance(fields, dict) else None
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def from_version_1(document: Document) -> Document:
