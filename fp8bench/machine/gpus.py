@@ -7,7 +7,6 @@ and both kinds of name in one list) is handled as torch.cuda does (github.com/py
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +64,8 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """Return this machine. environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable if `gpus_here` raises, unless
-    all GPUs are hidden.
+    """Return this machine. environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable if the driver lists no GPUs,
+    unless all are hidden.
     """
     try:
         gpus = () if hides_all(environ.get(VISIBLE)) else visible(gpus_here(), environ)
@@ -86,14 +85,13 @@ def gpus_here() -> tuple[Gpu, ...]:
     """Return every GPU, including hidden ones; empty without a driver. Raises pynvml.NVMLError if a driver does not
     list them, or does not start although the machine has a GPU.
     """
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(nvml.opened())
-        except nvml.NO_DRIVER:
-            if any(DEVICES.glob("nvidia[0-9]*")):
-                raise
-            return ()
-        return listed()
+    try:
+        with nvml.opened():
+            return listed()
+    except nvml.NO_DRIVER:
+        if any(DEVICES.glob("nvidia[0-9]*")):
+            raise
+        return ()
 
 
 def listed() -> tuple[Gpu, ...]:
@@ -124,14 +122,12 @@ def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
         return tuple(range(len(uuids)))
     entries = [entry.strip() for entry in setting.split(",")]
     if entries[0].startswith(SLICE):
-        # A process sees one slice, whatever else is named.
-        # Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones
-        # by a UUID of its own, which does not identify the GPU.
-        name = entries[0].removeprefix(SLICE)
-        of_gpu = _named(name.partition("/")[0], uuids) if name.startswith(GPU) else None
-        if of_gpu is not None:
-            return (of_gpu,)
-        return () if name.startswith(GPU) else tuple(range(len(uuids)))
+        # A process sees one slice, whatever else is named. Drivers before R470 name it by its GPU
+        # (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones by a UUID that does not identify the GPU.
+        name = entries[0].removeprefix(SLICE).partition("/")[0]
+        if not name.startswith(GPU):
+            return tuple(range(len(uuids)))
+        entries = [name]
     by_uuid = entries[0].startswith(GPU)
     chosen: list[int] = []
     for entry in entries:

@@ -94,7 +94,7 @@ def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
 
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
-    """Raise UsageError if no price of the catalogue is of that region. keys: instances whose regions the error names."""
+    """Raise UsageError if no price of the catalogue is of that region. keys: instances whose regions it names."""
     regions = {
         key: {price.region for price in one.prices if price.region} - {EVERYWHERE}
         for key, one in catalog.instances.items()

@@ -25,8 +25,8 @@ def text_of(offers: Iterable[Offer]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(FIELDS)
     for offer in offers:
-        # An empty cell is what is None.
-        writer.writerow([offer.instance, *(offer.price.model_dump(mode="json")[name] for name in FIELDS[1:])])
+        price = offer.price.model_dump(mode="json")
+        writer.writerow([offer.instance, *(price[name] for name in FIELDS[1:])])
     return buffer.getvalue()
 
 

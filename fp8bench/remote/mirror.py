@@ -14,6 +14,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -40,9 +41,9 @@ class Sent:
 
 def belongs(name: str) -> bool:
     """Return whether a file of this name belongs to the results: it is not hidden, and does not lie elsewhere."""
-    parts = PurePosixPath(name).parts
-    plain = all(part not in ("/", "..") and not part.startswith(".") and "\\" not in part for part in parts)
-    return plain and PurePosixPath(name).suffix in (RECORD, CHANGING, LOG)
+    path = PurePosixPath(name)
+    plain = all(part not in ("/", "..") and not part.startswith(".") and "\\" not in part for part in path.parts)
+    return plain and path.suffix in (RECORD, CHANGING, LOG)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -110,14 +111,15 @@ class Mirror:
         for name in known.keys() - there.keys():
             if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
-        sizes = {name: path.stat().st_size for name in there if (path := self.folder / name).is_file()}
-        for name, size in sizes.items():
-            if size != there[name].size and not name.endswith(CHANGING):
+        wanted = [name for name in there if name.endswith(CHANGING)]
+        for name in there.keys() - {*wanted}:
+            here = self.folder / name
+            if not here.is_file():
+                wanted += [] if name.endswith(LOG) else [name]
+            elif here.stat().st_size != there[name].size:
                 # Another file of the same name: sending refuses and names it.
                 known.pop(name, None)
-        wanted = in_order(
-            name for name in there if name.endswith(CHANGING) or (name not in sizes and not name.endswith(LOG))
-        )
+        wanted = in_order(wanted)
         try:
             return sum(self._fetch(wanted[at : at + BATCH], known) for at in range(0, len(wanted), BATCH))
         finally:
@@ -157,12 +159,11 @@ class Mirror:
         return _digest(path.read_bytes()) if path.is_file() else ""
 
     def _known(self) -> dict[str, str]:
-        try:
+        # Never written, broken, or of an older fp8bench: everything is compared again.
+        with suppress(OSError, ValueError, AttributeError):
             state = json.loads((self.folder / STATE).read_text())
             return {name: digest for name, digest in state.items() if isinstance(digest, str)}
-        except (OSError, ValueError, AttributeError):
-            # Never written, or broken, or of an older fp8bench: everything is compared again.
-            return {}
+        return {}
 
     def _remember(self, known: dict[str, str]) -> None:
         if known != self._known():

@@ -136,9 +136,8 @@ def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
 
 
 def _described(info: dict[str, Any]) -> RemoteFile:
-    md5 = str(info.get("ETag") or "").strip('"')
-    if info.get("md5Hash"):
-        md5 = base64.b64decode(info["md5Hash"]).hex()
+    md5_hash = info.get("md5Hash")
+    md5 = base64.b64decode(md5_hash).hex() if md5_hash else str(info.get("ETag") or "").strip('"')
     # The tag of an object in several parts is longer, and no digest.
     return RemoteFile(int(info.get("size") or 0), md5 if len(md5) == 32 else None)
 
