@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 
 class Needs(NamedTuple):
-    """What a mode or a workload requires, as far as this is known without torch. The `check` of its class decides.
-    module: the module that it imports. extra: the extra of this package that installs that module. compute_capability:
-    the lowest that a GPU may have. gpu: whether a GPU is required. recipes_of_gpu: recipes that no CPU can emulate.
+    """What a mode or a workload requires, as far as known without torch; its class decides. module: that it imports.
+    extra: of this package, that installs it. compute_capability: the lowest. recipes_of_gpu: that no CPU can emulate.
     """
 
     module: str | None = None
@@ -25,12 +24,10 @@ class Needs(NamedTuple):
 
 
 class ModeEntry(NamedTuple):
-    """A mode before it is imported. recipes: its scaling recipes, the default first; empty if it has none; None for an
-    outside mode, whose class decides. default_on: the devices on which it runs if no mode is named. needs: None for an
-    outside mode, whose class decides. hidden: whether listings and defaults omit it. compiled_by_auto: whether
-    `--compile auto` compiles it on a GPU. heeds_te_attention: whether --te-attention changes it. Both are None for an
-    outside mode, whose class decides. never_compiled: recipes that torch.compile cannot handle. recipe_fields: the
-    fields that may follow each recipe's name (see schema/recipe.py); empty if there are no fields.
+    """A mode before it is imported. None: its class decides, as for an outside mode. recipes: the default first.
+    default_on: the devices on which it runs if no mode is named. hidden: from listings and defaults. compiled_by_auto:
+    on a GPU. heeds_te_attention: whether --te-attention changes it. never_compiled: recipes that torch.compile cannot
+    handle. recipe_fields: those that may follow each recipe's name (see schema/recipe.py).
     """
 
     name: str
@@ -47,11 +44,10 @@ class ModeEntry(NamedTuple):
 
 
 class WorkloadEntry(NamedTuple):
-    """A workload before it is imported. default_on: the devices on which it runs if no workload is named. defaults: its
-    own defaults of a run's options, by field, with the sequence length or the image size if it takes one; None for an
-    outside workload, whose class decides. head_dim: width of an attention head; None if unknown. unit: what throughput
-    counts, `images` or `tokens`; None for an outside workload. member: its name within its family; None outside a
-    family. te_switches: the options of Transformer Engine's layer that it can be trained with; None as for defaults.
+    """A workload before it is imported. None: its class decides, as for an outside workload. default_on: the devices on
+    which it runs if none is named. defaults: its own of a run's options, with the sequence length or the image size if
+    it takes one. head_dim: width of an attention head. unit: what throughput counts. member: its name within its
+    family. te_switches: the options of Transformer Engine's layer that it can be trained with.
     """
 
     name: str
@@ -72,11 +68,9 @@ class WorkloadEntry(NamedTuple):
 
 
 class FamilyEntry(NamedTuple):
-    """A family of workloads with names of the form `PREFIX:MEMBER`, one for each model of a library. names: a function
-    that returns the members' names without importing torch. refuses: a function that raises UsageError for a name that
-    is no member's if it has better advice than the nearest name. target: a class whose `of` returns the class of a
-    member. example: a member. defaults, unit, te_switches: of every member, as in WorkloadEntry; a member may be
-    refused a switch later, by its model.
+    """A family of workloads, `PREFIX:MEMBER`, one for each model of a library. target: a class whose `of` returns a
+    member's. names: a function that returns the members' names without torch. refuses: one that raises UsageError with
+    better advice than the nearest name. defaults, unit, te_switches: of every member, as in WorkloadEntry.
     """
 
     prefix: str

@@ -1,9 +1,7 @@
-"""The names of modes, workloads and kinds of measurement, and where their code is. Nothing that an entry points to is
-imported before it is used.
-
-A built-in mode is one file under `modes/` and one entry here; a kind is one folder under `kinds/` and one entry here.
-An outside package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`;
-each entry names a class.
+"""The names of modes, workloads and kinds of measurement, and where their code is; nothing is imported before it is
+used. A built-in mode is one file under `modes/` and one entry here; a kind is one folder under `kinds/`. An outside
+package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`, which name a
+class.
 """
 
 import os
@@ -202,9 +200,8 @@ def is_built_in(place: str) -> bool:
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split a label such as `te-fp8:current` into the mode's entry and the recipe. Without a recipe, the mode's first
-    one is the default. Fields stay in the recipe, as in `te-fp8:delayed,history=16`. Raises UsageError for an unknown
-    mode or recipe, and for an invalid field.
+    """Split a label such as `te-fp8:delayed,history=16` into the mode's entry and the recipe, by default its first.
+    Raises UsageError for an unknown mode or recipe, and for an invalid field.
     """
     name, _, recipe = label.partition(":")
     known = modes()
@@ -227,9 +224,7 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
 
 
 def find_workload(name: str) -> WorkloadEntry:
-    """Return the workload of that name, also of the form `timm:NAME` or `MODULE:CLASS`, or with sizes of its own
-    (`config.sizes`). Raises UsageError with the nearest name.
-    """
+    """Return the workload of that name, `timm:NAME` or `MODULE:CLASS`, also with sizes. Raises UsageError."""
     plain, comma, _sizes = name.partition(",")
     if comma:
         # Of what is known without torch, only the width of a head depends on sizes.
@@ -255,9 +250,7 @@ def _is_of_a_module(name: str) -> bool:
 
 
 def switches_of(workload: str) -> tuple[str, ...]:
-    """Return the switches of Transformer Engine's layer that a built-in workload takes; none of any other, because what
-    a member of a family takes is known only from its model.
-    """
+    """Return the switches of Transformer Engine's layer that a built-in workload takes; none of any other."""
     plain = workload.partition(",")[0]
     return next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == plain), None) or ()
 
@@ -277,8 +270,8 @@ def find_kind(name: str) -> KindEntry:
 
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import the class or the kind that an entry points to. Raises UsageError if the import of an outside package's
-    fails, and ModeUnavailable if a library that a built-in one needs cannot be imported.
+    """Import the class or the kind of an entry. Raises ModeUnavailable if a library that a built-in one needs cannot be
+    imported, UsageError for an outside package's.
     """
     try:
         found = attribute(entry.target)

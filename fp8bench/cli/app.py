@@ -106,9 +106,7 @@ def _answer(arguments: Sequence[str]) -> int:
 
 
 def _in_words(error: Exception) -> Fp8benchError | None:
-    """Return an error of a library's import, of the operating system, or of too deep nesting, in words. None for any
-    other, which is a mistake in this program.
-    """
+    """Return an error of an import, of the operating system, or of too deep nesting, in words; None for any other."""
     refusal = refusal_of(error)
     if refusal is not None:
         return refusal

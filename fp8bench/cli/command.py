@@ -1,6 +1,5 @@
-"""What applies to the options of every command: how they are made of a function's parameters and of a model's fields,
+"""What applies to the options of every command: how they are made of a function's parameters and a model's fields,
 which of them `--help` shows, that none accepts an empty value, and that FP8BENCH_ variables are obeyed or warned about.
-
 `run`, and `explain` when it measures, merge variables, files and defaults themselves (`config.sources`), so that each
 value keeps its origin.
 """
@@ -80,8 +79,8 @@ OF_RECORDS = ("push", "verify")
 
 
 def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
-    """Make a command. answer: each parameter is an option, or a model whose fields are options. settings: the options
-    that it takes as words, in `**settings`; without any they are those of `run` that it does not declare itself.
+    """Make a command. answer: each parameter is an option, or a model of options. settings: the options that it takes
+    as words, in `**settings`; without any they are those of `run` that it does not declare itself.
     """
     parameters = inspect.signature(answer).parameters.values()
     models: dict[str, type[Options]] = {
@@ -108,9 +107,7 @@ def command(name: str, answer: Callable[..., None], summary: str | None, setting
 
 
 def options_of(model: type[Frozen]) -> list[Declared]:
-    """Return the options that the fields of a model declare. If not given, a value is None, false or an empty list;
-    otherwise it is text, because all sources are parsed later.
-    """
+    """Return the options of a model's fields. Not given, a value is None, false or an empty list; else it is text."""
     found: list[Declared] = []
     for name, of in model.model_fields.items():
         option, kind = option_of(of), kind_of(of)
@@ -193,9 +190,7 @@ class Command(TyperCommand):
                     formatter.write_dl(lines, col_max=COLUMNS_OF_FLAGS)
 
     def invoke(self, ctx: Any) -> None:
-        """Answer, fetching remote results before and sending new ones after. `run` does so itself, because addresses
-        may come from its file.
-        """
+        """Answer, fetching remote results before and sending new ones after; for `run`, its file may name addresses."""
         values, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
         for name, model in {"": self.model, **self.models}.items():
             made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
@@ -240,9 +235,7 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 
 def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
-    """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments, because showing or
-    reading a record uses fewer settings than a measurement.
-    """
+    """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments."""
     flags = {word.partition("=")[0] for word in words}
     if command in LISTS_ONLY:
         return frozenset()
@@ -262,9 +255,7 @@ def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
 
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return a line about variables that are set and do not apply to this command, and one for each unknown name,
-    unless `config.sources` refuses unknown names.
-    """
+    """Return a line about variables that are set and do not apply here, and one for each unknown name."""
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []

@@ -45,9 +45,7 @@ COMMANDS = {"formats": formats}
 
 
 def parse_numbers(text: str) -> list[float]:
-    """Parse numbers separated by commas. Raises UsageError for the first that is not a number, or that float64 cannot
-    distinguish from 0 or infinity, because it would be shown as another number.
-    """
+    """Parse numbers separated by commas. Raises UsageError, also for what float64 shows as another number."""
     return [_number(word.strip()) for word in text.split(",")]
 
 

@@ -1,7 +1,4 @@
-"""A command under torchrun: the role of each of its processes, and how all of them end together.
-
-This module has no effect if torchrun's variables are absent.
-"""
+"""A command under torchrun: the role of each of its processes, and how all end together. No effect without torchrun."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,8 +32,8 @@ def meet(
     alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
 ) -> "PreparedT":
     """Let the nodes of one call check whether they are equal, and return what `prepare` does. prepare: raises what
-    keeps this node from running, before any node begins. alike: what must be the same on all nodes besides the options,
-    by name. Raises the error that keeps the nodes from running together.
+    keeps this node from running, before any begins. alike: what must be the same besides the options, by name. Raises
+    the error that keeps the nodes from running together.
     """
     from fp8bench.launch.nodes.messages import hello
     from fp8bench.machine.gpus import this_machine
@@ -57,9 +54,7 @@ def meet(
 
 
 def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
-    """Let the nodes meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0
-    requests, and then raise typer.Exit. Raises as `meet`.
-    """
+    """Let the nodes meet for `fp8bench run`. Return node 0's executor; other nodes run what it requests, and exit."""
     from fp8bench.launch.nodes.executor import NodesExecutor
     from fp8bench.launch.prepare import marks, prepare
 
@@ -96,11 +91,9 @@ def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Seq
 
 @contextmanager
 def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tuple[Elastic | None, Agent | None]]":
-    """Yield this process's place and its node's agent, which is None on a single node. All local ranks except the
-    first of a node wait here for that rank, and exit with its exit code. However the block ends, the other nodes end
-    too.
-
-    alone: whether nothing is run, so that no node needs another; then all ranks except rank 0 exit at once.
+    """Yield this process's place and its node's agent, which is None on a single node. All other local ranks of a node
+    wait here for its first, and exit with its exit code. However the block ends, the other nodes end too. alone:
+    whether nothing is run, so that no node needs another; then all ranks except rank 0 exit at once.
     """
     from fp8bench.launch.nodes.place import elastic_from
 
@@ -128,9 +121,7 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
 
 
 def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: Mapping[str, str]) -> int:
-    """Say the error of a command line that cannot be read, and, under torchrun, tell the other nodes: they would wait
-    for this one. Return the exit code.
-    """
+    """Say the error of a command line, tell the other nodes, which would wait for this one, and return its exit code."""
     with suppress(Fp8benchError, KeyboardInterrupt, typer.Exit):
         from fp8bench.launch.nodes.place import elastic_from
 

@@ -29,9 +29,7 @@ class Quiet:
     """Shows nothing of what goes well."""
 
     def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
-        """Show that something begins, and return what shows its progress. work: what it consists of. compiles: whether
-        its first step may take long. stages: whether it has a line for each of its stages.
-        """
+        """Show what begins. compiles: whether its first step may take long. stages: whether each has a line."""
         return lambda _progress: None
 
     def ended(self, what: str, outcome: str) -> None:

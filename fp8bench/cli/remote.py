@@ -1,7 +1,6 @@
-"""Results at an address, for any command that takes --results-dir: pulled before the command, and pushed after it.
-
-A command that measures continues if the remote cannot be reached: its records are kept in the mirror. A command that
-only reads fails, because a part of the records gives no valid answer.
+"""Results at an address, for any command that takes --results-dir: pulled before, and pushed after it. A command that
+measures continues if the remote cannot be reached, and keeps records in the mirror. One that only reads fails, because
+a part of the records gives no valid answer.
 """
 
 import shlex
@@ -20,8 +19,8 @@ from fp8bench.tables.written import counted
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
-    """Yield the mirror in `folder`, up to date; None for a plain folder, which is left alone. What the block wrote is
-    sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
+    """Yield the mirror in `folder`, up to date; None for a plain folder. What the block wrote is sent after it, however
+    it ends. Raises Refused, and Unreachable unless `measuring`.
     """
     address = address_of(folder)
     if address is None:

@@ -1,7 +1,4 @@
-"""Which rows `compare` and `report` show, and at which prices: the options that both take, and how they are resolved.
-
-Both commands resolve them here, so that a page shows the same rows as the table with the same options.
-"""
+"""Which rows `compare` and `report` show, and at which prices: resolved here for both, so that they show the same."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -61,9 +58,7 @@ class Scope(Options):
         reference: str | None = None,
         named: bool = True,
     ) -> tuple[CompareOptions, Catalog]:
-        """Return the options, with `compare`'s other arguments. reference: the option's text. named: whether the user
-        named the instances, so that their own files must be readable. Raises UsageError.
-        """
+        """Return the options and the catalogue. named: whether the user named the instances. Raises UsageError."""
         wanted = Filter(
             workload=self.workload,
             batch_size=self.batch_size,

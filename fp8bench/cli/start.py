@@ -1,6 +1,4 @@
-"""`fp8bench` alone: what this machine can measure, and the three commands to type next. It must answer in a moment, so
-it reads no record, only their names.
-"""
+"""`fp8bench` alone: what this machine can measure, and three commands to type next; of records only names are read."""
 
 import os
 import shlex

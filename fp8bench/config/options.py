@@ -1,6 +1,5 @@
 """What the options of every command have in common: they are fields of a model, their values are words, and what
-pydantic refuses of a word is told in one line that names its flag. What is parsed by hand is parsed here, too:
-numbers within a text, such as the sides of a shape, whose errors state the limit and a remedy.
+pydantic refuses is told in one line that names its flag. Numbers within a text are parsed here, too.
 """
 
 import os
@@ -29,9 +28,7 @@ class Options(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number, and
-        what Python alone takes for one.
-        """
+        """Turn a boolean, which YAML makes of `on`, back into its word; refuse what only Python takes for a number."""
         kind = kind_of(cls.model_fields[str(info.field_name)])
         if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
             raise ValueError("it must be a number in the digits 0 to 9, without underscores")
@@ -90,8 +87,8 @@ def words_of(kind: Any) -> tuple[str, ...]:
 
 
 def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> OptionsT:
-    """Return the options of a command line. words: by field; None and empty lists were not given. Raises UsageError
-    with the flag of the first invalid one.
+    """Return the options of a command line, of words by field. Raises UsageError with the flag of the first invalid
+    one.
     """
     given = {name: word for name, word in words.items() if word not in (None, [])}
     try:
@@ -133,9 +130,7 @@ def is_whole(word: str) -> bool:
 
 
 def whole(flag: str, text: str, least: int, limit: Limit, example: str | None = None) -> int:
-    """Parse an integer. Raises UsageError for anything else, below `least`, which is 0 or more, or beyond the limit.
-    example: how a valid one is given; None: as the flag and the number.
-    """
+    """Parse an integer. Raises UsageError for any other, below `least`, or beyond the limit. example: of a valid one."""
     word = text.strip()
     if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
         raise UsageError(

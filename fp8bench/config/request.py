@@ -1,6 +1,4 @@
-"""The options of `fp8bench run`: those that each worker obeys, which `RunConfig` declares, and those of the run as a
-whole, declared here.
-"""
+"""The options of `fp8bench run`: those that each worker obeys, of `RunConfig`, and those of the run as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -192,9 +190,7 @@ class RunRequest(_OptionsOfWorkers):
     )
 
     def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of the options that a configuration also has; None is left to the machine. usual: the
-        workload's own defaults.
-        """
+        """Return the values that a configuration has too; None is left to the machine. usual: the workload's own."""
         found = {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
         own = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return found | own

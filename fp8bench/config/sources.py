@@ -41,10 +41,8 @@ def resolve(
     file_name: str | None,
     file_text: str = "",
 ) -> Resolved:
-    """Merge the four sources.
-
-    flags: only those that were given. file_text: the complete file, to find the lines of its faults. Raises UsageError
-    with the first invalid field, its origin and its value.
+    """Merge the four sources. flags: only those that were given. file_text: the complete file, to find the lines of its
+    faults. Raises UsageError with the first invalid field, its origin and its value.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys([*OPTIONS, VARIANTS], "default")
@@ -115,9 +113,7 @@ def unknown_variable(variable: str) -> UsageError:
 
 
 def _many(name: str, value: Any) -> Any:
-    """Split the few options that take several values: the file has a list (of sizes also a mapping), a variable commas,
-    where `FIELD=VALUE` belongs to the mode before it.
-    """
+    """Split options of several values: of a file a list or a mapping, of a variable words with commas between."""
     if name == "size" and isinstance(value, Mapping):
         return tuple(f"{each}={number}" for each, number in value.items())
     if name not in ("mode", "te_switch", "size") or not isinstance(value, str):

@@ -60,10 +60,8 @@ class _File(NamedTuple):
 def variants_of(
     listed: Any, file: str, text: str, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> tuple[tuple[VariantSettings, ...], tuple[str, ...]]:
-    """Return each variant with all its settings, and the names of the settings that any of them has.
-
-    listed: the file's list of variants. text: all of the file. values: those of the request, without variants, and
-    origins: their origins. Raises UsageError with file, line and field.
+    """Return each variant with all its settings, and the names of the settings that any of them has. listed: the file's
+    list. text: all of the file. values, origins: of the request without variants. Raises UsageError.
     """
     within = _File(file, text)
     if not isinstance(listed, list) or not listed:
@@ -125,9 +123,7 @@ def _settings(one: Any, number: int, within: _File) -> Mapping[str, Any]:
 def _refuse_overridden(
     written: Sequence[Mapping[str, Any]], owned: Sequence[str], within: _File, origins: Mapping[str, str]
 ) -> None:
-    """Raise UsageError for modes or switches next to variants, and for a flag or a variable that sets what a variant
-    has.
-    """
+    """Raise UsageError for modes next to variants, and for a flag or variable that sets what a variant has."""
     called = {name: flag_of(name) if of == "flag" else of for name, of in origins.items()}
     for name, (what, instead) in BESIDE.items():
         if origins[name] != "default":

@@ -1,10 +1,7 @@
 """Checks what is there before fp8bench's processes start: whether others use the GPUs, because a step time on a shared
-GPU measures neither, and how much memory each rank may take.
-
-Two signs count: a compute process on the GPU, and more than HIDDEN_BYTES in use without a visible process, because a
-container shows none of the host's processes. Both are read from NVML, without torch, and before this process or any of
-its children touches a GPU: whatever is there then belongs to others. This is not a lock: others may begin a moment
-later, and the telemetry would show that only as a lower clock.
+GPU measures neither, and how much memory each rank may take. Two signs count: a compute process, and more than
+HIDDEN_BYTES in use without a visible one, because a container shows none of the host's. This is not a lock: others may
+begin a moment later, and the telemetry would show that only as a lower clock.
 """
 
 import time
@@ -77,9 +74,8 @@ def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
 
 
 def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy: bool) -> tuple[str, ...]:
-    """Return marks for the record: none on idle GPUs, or without a GPU; wait up to RELEASE_S for a GPU to become idle.
-    environ: CUDA_VISIBLE_DEVICES applies. local_rank: look only at this rank's GPU; None: at every visible one. Raises
-    ModeUnavailable if a GPU is busy, unless allow_busy: then that is marked. So is an error of NVML.
+    """Return marks for the record, none on idle GPUs; wait up to RELEASE_S for a GPU to become idle. local_rank: look
+    only at this rank's GPU; None: at every visible one. Raises ModeUnavailable if a GPU is busy, unless allow_busy.
     """
     deadline = time.monotonic() + RELEASE_S
     try:
@@ -98,9 +94,7 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
 
 
 def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:
-    """Return the memory that each rank may take: the free memory of the GPU that has the least, or a share of the
-    host's. ranks: on this host. None is unknown, e.g. for a slice, which has only a part of its GPU.
-    """
+    """Return the free memory for each rank on this host, of the GPU that has the least; None: unknown, as of a slice."""
     if device == "cpu":
         free = free_host_bytes()
         return None if free is None else free // ranks

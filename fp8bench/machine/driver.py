@@ -1,7 +1,4 @@
-"""What NVIDIA's driver reports of itself and of each GPU that a run would see. None is what it does not report.
-
-No UUID and no serial number is kept, so these facts may be shown.
-"""
+"""What NVIDIA's driver reports of itself and of each GPU that a run would see; no UUID and no serial number is kept."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,9 +46,8 @@ class GpuFacts(Frozen):
 
 
 class DriverFacts(Frozen):
-    """Facts of the driver. error: NVML's, if it should answer and does not; None on a machine without GPU and driver.
-    hidden: GPUs that CUDA_VISIBLE_DEVICES hides from a run. on_the_bus: NVIDIA GPUs on the PCI bus, with or without a
-    driver.
+    """error: NVML's, if it should answer and does not. hidden: GPUs that CUDA_VISIBLE_DEVICES hides from a run.
+    on_the_bus: NVIDIA GPUs on the PCI bus, with or without a driver.
     """
 
     version: str | None = None

@@ -1,6 +1,5 @@
-"""The host: CPU, cores, load, memory, shared memory, open files and CPU governor from its files, and how fast it runs
-Python. None is unknown. A container may have less than the machine: the smaller of both limits counts. psutil does not
-know control groups, and would count the memory of the host around a container as free; so the files are read here.
+"""The host, from its files, and how fast it runs Python. None is unknown. A container may have less than the machine:
+the smaller of both limits counts, which psutil does not know.
 """
 
 import os
@@ -46,9 +45,8 @@ class HostFacts(Frozen):
 
 
 class SpeedFacts(Frozen):
-    """How fast, and how evenly, this host runs Python: times of the same loop. If it swings, so do step times, unless
-    each step is replayed as a CUDA graph: te-fp8 on an H200 at batch 64 took 126 ms a step in one process and 100 in
-    the next.
+    """How fast, and how evenly, this host runs Python: times of the same loop. te-fp8 on an H200 at batch 64 took 126
+    ms a step in one process and 100 in the next, unless replayed as a CUDA graph.
     """
 
     loop_s: tuple[float, ...]
@@ -121,9 +119,7 @@ def _quota(cgroup: Path) -> Iterable[float]:
 
 
 def _room(cgroup: Path) -> Iterable[int]:
-    """Return the memory that the control group may still take. What is used includes cached files, which make room, and
-    those of shared memory, which make none.
-    """
+    """Return the memory that the control group may still take, or may free of cached files."""
     for limit_file, used_file, stat_file, prefix in LIMITS:
         limit, used = (text_if_any(cgroup / name).strip() for name in (limit_file, used_file))
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:

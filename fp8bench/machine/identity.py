@@ -1,10 +1,7 @@
-"""Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it.
-
-The digest is made as systemd makes an application-specific machine id (sd_id128_get_machine_app_specific): HMAC-SHA256
-of fp8bench's own constant, keyed with what is unique to the machine, cut short. It is the same in every record of the
-machine, no other program has it, and nothing can be derived from it: no serial number, host name or UUID is disclosed.
-
-A container with some of a machine's GPUs is another machine than a container with others: it sees nothing else.
+"""Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it. The
+digest is made as sd_id128_get_machine_app_specific of systemd does: HMAC-SHA256 of fp8bench's own constant, keyed with
+what is unique to the machine, cut short. Nothing can be derived from it: no serial number, host name or UUID. A
+container with some of a machine's GPUs is another machine than one with others: it sees nothing else.
 """
 
 import hashlib
@@ -49,8 +46,8 @@ OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
 
 @dataclass(frozen=True)
 class Here:
-    """This machine and its software, as far as the launcher knows them. machine: None if unknown. one: False in a group
-    of several machines, each of which knows only itself, so that the machine is not compared.
+    """This machine and its software, as far as the launcher knows them. one: False in a group of several machines, each
+    of which knows only itself, so that the machine is not compared.
     """
 
     machine: MachineIdentity | None = None
@@ -79,9 +76,7 @@ class Here:
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
-    """Return an identity from all GPUs that the driver knows, including hidden ones, else from /etc/machine-id, else
-    from the kernel's boot id; None without any of them.
-    """
+    """Return an identity from all GPUs of the driver, else from the machine's id, else from the kernel's boot id."""
     uuids: list[str] = []
     with suppress(pynvml.NVMLError):
         uuids = [gpu.uuid for gpu in gpus_here()]
@@ -113,9 +108,7 @@ def digest(text: str) -> str:
 
 
 def software_here(on_gpu: bool) -> Software:
-    """Return this machine's software, as far as known without torch, by the names of a record. on_gpu: whether a GPU
-    computes, because only then the driver matters.
-    """
+    """Return this machine's software by the names of a record, as known without torch. on_gpu: the driver matters."""
     found = {name: installed(name) for name in PACKAGES}
     return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
 
@@ -127,9 +120,8 @@ def settings_here() -> Software:
 
 @cache
 def settings_given() -> dict[str, str]:
-    """Return the variables that may change measured numbers as they were when this was first called, or in the process
-    that this one was forked from: libraries set some of their own while they are imported (Transformer Engine
-    NVTE_CUDA_INCLUDE_DIR).
+    """Return the variables that may change numbers as they were when this, or a parent's, was first called: libraries
+    set some of their own while they are imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR).
     """
     return settings_in(os.environ)
 

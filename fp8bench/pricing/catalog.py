@@ -1,7 +1,6 @@
 """The catalogue: configs/instances.yaml, and what a user's files add to it. A file of a single instance
-(results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far from the catalogue's is
-accepted, because it is the user's, and marked as doubted, because the rate of one GPU or of a month is easily mistaken
-for a machine's hour. Snapshots of a day's offers (pricing.snapshot) are added in the same way.
+(results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far from the catalogue's is the
+user's, and marked as doubted: the rate of one GPU or of a month is easily mistaken for a machine's hour.
 """
 
 import re
@@ -29,8 +28,7 @@ ABSURD = 5
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     """Return the catalogue with each overlay's entries. A file has the lists `instances` and `gpus`, which replace
-    entries of the same name; or it is one instance (a mapping with a `key`) or a snapshot, whose prices precede the
-    catalogue's. Raises UsageError with file, line and field.
+    entries of the same name; or it is one instance (a mapping with a `key`) or a snapshot, whose prices go first.
     """
     return reduce(_with, overlays, _own() if base == INSTANCES_YAML else _with(_EMPTY, base))
 
@@ -43,7 +41,7 @@ def _own() -> Catalog:
 
 def load_beside(files: Iterable[Path]) -> Catalog:
     """Return the catalogue with snapshots and files of single instances. A refused file matters only if one of its
-    instances is used: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
+    instances is used: it is kept as unread, for `require_read`.
     """
     catalog = load()
     for path in files:
@@ -140,9 +138,7 @@ def doubted(price: Price, known: Instance) -> Price:
 
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
-    """Return an instance by key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names to suggest.
-    Raises UsageError with the nearest name.
-    """
+    """Return an instance by key or by the cloud's own name (`p5.48xlarge`). more: names to suggest. Raises UsageError."""
     by_type = {one.instance_type: one for one in reversed(catalog.instances.values()) if one.instance_type}
     if found := catalog.instances.get(name) or by_type.get(name):
         return found

@@ -1,6 +1,5 @@
-"""Decides which of an instance's prices applies to a row, or why none does; and what some of its GPUs cost. Every price
-keeps its date, and none is guessed. A cloud rents complete instances, so a share of a price is what some GPUs would
-cost if the others were put to use; whoever shows it also says what it is a share of.
+"""Decides which of an instance's prices applies to a row, or why none does, and what a share of its GPUs costs. Every
+price keeps its date, and none is guessed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,9 +16,8 @@ ANY_MACHINE = "any"
 
 @dataclass(frozen=True)
 class PriceQuery:
-    """as_of: the date for which the price must apply. current: whether that date is today, so that an undated price is
-    acceptable. machine: id of the machine that was measured; None if it is unknown, so that no machine's own price
-    applies; ANY_MACHINE accepts the price of any machine.
+    """as_of: the date for which the price must apply. current: whether that is today, so that an undated price will do.
+    machine: id of the measured machine; None, if unknown, takes no machine's own price, ANY_MACHINE that of any.
     """
 
     as_of: date
@@ -31,8 +29,8 @@ class PriceQuery:
 
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
     """Return the newest price that was known on the date and had not ended, or None. The user's own come before the
-    catalogue's, because a contract is what is paid; then certain ones before doubtful ones, and dated ones before
-    undated ones; the catalogue's order decides between equals. With a region, only prices of it (or of all) count.
+    catalogue's, certain ones before doubtful ones, dated ones before undated ones; the catalogue's order decides
+    between equals. With a region, only prices of it (or of all) count.
     """
     known = [price for price in prices if _fits(price, query)]
     dated = [price for price in known if price.as_of is not None and price.as_of <= query.as_of]
@@ -130,8 +128,7 @@ class Share(NamedTuple):
 
 def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
     """Return the cost of some GPUs of an instance: their share of its price; for a machine without a known price, that
-    of a listed instance. None if there is neither, and if the GPU is not the one that the instance has. instance: None
-    if unknown. gpu: its name in the catalogue; None if unknown or absent.
+    of a listed instance. None without either, and if the GPU is not the one that the instance has.
     """
     if instance is not None and gpu is not None and instance.gpu in catalog.gpus and instance.gpu != gpu:
         return None
@@ -142,16 +139,13 @@ def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Cata
 
 
 def has_no_price(instance: Instance | None) -> bool:
-    """Return whether nothing is known of the machine's price, and nobody lists it, so that another's is better than
-    none.
-    """
+    """Return whether nothing is known of the machine's price, and nobody lists it."""
     return instance is None or (instance.provider is None and not any(one.usd_per_hour for one in instance.prices))
 
 
 def of_listed(gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
     """Return the share of the first instance in the catalogue that has this GPU, enough of them, and a price: a certain
-    one before a doubtful one, then a dated one before an undated one; None without any. gpu: its name in the catalogue.
-    query: its region and purchase apply to the listed instance.
+    one before a doubtful one, then a dated one before an undated one.
     """
     found = []
     for one in catalog.instances.values():

@@ -1,6 +1,4 @@
-"""What is known of each instance's prices, and which of them is in force: the documents of `fp8bench prices show`, and
-of what a new snapshot changed.
-"""
+"""What is known of each instance's prices, and which is in force; and what a new snapshot changed: as documents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,9 +20,8 @@ MOST_NAMED = 6
 
 
 class KnownPrice(Frozen):
-    """One price of one instance; or, if usd_per_hour is null, the fact that there is none, with the reason. The names
-    are the keys of json and the columns of csv. age_days: days since as_of; null if undated. until: from when on it no
-    longer holds, as its source says. in_force: whether it is used today for its purchase, in the chosen region.
+    """One price of one instance; or, if usd_per_hour is null, that there is none. The names are those of json and csv.
+    age_days: since as_of. until: from when on it no longer holds. in_force: whether it is used today for its purchase.
     """
 
     instance: str
@@ -48,9 +45,7 @@ class KnownPrice(Frozen):
 
 
 def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) -> list[KnownPrice]:
-    """Return the prices of one instance: by purchase, the price in force first and the others in the order of the
-    catalogue. query: its day is today; its purchase is ignored. A purchase without a price has one line that says so.
-    """
+    """Return the prices of one instance: by purchase, the one in force first; without any, one line that says so."""
     found: list[KnownPrice] = []
     for purchase in purchases:
         chosen = choose(instance.prices, replace(query, purchase=purchase))
@@ -148,8 +143,8 @@ CHANGED: tuple[Column[Change], ...] = (
 def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
-    """Show what an update found. path: the new snapshot; None if nothing changed, so that none was written. versions:
-    the catalogues' versions, in words. not_offered: requested instances that have no offer.
+    """Show what an update found. path: the new snapshot; None if none was written. versions: the catalogues', in words.
+    not_offered: requested instances that have no offer.
     """
     count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
     kept = f"{count}. Kept as {path}." if path else "They are those of the last snapshot, so that none was written."

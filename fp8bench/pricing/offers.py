@@ -1,8 +1,6 @@
-"""Current offers from the gpuhunt library's catalogue: which of them are known instances, and of what date.
-
-gpuhunt publishes a catalogue of each provider's offers, collected about daily; its version begins with its date.
-`GPUHUNT_CATALOG_DIR`, a variable of gpuhunt itself, names a folder with each provider's offers as PROVIDER.csv instead,
-which has no version. gpuhunt is an optional dependency, so it is imported inside the functions that need it.
+"""Current offers from the gpuhunt library's catalogue: which of them are known instances, and of what date. A version
+of a provider's catalogue begins with its date; a folder of PROVIDER.csv, named by gpuhunt's own variable
+`GPUHUNT_CATALOG_DIR`, has none. gpuhunt is an optional dependency, imported inside the functions that need it.
 """
 
 import logging
@@ -50,9 +48,7 @@ class Item(Protocol):
 
 
 class Fetched(NamedTuple):
-    """What gpuhunt returned. items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty
-    for a local folder. missing: providers without a catalogue. said: gpuhunt's warnings.
-    """
+    """items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty for a local folder."""
 
     items: Mapping[str, Sequence[Item]]
     versions: Mapping[str, str]
@@ -62,7 +58,7 @@ class Fetched(NamedTuple):
 
 def fetch(providers: Iterable[str]) -> Fetched:
     """Return every offer of these providers, from gpuhunt's published catalogue or a local one. Raises ModeUnavailable
-    without gpuhunt, RunFailed if its catalogue cannot be reached, UsageError for a local folder with none of these.
+    without gpuhunt, RunFailed if its catalogue cannot be reached, UsageError for a folder with none of these.
     """
     try:
         import gpuhunt
@@ -130,9 +126,8 @@ def _warnings_of_gpuhunt() -> Iterator[list[str]]:
 
 
 def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today: date) -> list[Offer]:
-    """Return the offers of these instances: the cheapest for each instance, purchase and region, in the catalogue's
-    order of regions and then by price. today: the date of offers whose catalogue has none. Raises UsageError for a
-    price that no machine has.
+    """Return the cheapest offer of each of these instances, purchase and region, in the catalogue's order of regions
+    and then by price. today: the date if none is known. Raises UsageError for a price that no machine has.
     """
     found: dict[OfferedAs, Offer] = {}
     for instance in wanted:

@@ -1,8 +1,4 @@
-"""Snapshots of prices as text: writing and reading them, joining them to the catalogue, and comparing two.
-
-A line is read as strictly as the catalogue is: the error of an invalid one names file, line and field, and no price of
-its instance is used until it is fixed.
-"""
+"""Snapshots of prices as text: written, read as strictly as the catalogue, joined to it, and compared."""
 
 import csv
 import io
@@ -31,9 +27,7 @@ def text_of(offers: Iterable[Offer]) -> str:
 
 
 def read(path: Path, known: Sequence[str]) -> list[Offer]:
-    """Return the offers of a snapshot. known: the instances of the catalogue. Raises UsageError with file, line and
-    field, also for an unknown instance, and for an offer that occurs twice.
-    """
+    """Return the offers of a snapshot. known: the catalogue's instances. Raises UsageError with file, line and field."""
     reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     found: dict[OfferedAs, tuple[int, Offer]] = {}
     try:
@@ -100,9 +94,7 @@ def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
 
 
 class Change(NamedTuple):
-    """What an offer was and is now, in USD per hour. before: None if it was unknown. now: None if it is no longer
-    offered. since: the date of the known price; None if undated.
-    """
+    """USD per hour. before: None if unknown. now: None if no longer offered. since: of the known price; None: undated."""
 
     place: OfferedAs
     before: float | None
@@ -128,9 +120,7 @@ def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
 
 
 def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterable[OfferedAs]) -> list[Change]:
-    """Return what is new, or costs more or less than before, in the offers' order; then what the last snapshot had and
-    these offers do not.
-    """
+    """Return what is new or costs another price, in the offers' order; then what only the last snapshot had."""
     now = {offer.place: offer.price.usd_per_hour for offer in offers}
     places = [*now, *(place for place in last if place in known and place not in now)]
     found = []

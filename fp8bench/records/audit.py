@@ -1,5 +1,5 @@
-"""Checks that every record is complete and agrees with itself: reads each file with its raw part, which a search does
-not do, and checks each run against itself (see `contradictions`). Shows files that are bad, and those that were sent.
+"""Checks that every record is complete and agrees with itself: each file with its raw part, which a search leaves
+alone.
 """
 
 import json

@@ -1,9 +1,7 @@
-"""Checks a record against itself: figures that follow from others in the same record are computed again. Pure.
-
-A record is a file that anybody can edit, and a table believes it. So a figure that its own samples do not give, a count
-that its own configuration does not give, and a status that its own evidence denies, make the record unusable. The check
-needs the whole record. What an older format could not hold is null, and contradicts nothing. An interval, steadiness
-and flags are not computed again: how they are computed may change without the method.
+"""Checks a whole record against itself: figures that follow from others in it are computed again. Pure. A record is a
+file that anybody can edit, and a table believes it. So a figure that its samples do not give, a count that its
+configuration does not give, and a status that its evidence denies, make it unusable. What an older format could not
+hold is null, and contradicts nothing; how an interval, steadiness and flags are computed may change.
 """
 
 import json

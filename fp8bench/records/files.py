@@ -15,9 +15,7 @@ SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
 
 def samples_path(path: Path, run_id: str | None = None) -> Path:
-    """Return where the raw part of a record lies. run_id: if the record's file may have another name. Raises ValueError
-    for a run id that is no name.
-    """
+    """Return where a record's raw part lies. run_id: if its file may have another name. Raises ValueError for no name."""
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 
@@ -32,8 +30,8 @@ def writing(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A file or folder among records that cannot be read. line: from 1; None for all of it. readable: whether it could
-    be read, and is left out all the same. what: the whole sentence, where it is not path, line and reason.
+    """A file or folder that cannot be read. line: from 1; None for all of it. readable: whether it could be read, and
+    is left out all the same. what: the whole sentence, where it is not path, line and reason.
     """
 
     path: Path
@@ -73,9 +71,7 @@ def invalid(path: Path, error: ValidationError, text: str) -> Broken:
 
 
 def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
-    """Return the fault of a record in the folder of another instance. there: the instances that records in its folder
-    name. A folder that none of them has the name of is no instance's.
-    """
+    """Return the fault of a record in the folder of another instance. there: that the folder's records name."""
     folder = path.parent.name or path.absolute().parent.name
     if folder == instance or folder not in there:
         return None
@@ -89,9 +85,8 @@ def is_record(name: str) -> bool:
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """Yield the records below the roots, folder by folder, by name; for a folder that cannot be read, yield why. Hidden
-    files, as those that are still being written, are omitted. Links to folders are followed, each folder is searched
-    once, and a missing root counts as empty.
+    """Yield the records below the roots, by folder and name; for a folder that cannot be read, why. Hidden files, as
+    those still being written, are omitted. Links are followed, each folder is searched once, and a root may be missing.
     """
     seen: set[str] = set()
     for root in filter(Path.is_dir, roots):

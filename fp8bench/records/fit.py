@@ -1,7 +1,5 @@
 """Limits what may be written of a record or of a rank's report: no secret of this process's environment, no control
-character or lone surrogate (a record is shared, shown in terminals, and is UTF-8), and no text of megabytes.
-
-Numbers, and fields that say what a record is of, are never changed.
+character or lone surrogate, no text of megabytes. Numbers, and fields that say what a record is of, never change.
 """
 
 import os

@@ -1,7 +1,5 @@
-"""Keeps what is known of an instance that the catalogue lacks, or the user's own price for one:
+"""Keeps what is known of an instance that the catalogue lacks, or the user's own price for one, beside its records:
 results/<instance>/instance.yaml.
-
-The file lies next to the records, so that they can be priced later and elsewhere. Records themselves contain no prices.
 """
 
 from collections.abc import Callable
@@ -29,9 +27,7 @@ def snapshots(results_dir: Path) -> list[Path]:
 
 
 def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
-    """Write a snapshot of that day next to the existing ones, without replacing any, and return its path. Raises
-    UsageError if it cannot be written.
-    """
+    """Write a snapshot of that day beside the existing ones, and return its path. Raises UsageError if it cannot."""
     folder = results_dir / SNAPSHOTS
     taken: set[str] = set()
     while True:
@@ -55,10 +51,9 @@ def keep(
     results_dir: Path,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
-    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first; the
-    catalogue's are joined when the file is read. warn: called if the file cannot be locked. Returns the path, or None
-    if there is nothing to write. Raises UsageError if the file cannot be read or written, or another process holds it
-    for longer than WAIT_S.
+    """Write down an instance that is not in the catalogue, and the price that the user gave, newest first. warn: called
+    if the file cannot be locked. Returns the path, or None if there is nothing to write. Raises UsageError if the file
+    cannot be read or written, or another process holds it for longer than WAIT_S.
     """
     if in_catalog and price is None:
         return None

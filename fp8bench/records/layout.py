@@ -60,8 +60,8 @@ def texts_of(record: RecordHead) -> tuple[str, str | None]:
 
 
 def _text(model: Frozen) -> str:
-    """Return a model with a line for each field, and for each element of an array of objects. A number that is not
-    finite, which only a mode's evidence may have, is null.
+    """Return a model with a line for each field and element of an array of objects; a number that is not finite is
+    null.
     """
     line = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ": ")).encode
     fields = []
@@ -219,9 +219,7 @@ def _document(data: bytes) -> Document:
 
 
 def from_version_1(document: Document) -> Document:
-    """Return a document as version 2 would have it. What is not as version 1 wrote it is left unchanged, for the model
-    to refuse.
-    """
+    """Return a document as version 2 would have it. What is not as version 1 wrote it stays, for the model to refuse."""
     found = {**document, "schema_version": 2}
     if isinstance(document.get("telemetry"), list):
         found["telemetry"] = list(map(_telemetry_2, document["telemetry"]))

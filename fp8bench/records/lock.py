@@ -1,7 +1,5 @@
-"""One writer at a time: a lock on a file, which the kernel releases when its holder ends, however it ends.
-
-The file's existence locks nothing. The file names its holder for a second process. The holder removes it; a file that a
-killed process left behind is taken over.
+"""One writer at a time: a lock on a file, which the kernel releases however its holder ends. The file's existence locks
+nothing; it names its holder for a second process. What a killed process left behind is taken over.
 """
 
 import errno
@@ -22,8 +20,8 @@ UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 @contextmanager
 def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
     """Hold the lock on `path` within the context. what: is locked, in words. wait_s: for another process to end. warn:
-    called if the file system has no locks; then nothing is locked, but the work is done. Raises UsageError that names
-    the holder if another process has the lock, or if the file cannot be created.
+    called if the file system has no locks; the work is done all the same. Raises UsageError that names the holder if
+    another process has the lock, or if the file cannot be created.
     """
     deadline = time.monotonic() + wait_s
     # A waiting process may have locked a file that its holder has removed meanwhile: then it takes the name's new one.

@@ -1,4 +1,4 @@
-"""Finds the kept records that a word on the command line names: a file, the beginning of a run's id, or a mode such as
+"""Finds what a word on the command line names: a file, the beginning of a run's id, or
 `h200-1x:te-fp8:delayed/graphed`.
 """
 
@@ -89,9 +89,7 @@ def find_kept(
     model: type[SomeRecord],
     warn: Callable[[Sequence[Broken]], None] = lambda _broken: None,
 ) -> SomeRecord:
-    """Return a whole record of one kind by its file or its id. model: its class. warn: called with the files that
-    cannot be read. Raises UsageError if the word names no such record, or several.
-    """
+    """Return a whole record of a kind's class by its file or id. warn: of unreadable files. Raises UsageError."""
     if names_a_file(name):
         return results.read_record(Path(name), model)
     instances = results.known_instances(results_dir)
@@ -125,9 +123,9 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
 def candidates(
     name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
 ) -> list[Record]:
-    """Return those of a mode's records that are ok, executed as named, `wanted`, and of the work `like` if there are
-    any; empty if no record is ok and executed so. name: as the user wrote it. Raises UsageError if there are such
-    records, but none that is wanted.
+    """Return those of a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are;
+    empty if none is ok and executed so. name: as the user wrote it. Raises UsageError if there are some, but none
+    wanted.
     """
     fitting = Filter(status="ok", execution=reference.execution).of(records)
     found = wanted.of(fitting)

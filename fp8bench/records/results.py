@@ -52,9 +52,7 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 
 def require_writable(results_dir: Path) -> None:
-    """Fail before a run rather than after it: raise UsageError if the folder cannot be created or written to, or has no
-    room for a record. A limit of a file's size that is too small is raised.
-    """
+    """Raise UsageError, before a run rather than after it, if the folder cannot be written or has no room for a record."""
     # Imported here, as below: code that only reads does not need it.
     import resource
     import tempfile
@@ -83,8 +81,8 @@ def require_writable(results_dir: Path) -> None:
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
-    """Keep the record, of any kind and whole, and return its path. Raises RunFailed if it cannot be written (it is then
-    kept in another folder, which the error names), or already exists.
+    """Keep a whole record of any kind, and return its path. Raises RunFailed if it cannot be written, or already
+    exists.
     """
     # Imported here: code that only reads does not need it.
     from fp8bench.records.fit import fit
@@ -205,18 +203,14 @@ def what_lies_in(results_dir: Folders, kind: str | None = None) -> str:
 
 
 def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
-    """Return every run of these instances, also published ones that come with fp8bench, without raw parts, oldest
-    first; and every broken file that could be one of them.
-    """
+    """Return every run of these instances, also published ones, without raw parts, oldest first; and broken files."""
     return _search(results_dir, set(instances), Record)
 
 
 def read_kind(
     results_dir: Folders, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[SomeRecord]:
-    """Return every record of one kind other than a run, oldest first, and every broken file that could be one. model:
-    its class. beginning: of the run's id, which is the file's name, so that no other file is read.
-    """
+    """Return every record of one kind other than a run, oldest first, and broken files. beginning: of the run's id."""
     found = _search(results_dir, set(instances), model, beginning)
     return Found((kept.record for kept in found), found.broken)
 
@@ -225,7 +219,7 @@ def _search(
     results_dir: Folders, wanted: set[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[Kept[SomeRecord]]:
     """Return the records of one kind and of these instances, each run once, and the broken files that may be among
-    them: a file that names no instance may be of any instance that other records in its folder name.
+    them: a file that names no instance may be of any that other records in its folder name.
     """
     kind = model.model_fields["kind"].default
     seen: list[tuple[Path, str, SomeRecord | None]] = []
@@ -302,9 +296,9 @@ def sound(
     unread: Callable[[Sequence[Broken]], None],
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
-    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, or
-    whose raw parts cannot be read; a copy takes their place. shown: takes runs, oldest first, and returns those that
-    are to be believed; asked again if one is left out. unread: called with what is left out, the search's own first.
+    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, whose
+    copies take their place. shown: of runs, oldest first, those that are to be believed; asked again if one is left
+    out. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}

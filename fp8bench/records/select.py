@@ -1,10 +1,7 @@
-"""Selects records for tables, explanations, bounds and sessions: those that a `Filter` takes, the latest of each
-variant, and the rounds that make one row of a table.
-
-A run that stopped may have stopped before it was decided how its steps are executed. So two runs are of one variant if
-their settings are the same, or if both are known to be executed in the same way; `auto` alone decides nothing. A
-failure stays in the table until the same variant is run again: success at another batch size, or without a graph, does
-not undo a failure at this size, or with a graph.
+"""Selects records: those that a `Filter` takes, the latest of each variant, and the rounds that make one row of a
+table. Two runs are of one variant if their settings are the same, or if both are known to be executed in the same way:
+a run may have stopped before that was decided. A failure stays in the table until the same variant is run again:
+success at another batch size, or without a graph, does not undo a failure at this size, or with a graph.
 """
 
 import json
@@ -31,9 +28,7 @@ BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")
 
 @dataclass(frozen=True)
 class Filter:
-    """What records must have in common; None does not filter. A record without a field that is given is not taken.
-    mode: with or without its recipe. batch_size: per worker.
-    """
+    """What records must have in common; None does not filter. mode: with or without its recipe. batch_size: per worker."""
 
     instance: str | None = None
     status: Status | None = None
@@ -76,9 +71,7 @@ class Filter:
 
 
 def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[str]:
-    """Return workloads, those of most instances first, of these those with most entries. there: of each workload,
-    instances with what tells the entries of one apart.
-    """
+    """Return workloads, those of most instances, then of most entries first. there: of each, (instance, entry)."""
     return sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
 
 
@@ -104,9 +97,9 @@ ALL = Filter()
 
 @dataclass(frozen=True)
 class Measurement:
-    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the record
-    that says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
-    rounds these are, of the same GPUs or as predicted (origin). elsewhere: the share by which this instance may differ.
+    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the one that
+    says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
+    rounds these are, of the same GPUs or as predicted (origin). elsewhere: by what share this one may differ.
     """
 
     rounds: tuple[Record, ...]
@@ -193,9 +186,8 @@ def latest_first(records: Iterable[Record], key: Callable[[Record], object] = se
 
 def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
     """Return the latest session's rounds of each variant, machine and software, or with `every` each record by itself.
-    records: oldest first. Figures that were not measured stand in for an instance only while nothing of it was
-    measured. A stopped run is kept until the same variant is run again. A mode that was invalid in any round of the
-    session is invalid: what is proved in one process and not in the next is not proved.
+    records: oldest first. What was not measured stands in for an instance only while nothing of it was measured. A
+    stopped run is kept until its variant is run again. A mode that was invalid in any round of the session is invalid.
     """
     chosen = wanted.of(records)
     if every:

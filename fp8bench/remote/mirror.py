@@ -1,12 +1,8 @@
-"""The mirror of an address: a local folder with the remote's files and those that are still to be sent.
-
-Records never change, so a name is a version: names that the remote lacks are sent, names that are lacking here are
-fetched, and another file of the same name is refused. Only a `.yaml` file (an instance, prices) may change: it is
-fetched unless it was edited here, and sent only over the version that was last fetched or sent from here. A log is
-sent, but not fetched.
-
-`.remote.json` has the digest of each file that is on both sides, so that what was removed there is removed here. If it
-is lost, files are compared anew.
+"""The mirror of an address: a local folder with the remote's files and those that are still to be sent. Records never
+change: names that one side lacks are copied to it, and another file of the same name is refused. Only a `.yaml` file
+(an instance, prices) may change: it is fetched unless it was edited here, and sent only over the version that was last
+fetched or sent from here. A log is sent, not fetched. `.remote.json` has the digest of each file that is on both sides,
+so that what was removed there is removed here. If it is lost, files are compared anew.
 """
 
 import hashlib
@@ -30,8 +26,8 @@ STATE = ".remote.json"
 
 @dataclass
 class Sent:
-    """The result of sending, as names of files. sent: now on the remote. same: were there already. refused: the remote
-    has other files with these names, or they are links out of the folder, or not regular files.
+    """Names of files. sent: now on the remote. same: were there already. refused: the remote has another file of that
+    name, or it is a link out of the folder, or not a regular file.
     """
 
     sent: list[str] = field(default_factory=list)
@@ -58,9 +54,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
-    """Send what the remote lacks. known: the digest of each file as it was there; what is there now is added. Raises
-    Refused and Unreachable.
-    """
+    """Send what the remote lacks, and add its digest to what is `known` to be there. Raises Refused and Unreachable."""
     done = Sent()
     # Of many files most are there, and a list is quicker than an attempt for each.
     there = store.files() if len(names) > BATCH else {}

@@ -1,7 +1,6 @@
-"""Files under an address, through fsspec: listed, fetched, created, replaced. Every call ends in bounded time.
-
-fsspec and what it needs of the extra `remote` are imported here, inside functions; a plain folder never uses this
-module. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is read or kept here.
+"""Files under an address, through fsspec, in bounded time. fsspec and what it needs of the extra `remote` are imported
+inside functions. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is kept
+here.
 """
 
 import base64
@@ -90,8 +89,8 @@ class Store:
         self._in_time("write to", written)
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
-        """Do the work within the time limit. work: takes the file system, and the path of the address in it. It runs in
-        a thread that ends with the program: a library that hangs is left behind.
+        """Do the work within the time limit. It runs in a thread that ends with the program: a library that hangs is
+        left.
         """
 
         def opened() -> _Answer:
