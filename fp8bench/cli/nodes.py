@@ -121,7 +121,7 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
 
 
 def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: Mapping[str, str]) -> int:
-    """Say the error of a command line, tell the other nodes, which would wait for this one, and return its exit code."""
+    """Say the error of a command line, tell the other nodes, which would wait, and return its exit code."""
     with suppress(Fp8benchError, KeyboardInterrupt, typer.Exit):
         from fp8bench.launch.nodes.place import elastic_from
 

@@ -130,7 +130,7 @@ def is_whole(word: str) -> bool:
 
 
 def whole(flag: str, text: str, least: int, limit: Limit, example: str | None = None) -> int:
-    """Parse an integer. Raises UsageError for any other, below `least`, or beyond the limit. example: of a valid one."""
+    """Parse an integer. Raises UsageError for any other, below `least`, or beyond the limit. example: a valid one."""
     word = text.strip()
     if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
         raise UsageError(

@@ -94,7 +94,7 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
 
 
 def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:
-    """Return the free memory for each rank on this host, of the GPU that has the least; None: unknown, as of a slice."""
+    """Return the free memory for each rank here, of the GPU that has the least; None: unknown, as of a slice."""
     if device == "cpu":
         free = free_host_bytes()
         return None if free is None else free // ranks

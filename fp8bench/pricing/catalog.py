@@ -138,7 +138,7 @@ def doubted(price: Price, known: Instance) -> Price:
 
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
-    """Return an instance by key or by the cloud's own name (`p5.48xlarge`). more: names to suggest. Raises UsageError."""
+    """Return an instance by key or the cloud's own name (`p5.48xlarge`). more: names to suggest. Raises UsageError."""
     by_type = {one.instance_type: one for one in reversed(catalog.instances.values()) if one.instance_type}
     if found := catalog.instances.get(name) or by_type.get(name):
         return found

@@ -27,7 +27,7 @@ def text_of(offers: Iterable[Offer]) -> str:
 
 
 def read(path: Path, known: Sequence[str]) -> list[Offer]:
-    """Return the offers of a snapshot. known: the catalogue's instances. Raises UsageError with file, line and field."""
+    """Return the offers of a snapshot. known: instances of the catalogue. Raises UsageError with line and field."""
     reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     found: dict[OfferedAs, tuple[int, Offer]] = {}
     try:
@@ -94,7 +94,7 @@ def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
 
 
 class Change(NamedTuple):
-    """USD per hour. before: None if unknown. now: None if no longer offered. since: of the known price; None: undated."""
+    """In USD per hour. before: None if unknown. now: None if gone. since: of the known price; None: undated."""
 
     place: OfferedAs
     before: float | None

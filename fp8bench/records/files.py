@@ -15,7 +15,7 @@ SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
 
 def samples_path(path: Path, run_id: str | None = None) -> Path:
-    """Return where a record's raw part lies. run_id: if its file may have another name. Raises ValueError for no name."""
+    """Return where a record's raw part lies. run_id: if its file may have another name. Raises ValueError."""
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
 
 

@@ -219,7 +219,7 @@ def _document(data: bytes) -> Document:
 
 
 def from_version_1(document: Document) -> Document:
-    """Return a document as version 2 would have it. What is not as version 1 wrote it stays, for the model to refuse."""
+    """Return a document as version 2 would have it. What version 1 did not write stays, for the model to refuse."""
     found = {**document, "schema_version": 2}
     if isinstance(document.get("telemetry"), list):
         found["telemetry"] = list(map(_telemetry_2, document["telemetry"]))

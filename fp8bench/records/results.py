@@ -52,7 +52,7 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 
 def require_writable(results_dir: Path) -> None:
-    """Raise UsageError, before a run rather than after it, if the folder cannot be written or has no room for a record."""
+    """Raise UsageError, before a run, if the folder cannot be written to or has no room for a record."""
     # Imported here, as below: code that only reads does not need it.
     import resource
     import tempfile

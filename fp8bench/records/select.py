@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, TypeVar
 
-from fp8bench.config.variants import OF_ALL
+from fp8bench.config.sources import OF_ALL
 from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status
@@ -28,7 +28,7 @@ BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")
 
 @dataclass(frozen=True)
 class Filter:
-    """What records must have in common; None does not filter. mode: with or without its recipe. batch_size: per worker."""
+    """What records must have in common; None: anything. mode: with or without its recipe. batch_size: per worker."""
 
     instance: str | None = None
     status: Status | None = None

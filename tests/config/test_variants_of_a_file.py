@@ -6,7 +6,7 @@ import pytest
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.config.sources import Resolved, resolve
-from fp8bench.config.variants import OF_ALL, OWN
+from fp8bench.config.sources import OF_ALL, OWN
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import ROOT
 from fp8bench.schema.yaml_text import parse_mapping
