@@ -34,7 +34,7 @@ Declared = tuple[str, Any, Any]
 
 HELP_ALL = "--help-all"
 COLUMNS_OF_FLAGS = 24
-"""Columns for an option with its values; a longer one has a line to itself."""
+"""Of an option with its values; a longer one has a line to itself."""
 
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "run": {
@@ -65,11 +65,8 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 """Options of `run` that a command that measures differently does not have."""
 
-KINDS = frozenset(entry.name for entry in registry.KINDS)
 LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
-
-RESULTS_DIR = frozenset(("results_dir",))
 
 SHOW_PUBLISHED = ("compare", "scaling")
 """Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
@@ -117,20 +114,18 @@ def options_of(model: type[Frozen]) -> list[Declared]:
         # The flag of an option with several values is singular.
         flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
         told = of.is_required() or option.help.endswith("]")
-        text = option.full_help(None if told else of.default or option.default)
-        words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
-        metavar = option.metavar or "|".join(words) or "N"
-        complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
-        missing = ... if of.is_required() else None
-        if option.argument:
-            default = typer.Argument(missing, metavar=metavar, autocompletion=complete, help=text)
-        elif kind is bool and of.default is None:
-            default = typer.Option(None, f"{flags[0]}/--no-{flags[0].removeprefix('--')}", help=text)
-        elif kind is bool:
-            default = typer.Option(False, *flags, help=text)
+        shared: dict[str, Any] = {"help": option.full_help(None if told else of.default or option.default)}
+        default = ... if of.is_required() else None
+        if kind is bool:
+            flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",) if of.default is None else flags
+            default = of.default
         else:
-            default = typer.Option(missing, *flags, metavar=metavar, autocompletion=complete, help=text)
-        found.append((name, bool if kind is bool else list[str] if several else str, default))
+            words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
+            shared["metavar"] = option.metavar or "|".join(words) or "N"
+            complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
+            shared["autocompletion"] = complete
+        declared = typer.Argument(default, **shared) if option.argument else typer.Option(default, *flags, **shared)
+        found.append((name, bool if kind is bool else list[str] if several else str, declared))
     return found
 
 
@@ -160,7 +155,7 @@ class Command(TyperCommand):
             refuse_empty(args)
             settings = obeyed(str(self.name), args)
             if _merges_sources_itself(str(self.name), args):
-                settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
+                settings = settings & {"results_dir"} if self.name == "explain" else frozenset()
             for option in self.params:
                 if option.name in settings:
                     option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
@@ -243,10 +238,10 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
         every = command in ("run", *NOT_IN)
         found = frozenset(name for name, option in OPTIONS.items() if every or option.one_round)
         return found - NOT_IN.get(command, frozenset())
-    if command in KINDS and "--record" not in flags:
+    if command in {entry.name for entry in registry.KINDS} and "--record" not in flags:
         variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
         return variables
-    return RESULTS_DIR
+    return frozenset(("results_dir",))
 
 
 def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:

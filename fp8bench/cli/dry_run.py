@@ -132,10 +132,10 @@ def lines(found: Forecast) -> list[str]:
     if share:
         rate = f"{rate}, as {share} cost, since no price of this machine is known"
     cost = "unknown, since no price of this machine is known; --price gives one"
+    if rate is not None:
+        cost = f"unknown, as the time is; the machine is {rate}"
     if found.usd is not None:
         cost = f"about {_span(found.usd, MONEY)} USD at {rate}"
-    elif rate is not None:
-        cost = f"unknown, as the time is; the machine is {rate}"
     if found.seconds is None:
         unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
         return [*obstacles, f"time: {unknown}", f"cost: {cost}"]

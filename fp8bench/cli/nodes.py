@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -64,11 +65,8 @@ def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
     executor = NodesExecutor(agent, request.timeout_s)
     if agent.leads:
         return executor
-    code = executor.follow(
-        lambda config: marks(prepared, config),
-        lambda turn, reports: _keep(prepared, request.price, turn, reports),
-    )
-    raise typer.Exit(code)
+    keep = partial(_keep, prepared, request.price)
+    raise typer.Exit(executor.follow(lambda config: marks(prepared, config), keep))
 
 
 def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
@@ -140,9 +138,7 @@ def code_of(error: BaseException) -> int:
     """Return the exit code of an error."""
     from fp8bench.launch import signals
 
-    if isinstance(error, KeyboardInterrupt):
-        return signals.exit_code(error)
-    return int(getattr(error, "exit_code", 1))
+    return signals.exit_code(error) if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
 
 
 @contextmanager

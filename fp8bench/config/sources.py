@@ -30,7 +30,6 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
 from fp8bench.schema.yaml_text import line_of
 
-
 VARIANTS = "variants"
 """The field of a file. It is not an option, because a command line has no room for it."""
 

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.config.sources import Resolved, resolve
-from fp8bench.config.sources import OF_ALL, OWN
+from fp8bench.config.sources import OF_ALL, OWN, Resolved, resolve
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import ROOT
 from fp8bench.schema.yaml_text import parse_mapping
