@@ -16,12 +16,12 @@ from fp8bench.cli.nodes import as_torchrun_has_it, meet
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
 from fp8bench.config.options import read
-from fp8bench.entries import KindEntry
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
+from fp8bench.registry import KindEntry
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.tables.chart import require_drawable
