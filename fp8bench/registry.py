@@ -107,7 +107,7 @@ class FamilyEntry(NamedTuple):
         if member not in known:
             names = [f"{self.prefix}:{one}" for one in known]
             raise unknown_name("workload", name, names, f"fp8bench list workloads {self.prefix}")
-        shared = {"defaults": self.defaults, "needs": self.needs, "unit": self.unit, "te_switches": self.te_switches}
+        shared: dict[str, Any] = {field: getattr(self, field) for field in ("defaults", "needs", "unit", "te_switches")}
         return WorkloadEntry(name, self.target, f"{member}, as {self.prefix} builds it", member=member, **shared)
 
 
@@ -244,8 +244,8 @@ KINDS = tuple(
     for name, summary in {
         "run": "Training steps of whole models, with what they cost.",
         "gemm": "GEMMs by shape, in bf16 and fp8, each proved before it is timed.",
-        "numerics": "What error each precision mode adds to a layer against float64, and how delayed scaling answers to "
-        "a jump. `numerics formats` shows what number formats hold.",
+        "numerics": "What error each precision mode adds to a layer against float64, and how delayed scaling answers "
+        "to a jump. `numerics formats` shows what number formats hold.",
         "converge": "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
         "collectives": "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved "
         "first.",

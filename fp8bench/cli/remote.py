@@ -5,7 +5,7 @@ a part of the records gives no valid answer.
 
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from fp8bench.cli.output import log, warn
@@ -18,7 +18,7 @@ from fp8bench.tables.written import counted
 
 
 @contextmanager
-def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
+def synced(folder: Path, measuring: bool) -> Iterator[Mirror | None]:
     """Yield the mirror in `folder`, up to date; None for a plain folder. What the block wrote is sent after it, however
     it ends. Raises Refused, and Unreachable unless `measuring`.
     """
@@ -26,7 +26,6 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
     if address is None:
         yield None
         return
-
     mirror = Mirror(address)
     try:
         mirror.pull()
@@ -36,19 +35,18 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
             raise Unreachable(error.what, remedy) from error
         warn(f"{error.what}: records are kept in {folder}, and sent after the measurement")
     before = mirror.pending()
-    with ExitStack() as after:
-
-        def send_new(_kind: object, error: BaseException | None, _trace: object) -> None:
-            try:
-                _send_new(mirror, before)
-            except RunFailed as unsent:
-                # The error that ended the block has priority, with its exit code.
-                if error is None or getattr(error, "exit_code", 1) == 0:
-                    raise
-                warn(str(unsent))
-
-        after.push(send_new)
+    try:
         yield mirror
+    except BaseException as error:
+        try:
+            _send_new(mirror, before)
+        except RunFailed as unsent:
+            # The error that ended the block has priority, with its exit code.
+            if getattr(error, "exit_code", 1) == 0:
+                raise
+            warn(str(unsent))
+        raise
+    _send_new(mirror, before)
 
 
 def _send_new(mirror: Mirror, before: list[str]) -> None:

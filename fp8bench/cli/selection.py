@@ -18,7 +18,7 @@ from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
-from fp8bench.records.select import Filter, Measurement
+from fp8bench.records.select import BY_WORK, Filter, Measurement
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
@@ -59,12 +59,7 @@ class Scope(Options):
         named: bool = True,
     ) -> tuple[CompareOptions, Catalog]:
         """Return the options and the catalogue. named: whether the user named the instances. Raises UsageError."""
-        wanted = Filter(
-            workload=self.workload,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            grad_accumulation=self.grad_accumulation,
-        )
+        wanted = Filter(**{name: getattr(self, name) for name in BY_WORK})
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog = load_catalog(results_dir)
@@ -81,13 +76,13 @@ class Scope(Options):
                 raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
         keys = list(dict.fromkeys(map(key_of, instances)))
-        wanted_reference = parse_reference(reference, keys)
-        wanted_reference = replace(wanted_reference, instance=key_of(wanted_reference.instance))
-        require_read(catalog, [*(keys if named else ()), *([wanted_reference.instance] if reference else ())])
+        compared_with = parse_reference(reference, keys)
+        compared_with = replace(compared_with, instance=key_of(compared_with.instance))
+        require_read(catalog, [*(keys if named else ()), *([compared_with.instance] if reference else ())])
         options = CompareOptions(
             instances=tuple(keys),
             today=date.today(),
-            reference=wanted_reference,
+            reference=compared_with,
             as_of=self.price_as_of,
             region=self.region,
             purchase=self.purchase or "on_demand",
