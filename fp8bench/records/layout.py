@@ -55,14 +55,12 @@ def texts_of(record: RecordHead) -> tuple[str, str | None]:
         series=tuple(one.series for one in record.telemetry),
         kernels=record.profile.kernels if record.profile else (),
     )
-    text = _text(raw) if raw.samples or any(raw.series) or raw.kernels else None
+    text = _text(raw) if _has_raw(record) else None
     return _text(_bare(record, text and sha256(text.encode()).hexdigest())), text
 
 
 def _text(model: Frozen) -> str:
-    """Return a model with a line for each field and element of an array of objects; a number that is not finite is
-    null.
-    """
+    """Return a model with a line for each field, and object of an array; a number that is not finite is null."""
     line = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ": ")).encode
     fields = []
     for name, value in json.loads(model.model_dump_json()).items():
@@ -73,30 +71,19 @@ def _text(model: Frozen) -> str:
 
 
 def _bare(record: Record, digest: str | None = None) -> Record:
-    update = {
-        "telemetry": tuple(one.model_copy(update={"series": None}) for one in record.telemetry),
-        "profile": record.profile and record.profile.model_copy(update={"kernels": ()}),
-        "step_times": step_times(record),
-        "samples_sha256": digest,
-        "samples": (),
-    }
-    return record.model_copy(update=update)
+    none = Samples.model_construct(samples=(), series=(None,) * len(record.telemetry), kernels=())
+    return _with_raw(record, none, step_times=step_times(record), samples_sha256=digest)
 
 
-def _joined(record: Record, raw: Samples) -> Record:
-    """Return a whole record. Raises ValueError if the raw part is of another one."""
-    if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
-        raise ValueError("of another record")
+def _with_raw(record: Record, raw: Samples, **own: Any) -> Record:
+    """Return the record with another raw part. Raises ValueError for one of another number of ranks."""
+    telemetry = zip(record.telemetry, raw.series, strict=True)
     update = {
-        "telemetry": tuple(
-            one.model_copy(update={"series": series}) for one, series in zip(record.telemetry, raw.series, strict=True)
-        ),
+        "telemetry": tuple(one.model_copy(update={"series": series}) for one, series in telemetry),
         "profile": record.profile and record.profile.model_copy(update={"kernels": raw.kernels}),
-        "step_times": None,
-        "samples_sha256": None,
         "samples": raw.samples,
     }
-    return record.model_copy(update=update)
+    return record.model_copy(update={**update, **own})
 
 
 @dataclass(frozen=True)
@@ -149,7 +136,10 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
                 return _without_samples(path, f"{beside.name} is not the file that was written with it")
-            stored, record = record.step_times, _joined(record, Samples.model_validate_json(data))
+            raw, stored = Samples.model_validate_json(data), record.step_times
+            if raw.run_id != record.run_id:
+                raise ValueError("of another record")
+            record = _with_raw(record, raw, step_times=None, samples_sha256=None)
         except OSError as error:
             return _without_samples(path, f"{beside.name}: {error.strerror}")
         except ValidationError as error:
