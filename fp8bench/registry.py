@@ -272,9 +272,7 @@ def is_built_in(place: str) -> bool:
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split a label such as `te-fp8:delayed,history=16` into the mode's entry and the recipe, by default its first.
-    Raises UsageError for an unknown mode or recipe, and for an invalid field.
-    """
+    """Split a label such as `te-fp8:delayed,history=16` into entry and recipe, by default its first. Raises UsageError."""
     name, _, recipe = label.partition(":")
     known = modes()
     if name not in known:
@@ -340,9 +338,7 @@ def find_kind(name: str) -> KindEntry:
 
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import the class or the kind of an entry. Raises ModeUnavailable if a library that a built-in one needs cannot be
-    imported, UsageError for an outside package's.
-    """
+    """Import an entry's class or kind. Raises ModeUnavailable for a missing library, UsageError for a plug-in's fault."""
     try:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)

@@ -95,9 +95,7 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 
 
 def show(document: "Document", form: str, repeat: bool = True) -> None:
-    """Print a document. form: `table` is drawn on a terminal, and plain text elsewhere. repeat: whether warnings that
-    plain text contains are also shown on standard error, as for a table that is written to a file.
-    """
+    """Print a document, as a table drawn on a terminal. repeat: whether warnings go to standard error too."""
     if form == "answer":
         typer.echo(render.render(document._replace(data=document.answer), "json"))
         return

@@ -19,9 +19,7 @@ from fp8bench.tables.written import counted
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator[Mirror | None]:
-    """Yield the mirror in `folder`, up to date; None for a plain folder. What the block wrote is sent after it, however
-    it ends. Raises Refused, and Unreachable unless `measuring`.
-    """
+    """Yield the mirror in `folder`, up to date, or None; send what the block wrote. Raises Refused and Unreachable."""
     address = address_of(folder)
     if address is None:
         yield None

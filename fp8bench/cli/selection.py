@@ -124,9 +124,8 @@ def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: S
         name, usd = parse_price(word)
         key = key_of(name)
         if key not in shown:
-            raise UsageError(
-                f"--price {name}: that instance is not compared", f"Add it, or give one of: {', '.join(shown)}"
-            )
+            remedy = f"Add it, or give one of: {', '.join(shown)}"
+            raise UsageError(f"--price {name}: that instance is not compared", remedy)
         if found.setdefault(key, usd) != usd:
             raise UsageError(f"--price gives {name} two prices, {found[key]:g} and {usd:g}", "Give one")
     return found

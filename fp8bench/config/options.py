@@ -87,25 +87,22 @@ def words_of(kind: Any) -> tuple[str, ...]:
 
 
 def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> OptionsT:
-    """Return the options of a command line, of words by field. Raises UsageError with the flag of the first invalid
-    one.
-    """
+    """Return the options of a command, of words by field. Raises UsageError with the first invalid one's flag."""
     given = {name: word for name, word in words.items() if word not in (None, [])}
     try:
         return model(**given)
     except ValidationError as error:
         fault = error.errors()[0]
-        name, *within = fault["loc"]
-        field, value = model.model_fields[str(name)], given[str(name)]
-        option, known, help = option_of(field), words_of(kind_of(field)), f"fp8bench {command} --help"
-        flag = option.flags[-1] if option is not None and option.flags else flag_of(str(name))
+        name, *within = map(str, fault["loc"])
+        field, value, help = model.model_fields[name], given[name], f"fp8bench {command} --help"
+        option, known = option_of(field), words_of(kind_of(field))
+        flag = option.flags[-1] if option is not None and option.flags else flag_of(name)
         if known:
             raise unknown_name(flag, value, [*known], help) from error
         if isinstance(value, list):
             value = value[int(within[0])] if within and len(value) > 1 else ",".join(value)
-        raise UsageError(
-            f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}", f"See `{help}` for what it takes"
-        ) from error
+        what = f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}"
+        raise UsageError(what, f"See `{help}` for what it takes") from error
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:
@@ -158,8 +155,6 @@ def fraction(text: str) -> float:
 def machine_label(text: str | None) -> str | None:
     """Return the name of a machine. Raises UsageError for characters that are not allowed in every file name."""
     if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
-        raise UsageError(
-            f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most",
-            "Give, for example, --name vendor-a",
-        )
+        what = f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most"
+        raise UsageError(what, "Give, for example, --name vendor-a")
     return text

@@ -1,6 +1,4 @@
-"""Other sizes of a workload's model, from `--size NAME=N`. They are part of its name, so `llm-7b,num_hidden_layers=8`
-is another workload than llm-7b wherever records are kept, chosen or compared.
-"""
+"""Other sizes of a workload's model, from `--size NAME=N`: a part of its name, so that it is another workload."""
 
 from collections.abc import Iterable, Mapping
 

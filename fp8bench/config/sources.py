@@ -170,9 +170,7 @@ class _File(NamedTuple):
 def _variants_of(
     listed: Any, file: _File, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> tuple[tuple[VariantSettings, ...], tuple[str, ...]]:
-    """Return each variant with all its settings, and the names of the settings that any of them has. listed: the file's
-    list. values, origins: of the request without variants.
-    """
+    """Return each variant with all its settings, and which settings any of them has. listed: the file's list."""
     if not isinstance(listed, list) or not listed:
         what = f"{file.name} line {file.line(VARIANTS)}, {VARIANTS}: it is not a list of variants"
         raise UsageError(what, "Write each as `- {mode: te-fp8, batch_size: 128}`")

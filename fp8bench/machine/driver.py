@@ -46,9 +46,7 @@ class GpuFacts(Frozen):
 
 
 class DriverFacts(Frozen):
-    """error: NVML's, if it should answer and does not. hidden: GPUs that CUDA_VISIBLE_DEVICES hides from a run.
-    on_the_bus: NVIDIA GPUs on the PCI bus, with or without a driver.
-    """
+    """error: NVML's, if it should answer. hidden: GPUs that CUDA_VISIBLE_DEVICES hides. on_the_bus: NVIDIA's GPUs."""
 
     version: str | None = None
     cuda: Version | None = None

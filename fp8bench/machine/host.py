@@ -45,9 +45,7 @@ class HostFacts(Frozen):
 
 
 class SpeedFacts(Frozen):
-    """How fast, and how evenly, this host runs Python: times of the same loop. te-fp8 on an H200 at batch 64 took 126
-    ms a step in one process and 100 in the next, unless replayed as a CUDA graph.
-    """
+    """How fast, and how evenly, this host runs Python, by which steps swing that are not replayed as a CUDA graph."""
 
     loop_s: tuple[float, ...]
 
@@ -86,7 +84,7 @@ def look(root: Path = Path("/")) -> HostFacts:
     governors = {text_if_any(path).strip() for path in cpus}
     return HostFacts(
         cpu=cpu_model(root),
-        cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
+        cores=_cores(root / CGROUP),
         load=float(load[0]) if load else None,
         # None in most virtual machines, where the host below has the clocks.
         governors=tuple(sorted(governors - {""})) or None,
@@ -110,12 +108,14 @@ def free_host_bytes(root: Path = Path("/")) -> int | None:
     return min([*available, *_room(root / CGROUP)], default=None)
 
 
-def _quota(cgroup: Path) -> Iterable[float]:
-    """Return the number of cores that the control group may use at once."""
+def _cores(cgroup: Path) -> float:
+    """Return the number of cores that this process may use at once, by the control group's quota too."""
+    cores = float(len(os.sched_getaffinity(0)))
     quota, _, period = text_if_any(cgroup / "cpu.max").strip().partition(" ")
     if not quota:
         quota, period = (text_if_any(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
-    return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []
+    limited = quota.isdigit() and period.isdigit() and int(period)
+    return min(cores, int(quota) / int(period)) if limited else cores
 
 
 def _room(cgroup: Path) -> Iterable[int]:

@@ -46,9 +46,7 @@ OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
 
 @dataclass(frozen=True)
 class Here:
-    """This machine and its software, as far as the launcher knows them. one: False in a group of several machines, each
-    of which knows only itself, so that the machine is not compared.
-    """
+    """This machine and its software, as the launcher knows them. one: False in a group, where none is compared."""
 
     machine: MachineIdentity | None = None
     software: Software = field(default_factory=dict)

@@ -40,9 +40,7 @@ def _own() -> Catalog:
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
-    """Return the catalogue with snapshots and files of single instances. A refused file matters only if one of its
-    instances is used: it is kept as unread, for `require_read`.
-    """
+    """Return the catalogue with these files; a refused one is kept as unread, for whoever uses its instances."""
     catalog = load()
     for path in files:
         try:

@@ -1,6 +1,4 @@
-"""Decides which of an instance's prices applies to a row, or why none does, and what a share of its GPUs costs. Every
-price keeps its date, and none is guessed.
-"""
+"""Decides which of an instance's prices applies to a row, or why none does, and what a share of its GPUs costs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -144,9 +142,7 @@ def has_no_price(instance: Instance | None) -> bool:
 
 
 def of_listed(gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
-    """Return the share of the first instance in the catalogue that has this GPU, enough of them, and a price: a certain
-    one before a doubtful one, then a dated one before an undated one.
-    """
+    """Return the share of the first listed instance with this GPU, enough of them, and a certain and dated price."""
     found = []
     for one in catalog.instances.values():
         if one.provider is not None and gpu is not None and one.gpu == gpu and one.gpu_count >= gpus:

@@ -143,9 +143,7 @@ CHANGED: tuple[Column[Change], ...] = (
 def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
-    """Show what an update found. path: the new snapshot; None if none was written. versions: the catalogues', in words.
-    not_offered: requested instances that have no offer.
-    """
+    """Show an update. path: of the new snapshot, if any. versions: in words. not_offered: instances without offer."""
     count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
     kept = f"{count}. Kept as {path}." if path else "They are those of the last snapshot, so that none was written."
     said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", kept]

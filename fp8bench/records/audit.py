@@ -1,6 +1,4 @@
-"""Checks that every record is complete and agrees with itself: each file with its raw part, which a search leaves
-alone.
-"""
+"""Checks that every record is complete and agrees with itself, with its raw part, which a search leaves alone."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Keeps what is known of an instance that the catalogue lacks, or the user's own price for one, beside its records:
-results/<instance>/instance.yaml.
-"""
+"""Keeps an instance that the catalogue lacks, or one's own price, in results/<instance>/instance.yaml."""
 
 from collections.abc import Callable
 from datetime import date

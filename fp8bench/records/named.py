@@ -1,6 +1,4 @@
-"""Finds what a word on the command line names: a file, the beginning of a run's id, or
-`h200-1x:te-fp8:delayed/graphed`.
-"""
+"""Finds what a word names: a file, the beginning of a run's id, or `h200-1x:te-fp8:delayed/graphed`."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass

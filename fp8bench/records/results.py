@@ -81,9 +81,7 @@ def require_writable(results_dir: Path) -> None:
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
-    """Keep a whole record of any kind, and return its path. Raises RunFailed if it cannot be written, or already
-    exists.
-    """
+    """Keep a whole record of any kind, and return its path. Raises RunFailed if it cannot, or if it already exists."""
     # Imported here: code that only reads does not need it.
     from fp8bench.records.fit import fit
 

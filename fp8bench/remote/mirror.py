@@ -26,9 +26,7 @@ STATE = ".remote.json"
 
 @dataclass
 class Sent:
-    """Names of files. sent: now on the remote. same: were there already. refused: the remote has another file of that
-    name, or it is a link out of the folder, or not a regular file.
-    """
+    """Names of files. sent: now there. same: were there already. refused: another file is there, or it is no plain one."""
 
     sent: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)

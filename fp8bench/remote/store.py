@@ -89,9 +89,7 @@ class Store:
         self._in_time("write to", written)
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
-        """Do the work within the time limit. It runs in a thread that ends with the program: a library that hangs is
-        left.
-        """
+        """Do the work within the time limit, in a thread that ends with the program: a library may hang."""
 
         def opened() -> _Answer:
             self._opened = self._opened or _file_system(self.address)
