@@ -9,9 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SET_PARENT_DEATH_SIGNAL = 1
-_SET_CHILD_SUBREAPER = 36
-_GET_CHILD_SUBREAPER = 37
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 1, 36, 37
 
 GONE = 1
 """The exit code of a process that found its parent gone."""

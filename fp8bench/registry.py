@@ -272,7 +272,7 @@ def is_built_in(place: str) -> bool:
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split a label such as `te-fp8:delayed,history=16` into entry and recipe, by default its first. Raises UsageError."""
+    """Split a label as `te-fp8:delayed,history=16` into entry and recipe, by default its first. Raises UsageError."""
     name, _, recipe = label.partition(":")
     known = modes()
     if name not in known:
@@ -338,7 +338,7 @@ def find_kind(name: str) -> KindEntry:
 
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import an entry's class or kind. Raises ModeUnavailable for a missing library, UsageError for a plug-in's fault."""
+    """Import an entry's class or kind. Raises ModeUnavailable for a missing library, UsageError for a plug-in."""
     try:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)

@@ -104,7 +104,7 @@ def _last(results_dir: Path, catalog: Catalog, providers: Mapping[str, str | Non
     newest: dict[str | None, list[Offer]] = {}
     for path in snapshots(results_dir):
         of_file = [offer for offer in snapshot.read(path, list(catalog.instances)) if offer.instance in providers]
-        for provider in {providers[offer.instance] for offer in of_file}:
+        for provider in dict.fromkeys(providers[offer.instance] for offer in of_file):
             newest[provider] = [offer for offer in of_file if providers[offer.instance] == provider]
     return [offer for offers in newest.values() for offer in offers]
 

@@ -26,7 +26,7 @@ STATE = ".remote.json"
 
 @dataclass
 class Sent:
-    """Names of files. sent: now there. same: were there already. refused: another file is there, or it is no plain one."""
+    """Names of files. sent: now there. same: were there already. refused: another file is there, or not a plain one."""
 
     sent: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
