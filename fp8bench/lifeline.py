@@ -1,8 +1,6 @@
-"""Ties a process to its parent with Linux's prctl(2): a process ends when its parent is gone, and a launcher adopts the
-orphans of its descendants, so that it can end them.
-
-Nothing heavy is imported here: a rank calls this module before anything else, so that a rank that is orphaned while it
-still imports torch does no useless work.
+"""Ties a process to its parent with Linux's prctl(2): a process ends when its parent is gone, and a launcher adopts its
+descendants' orphans, to end them. Nothing heavy is imported: a rank calls this before anything else, so that an orphan
+does no useless work.
 """
 
 import ctypes
@@ -11,19 +9,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SET_PARENT_DEATH_SIGNAL = 1
-_SET_CHILD_SUBREAPER = 36
-_GET_CHILD_SUBREAPER = 37
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 1, 36, 37
 
 GONE = 1
 """The exit code of a process that found its parent gone."""
 
 
 def leave_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; exit at once if the parent has already ended.
-
-    parent: the parent's process id. The tie applies to this process alone: processes that it forks need their own.
-    """
+    """Have the kernel kill this process, but none that it forks, when its parent ends; exit at once if it has ended."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
     # The check follows the call, because the parent may end between the two.
     if os.getppid() != parent:

@@ -1,19 +1,19 @@
-"""The names of modes, workloads and kinds of measurement, and where their code is. Nothing that an entry points to is
-imported before it is used.
-
-A built-in mode is one file under `modes/` and one entry here; a kind is one folder under `kinds/` and one entry here.
-An outside package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`;
-each entry names a class.
+"""The names of modes, workloads and kinds of measurement, and where their code is; nothing is imported before it is
+used. A built-in mode is one file under `modes/` and one entry here; a kind is one folder under `kinds/`. An outside
+package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`, which name a
+class.
 """
 
 import os
 import re
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
+from importlib import import_module
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fp8bench.entries import FamilyEntry, KindEntry, ModeEntry, Needs, WorkloadEntry, attribute
 from fp8bench.schema.errors import UsageError, refusal_of, unknown_name
 
 if TYPE_CHECKING:
@@ -21,6 +21,108 @@ if TYPE_CHECKING:
 
 MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
+
+
+class Needs(NamedTuple):
+    """What a mode or a workload requires, as far as known without torch; its class decides. module: that it imports.
+    extra: of this package, that installs it. compute_capability: the lowest. recipes_of_gpu: that no CPU can emulate.
+    """
+
+    module: str | None = None
+    extra: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    gpu: bool = False
+    recipes_of_gpu: tuple[str, ...] = ()
+
+
+class ModeEntry(NamedTuple):
+    """A mode before it is imported. None: its class decides, as for an outside mode. recipes: the default first.
+    default_on: the devices on which it runs if no mode is named. hidden: from listings and defaults. compiled_by_auto:
+    on a GPU. heeds_te_attention: whether --te-attention changes it. never_compiled: recipes that torch.compile cannot
+    handle. recipe_fields: those that may follow each recipe's name (see schema/recipe.py).
+    """
+
+    name: str
+    target: str
+    summary: str
+    recipes: tuple[str, ...] | None = ()
+    default_on: tuple["Device", ...] = ()
+    needs: Needs | None = None
+    hidden: bool = False
+    compiled_by_auto: bool | None = None
+    heeds_te_attention: bool | None = None
+    never_compiled: tuple[str, ...] = ()
+    recipe_fields: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+class WorkloadEntry(NamedTuple):
+    """A workload before it is imported. None: its class decides, as for an outside workload. default_on: the devices on
+    which it runs if none is named. defaults: its own of a run's options, with the sequence length or the image size if
+    it takes one. head_dim: width of an attention head. unit: what throughput counts. member: its name within its
+    family. te_switches: the options of Transformer Engine's layer that it can be trained with.
+    """
+
+    name: str
+    target: str
+    summary: str
+    default_on: tuple["Device", ...] = ()
+    defaults: Mapping[str, Any] | None = MappingProxyType({})
+    needs: Needs = Needs()
+    head_dim: int | None = None
+    unit: str | None = None
+    member: str | None = None
+    te_switches: tuple[str, ...] | None = ()
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The defaults that a run takes from this workload."""
+        return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
+
+
+class FamilyEntry(NamedTuple):
+    """A family of workloads, `PREFIX:MEMBER`, one for each model of a library. target: a class whose `of` returns a
+    member's. names: a function that returns the members' names without torch. refuses: one that raises UsageError with
+    better advice than the nearest name. defaults, unit, te_switches: of every member, as in WorkloadEntry.
+    """
+
+    prefix: str
+    target: str
+    names: str
+    refuses: str
+    example: str
+    summary: str
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    needs: Needs = Needs()
+    unit: str | None = None
+    te_switches: tuple[str, ...] = ()
+
+    def members(self) -> list[str]:
+        """Return the members' names without the prefix."""
+        return list(attribute(self.names)())
+
+    def entry(self, member: str) -> WorkloadEntry:
+        """Return the entry of a member. Raises UsageError with the nearest name if there is no such member."""
+        attribute(self.refuses)(member)
+        name, known = f"{self.prefix}:{member}", self.members()
+        if member not in known:
+            names = [f"{self.prefix}:{one}" for one in known]
+            raise unknown_name("workload", name, names, f"fp8bench list workloads {self.prefix}")
+        shared: dict[str, Any] = {field: getattr(self, field) for field in ("defaults", "needs", "unit", "te_switches")}
+        return WorkloadEntry(name, self.target, f"{member}, as {self.prefix} builds it", member=member, **shared)
+
+
+class KindEntry(NamedTuple):
+    """A kind of measurement before it is imported. summary: a summary of the command that runs it."""
+
+    name: str
+    target: str
+    summary: str
+
+
+def attribute(target: str) -> Any:
+    """Import and return what `module:name` points to. Raises ImportError or AttributeError if it cannot."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
 
 
 _VIT: dict[str, Any] = {"needs": Needs("timm"), "unit": "images", "te_switches": ("split-qkv",)}
@@ -43,7 +145,7 @@ def _layer(batch_size: int, sequence_length: int = 2048) -> dict[str, Any]:
     return {**own, "batch_size": batch_size, "sequence_length": sequence_length}
 
 
-_TE = "fp8bench.modes.transformer_engine"
+_BASELINE, _TE = "fp8bench.modes.baseline", "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
 _TE_FP8 = Needs("transformer_engine", compute_capability=(8, 9), gpu=True)
 
@@ -62,64 +164,39 @@ _TORCHAO = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 
 BUILTIN_MODES = (
     ModeEntry(
-        "baseline-bf16",
-        "fp8bench.modes.baseline:BaselineBF16",
-        "torch under bf16 autocast",
-        default_on=("cuda", "cpu"),
-        **_PLAIN,
+        "baseline-bf16", f"{_BASELINE}:BaselineBF16", "torch under bf16 autocast", default_on=("cuda", "cpu"), **_PLAIN
     ),
     ModeEntry(
         "te-bf16", f"{_TE}:TEBF16", "Transformer Engine's block, bf16", default_on=("cuda",), needs=_TE_BF16, **_LIKE_TE
     ),
     ModeEntry(
-        "te-fp8",
-        f"{_TE}:TEFP8",
-        "Transformer Engine's block, fp8 GEMMs",
-        recipes=tuple(_OF_TE),
-        default_on=("cuda",),
-        needs=_TE_FP8,
-        never_compiled=("delayed",),
-        recipe_fields=_OF_TE,
-        **_LIKE_TE,
+        "te-fp8", f"{_TE}:TEFP8", "Transformer Engine's block, fp8 GEMMs",
+        recipes=tuple(_OF_TE), recipe_fields=_OF_TE, never_compiled=("delayed",),
+        default_on=("cuda",), needs=_TE_FP8, **_LIKE_TE,
     ),
     ModeEntry(
-        "torchao-float8",
-        "fp8bench.modes.torchao:TorchAOFloat8",
-        "torchao's Float8Linear; emulated on a CPU",
-        recipes=_TORCHAO,
-        recipe_fields=dict.fromkeys(_TORCHAO, ("layers",)),
-        default_on=("cuda", "cpu"),
-        needs=Needs("torchao", compute_capability=(8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
-        **_LIKE_BASELINE,
+        "torchao-float8", "fp8bench.modes.torchao:TorchAOFloat8", "torchao's Float8Linear; emulated on a CPU",
+        recipes=_TORCHAO, recipe_fields=dict.fromkeys(_TORCHAO, ("layers",)), default_on=("cuda", "cpu"),
+        needs=Needs("torchao", compute_capability=(8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)), **_LIKE_BASELINE,
     ),
-    ModeEntry("baseline-fp32", "fp8bench.modes.baseline:BaselineFP32", "torch in float32, no tf32", **_PLAIN),
+    ModeEntry("baseline-fp32", f"{_BASELINE}:BaselineFP32", "torch in float32, no tf32", **_PLAIN),
     ModeEntry(
-        "baseline-tf32",
-        "fp8bench.modes.baseline:BaselineTF32",
-        "torch in float32 on tf32 matrix units",
-        needs=Needs(compute_capability=(8, 0), gpu=True),
-        **_LIKE_BASELINE,
+        "baseline-tf32", f"{_BASELINE}:BaselineTF32", "torch in float32 on tf32 matrix units",
+        needs=Needs(compute_capability=(8, 0), gpu=True), **_LIKE_BASELINE,
     ),
     ModeEntry(
         "baseline-fp16", "fp8bench.modes.fp16:BaselineFP16", "torch under fp16 autocast, the loss scaled", **_PLAIN
     ),
     ModeEntry(
-        "te-bf16-article",
-        "fp8bench.modes.te_article:TEBF16Article",
+        "te-bf16-article", "fp8bench.modes.te_article:TEBF16Article",
         "the articles' block, which attends across the batch: shows why the parity gate exists",
-        needs=_TE_BF16,
-        hidden=True,
+        needs=_TE_BF16, hidden=True,
     ),
     ModeEntry(
-        "te-fp8-article",
-        "fp8bench.modes.te_article:TEFP8Article",
-        "the articles' block in its fp8 form: as wrong",
-        recipes=tuple(_OF_TE),
-        needs=_TE_FP8,
-        hidden=True,
-        recipe_fields=_OF_ARTICLE,
+        "te-fp8-article", "fp8bench.modes.te_article:TEFP8Article", "the articles' block in its fp8 form: as wrong",
+        recipes=tuple(_OF_TE), recipe_fields=_OF_ARTICLE, needs=_TE_FP8, hidden=True,
     ),
-)
+)  # fmt: skip
 
 _Row: TypeAlias = "tuple[dict[str, Any], str, str, str, int | None, tuple[Device, ...], dict[str, Any]]"
 _WORKLOADS: tuple[_Row, ...] = (
@@ -137,6 +214,7 @@ BUILTIN_WORKLOADS = tuple(
     WorkloadEntry(name, f"fp8bench.workloads.{target}", summary, default_on, defaults, head_dim=head_dim, **kind)
     for kind, name, target, summary, head_dim, default_on, defaults in _WORKLOADS
 )
+_BUILTIN = {entry.name: entry for entry in BUILTIN_WORKLOADS}
 
 FAMILIES = {
     "timm": FamilyEntry(
@@ -161,25 +239,17 @@ OWN_MODULE = WorkloadEntry(
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
-KINDS = (
-    KindEntry("run", "fp8bench.kinds.run:KIND", "Training steps of whole models, with what they cost."),
-    KindEntry("gemm", "fp8bench.kinds.gemm:KIND", "GEMMs by shape, in bf16 and fp8, each proved before it is timed."),
-    KindEntry(
-        "numerics",
-        "fp8bench.kinds.numerics:KIND",
-        "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump. "
-        "`numerics formats` shows what number formats hold.",
-    ),
-    KindEntry(
-        "converge",
-        "fp8bench.kinds.converge:KIND",
-        "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
-    ),
-    KindEntry(
-        "collectives",
-        "fp8bench.kinds.collectives:KIND",
-        "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved first.",
-    ),
+KINDS = tuple(
+    KindEntry(name, f"fp8bench.kinds.{name}:KIND", summary)
+    for name, summary in {
+        "run": "Training steps of whole models, with what they cost.",
+        "gemm": "GEMMs by shape, in bf16 and fp8, each proved before it is timed.",
+        "numerics": "What error each precision mode adds to a layer against float64, and how delayed scaling answers "
+        "to a jump. `numerics formats` shows what number formats hold.",
+        "converge": "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
+        "collectives": "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved "
+        "first.",
+    }.items()
 )
 
 
@@ -202,10 +272,7 @@ def is_built_in(place: str) -> bool:
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split a label such as `te-fp8:current` into the mode's entry and the recipe. Without a recipe, the mode's first
-    one is the default. Fields stay in the recipe, as in `te-fp8:delayed,history=16`. Raises UsageError for an unknown
-    mode or recipe, and for an invalid field.
-    """
+    """Split a label as `te-fp8:delayed,history=16` into entry and recipe, by default its first. Raises UsageError."""
     name, _, recipe = label.partition(":")
     known = modes()
     if name not in known:
@@ -219,17 +286,15 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
         from fp8bench.schema.recipe import read_recipe
 
         return entry, str(read_recipe(name, recipe, entry.recipe_fields))
+    if recipe and not entry.recipes:
+        raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Use `--mode {name}`")
     if recipe and recipe not in entry.recipes:
-        if not entry.recipes:
-            raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Use `--mode {name}`")
         raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench list modes")
-    return entry, recipe or (entry.recipes[0] if entry.recipes else None)
+    return entry, recipe or next(iter(entry.recipes), None)
 
 
 def find_workload(name: str) -> WorkloadEntry:
-    """Return the workload of that name, also of the form `timm:NAME` or `MODULE:CLASS`, or with sizes of its own
-    (`config.sizes`). Raises UsageError with the nearest name.
-    """
+    """Return the workload of that name, `timm:NAME` or `MODULE:CLASS`, also with sizes. Raises UsageError."""
     plain, comma, _sizes = name.partition(",")
     if comma:
         # Of what is known without torch, only the width of a head depends on sizes.
@@ -255,20 +320,16 @@ def _is_of_a_module(name: str) -> bool:
 
 
 def switches_of(workload: str) -> tuple[str, ...]:
-    """Return the switches of Transformer Engine's layer that a built-in workload takes; none of any other, because what
-    a member of a family takes is known only from its model.
-    """
-    plain = workload.partition(",")[0]
-    return next((entry.te_switches for entry in BUILTIN_WORKLOADS if entry.name == plain), None) or ()
+    """Return the switches of Transformer Engine's layer that a built-in workload takes; none of any other."""
+    entry = _BUILTIN.get(workload.partition(",")[0])
+    return entry.te_switches or () if entry else ()
 
 
 def unit_of(workload: str) -> str | None:
     """Return what throughput counts, by the workload's name; None for an outside or unknown workload."""
     plain = workload.partition(",")[0]
-    prefix, colon, _ = plain.partition(":")
-    if colon:
-        return FAMILIES[prefix].unit if prefix in FAMILIES else None
-    return next((entry.unit for entry in BUILTIN_WORKLOADS if entry.name == plain), None)
+    entry = FAMILIES.get(plain.partition(":")[0]) if ":" in plain else _BUILTIN.get(plain)
+    return entry.unit if entry else None
 
 
 def find_kind(name: str) -> KindEntry:
@@ -277,9 +338,7 @@ def find_kind(name: str) -> KindEntry:
 
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
-    """Import the class or the kind that an entry points to. Raises UsageError if the import of an outside package's
-    fails, and ModeUnavailable if a library that a built-in one needs cannot be imported.
-    """
+    """Import an entry's class or kind. Raises ModeUnavailable for a missing library, UsageError for a plug-in."""
     try:
         found = attribute(entry.target)
         member = getattr(entry, "member", None)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fp8bench import registry
-from fp8bench.entries import ModeEntry
+from fp8bench.registry import ModeEntry
 from fp8bench.schema.errors import UsageError
 
 ON_GPU = ["baseline-bf16", "te-bf16", "te-fp8", "torchao-float8"]

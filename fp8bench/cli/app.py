@@ -106,25 +106,19 @@ def _answer(arguments: Sequence[str]) -> int:
 
 
 def _in_words(error: Exception) -> Fp8benchError | None:
-    """Return an error of a library's import, of the operating system, or of too deep nesting, in words. None for any
-    other, which is a mistake in this program.
-    """
-    refusal = refusal_of(error)
-    if refusal is not None:
+    """Return an error of an import, of the operating system, or of too deep nesting, in words; None for any other."""
+    if (refusal := refusal_of(error)) is not None:
         return refusal
     if isinstance(error, RecursionError):
-        return UsageError(
-            "a file that was read is nested too deeply", "Move it away; `fp8bench --debug ...` shows where it is read"
-        )
-    return _of_the_system(error) if isinstance(error, OSError) else None
-
-
-def _of_the_system(error: OSError) -> Fp8benchError:
-    reason = error.strerror or str(error)
-    if error.filename is not None and error.errno in FULL:
+        remedy = "Move it away; `fp8bench --debug ...` shows where it is read"
+        return UsageError("a file that was read is nested too deeply", remedy)
+    if not isinstance(error, OSError):
+        return None
+    reason, full = error.strerror or str(error), error.errno in FULL
+    if error.filename is not None and full:
         return RunFailed(f"cannot write {os.fspath(error.filename)}: {reason}", "Make room, and run the command again")
     if of_output(error):
-        remedy = "Make room" if error.errno in FULL else "Send standard output elsewhere"
+        remedy = "Make room" if full else "Send standard output elsewhere"
         return RunFailed(f"cannot write the output: {reason}", f"{remedy}, and run the command again")
     if error.filename is None:
         return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")
@@ -133,11 +127,9 @@ def _of_the_system(error: OSError) -> Fp8benchError:
 
 def _silence_stdout() -> None:
     """Discard what is still buffered. Python flushes at exit, and would fail a second time."""
-    try:
+    # If it is not a file of the operating system, nothing is flushed to it.
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        # Not a file of the operating system: nothing is flushed to it.
-        return
 
 
 def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:

@@ -1,6 +1,5 @@
-"""What applies to the options of every command: how they are made of a function's parameters and of a model's fields,
+"""What applies to the options of every command: how they are made of a function's parameters and a model's fields,
 which of them `--help` shows, that none accepts an empty value, and that FP8BENCH_ variables are obeyed or warned about.
-
 `run`, and `explain` when it measures, merge variables, files and defaults themselves (`config.sources`), so that each
 value keeps its origin.
 """
@@ -35,7 +34,7 @@ Declared = tuple[str, Any, Any]
 
 HELP_ALL = "--help-all"
 COLUMNS_OF_FLAGS = 24
-"""Columns for an option with its values; a longer one has a line to itself."""
+"""Of an option with its values; a longer one has a line to itself."""
 
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "run": {
@@ -66,11 +65,8 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 """Options of `run` that a command that measures differently does not have."""
 
-KINDS = frozenset(entry.name for entry in registry.KINDS)
 LISTS_ONLY = ("modes", "workloads", "formats", "doctor")
 """Commands that take no settings: none of them is affected by a variable."""
-
-RESULTS_DIR = frozenset(("results_dir",))
 
 SHOW_PUBLISHED = ("compare", "scaling")
 """Commands that have figures to show without any folder, so that a mistyped one would not be noticed."""
@@ -80,8 +76,8 @@ OF_RECORDS = ("push", "verify")
 
 
 def command(name: str, answer: Callable[..., None], summary: str | None, settings: Sequence[Declared] = ()) -> Any:
-    """Make a command. answer: each parameter is an option, or a model whose fields are options. settings: the options
-    that it takes as words, in `**settings`; without any they are those of `run` that it does not declare itself.
+    """Make a command. answer: each parameter is an option, or a model of options. settings: the options that it takes
+    as words, in `**settings`; without any they are those of `run` that it does not declare itself.
     """
     parameters = inspect.signature(answer).parameters.values()
     models: dict[str, type[Options]] = {
@@ -108,9 +104,7 @@ def command(name: str, answer: Callable[..., None], summary: str | None, setting
 
 
 def options_of(model: type[Frozen]) -> list[Declared]:
-    """Return the options that the fields of a model declare. If not given, a value is None, false or an empty list;
-    otherwise it is text, because all sources are parsed later.
-    """
+    """Return the options of a model's fields. Not given, a value is None, false or an empty list; else it is text."""
     found: list[Declared] = []
     for name, of in model.model_fields.items():
         option, kind = option_of(of), kind_of(of)
@@ -120,20 +114,18 @@ def options_of(model: type[Frozen]) -> list[Declared]:
         # The flag of an option with several values is singular.
         flags = option.flags or (flag_of(name).removesuffix("s") if several else flag_of(name),)
         told = of.is_required() or option.help.endswith("]")
-        text = option.full_help(None if told else of.default or option.default)
-        words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
-        metavar = option.metavar or "|".join(words) or "N"
-        complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
-        missing = ... if of.is_required() else None
-        if option.argument:
-            default = typer.Argument(missing, metavar=metavar, autocompletion=complete, help=text)
-        elif kind is bool and of.default is None:
-            default = typer.Option(None, f"{flags[0]}/--no-{flags[0].removeprefix('--')}", help=text)
-        elif kind is bool:
-            default = typer.Option(False, *flags, help=text)
+        shared: dict[str, Any] = {"help": option.full_help(None if told else of.default or option.default)}
+        default = ... if of.is_required() else None
+        if kind is bool:
+            flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",) if of.default is None else flags
+            default = of.default
         else:
-            default = typer.Option(missing, *flags, metavar=metavar, autocompletion=complete, help=text)
-        found.append((name, bool if kind is bool else list[str] if several else str, default))
+            words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
+            shared["metavar"] = option.metavar or "|".join(words) or "N"
+            complete = getattr(names, option.complete or "", names.one_of(*words) if len(words) > 1 else None)
+            shared["autocompletion"] = complete
+        declared = typer.Argument(default, **shared) if option.argument else typer.Option(default, *flags, **shared)
+        found.append((name, bool if kind is bool else list[str] if several else str, declared))
     return found
 
 
@@ -163,7 +155,7 @@ class Command(TyperCommand):
             refuse_empty(args)
             settings = obeyed(str(self.name), args)
             if _merges_sources_itself(str(self.name), args):
-                settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
+                settings = settings & {"results_dir"} if self.name == "explain" else frozenset()
             for option in self.params:
                 if option.name in settings:
                     option.envvar, option.show_envvar = variable_of(option.name), False  # type: ignore[attr-defined]
@@ -193,9 +185,7 @@ class Command(TyperCommand):
                     formatter.write_dl(lines, col_max=COLUMNS_OF_FLAGS)
 
     def invoke(self, ctx: Any) -> None:
-        """Answer, fetching remote results before and sending new ones after. `run` does so itself, because addresses
-        may come from its file.
-        """
+        """Answer, fetching remote results before and sending new ones after; for `run`, its file may name addresses."""
         values, called = vars(super().invoke(ctx)), ctx.command_path.partition(" ")[2]
         for name, model in {"": self.model, **self.models}.items():
             made = read(model, {one: values.pop(one) for one in model.model_fields}, called)
@@ -240,9 +230,7 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 
 def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
-    """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments, because showing or
-    reading a record uses fewer settings than a measurement.
-    """
+    """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments."""
     flags = {word.partition("=")[0] for word in words}
     if command in LISTS_ONLY:
         return frozenset()
@@ -250,10 +238,10 @@ def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
         every = command in ("run", *NOT_IN)
         found = frozenset(name for name, option in OPTIONS.items() if every or option.one_round)
         return found - NOT_IN.get(command, frozenset())
-    if command in KINDS and "--record" not in flags:
+    if command in {entry.name for entry in registry.KINDS} and "--record" not in flags:
         variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
         return variables
-    return RESULTS_DIR
+    return frozenset(("results_dir",))
 
 
 def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
@@ -262,9 +250,7 @@ def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
 
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return a line about variables that are set and do not apply to this command, and one for each unknown name,
-    unless `config.sources` refuses unknown names.
-    """
+    """Return a line about variables that are set and do not apply here, and one for each unknown name."""
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []

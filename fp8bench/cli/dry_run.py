@@ -23,9 +23,7 @@ MONEY = "{:,.2f}".format
 
 
 def look_ahead(prepared: Prepared, usd_per_hour: float | None, answer: Answer | None = None) -> Forecast:
-    """Return the forecast, from machine, catalogue and records. usd_per_hour: given by the user, for the complete
-    machine; None to use the catalogue's price. answer: for a model that was examined, what each mode cannot convert.
-    """
+    """Return the forecast. usd_per_hour: the user's; None: the catalogue's. answer: what each mode cannot convert."""
     refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
@@ -42,9 +40,7 @@ def look_ahead(prepared: Prepared, usd_per_hour: float | None, answer: Answer | 
 
 
 def document(resolved: Resolved, prepared: Prepared, found: Forecast, answer: Answer | None = None) -> Document:
-    """Return the document: the settings, the resulting configuration of each mode, and the forecast; for a model that
-    was examined, also what it consists of.
-    """
+    """Show the settings, the configuration of each mode, the forecast, and what an examined model consists of."""
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     own = {*owned(prepared.variants), *(["mode"] if prepared.variants else [])}
     origins = {name: resolved.origins["variants" if name in own else name] for name in requested}
@@ -136,10 +132,10 @@ def lines(found: Forecast) -> list[str]:
     if share:
         rate = f"{rate}, as {share} cost, since no price of this machine is known"
     cost = "unknown, since no price of this machine is known; --price gives one"
+    if rate is not None:
+        cost = f"unknown, as the time is; the machine is {rate}"
     if found.usd is not None:
         cost = f"about {_span(found.usd, MONEY)} USD at {rate}"
-    elif rate is not None:
-        cost = f"unknown, as the time is; the machine is {rate}"
     if found.seconds is None:
         unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
         return [*obstacles, f"time: {unknown}", f"cost: {cost}"]

@@ -14,14 +14,8 @@ HELP = "fp8bench numerics formats --help"
 
 
 def formats(
-    cast: Annotated[
-        tuple[str, ...],
-        option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits."),
-    ] = (),
-    block: Annotated[
-        tuple[str, ...],
-        option(MXFP8, "Cast the values as blocks that share a scale, too."),
-    ] = (),
+    cast: Annotated[tuple[str, ...], option("NUMBER[,NUMBER...]", "Show what each becomes, and its bits.")] = (),
+    block: Annotated[tuple[str, ...], option(MXFP8, "Cast the values as blocks that share a scale, too.")] = (),
     names: Annotated[
         tuple[str, ...], option("NAME", "Only this format. Repeatable.", "number_formats", "--dtype")
     ] = (),
@@ -45,21 +39,17 @@ COMMANDS = {"formats": formats}
 
 
 def parse_numbers(text: str) -> list[float]:
-    """Parse numbers separated by commas. Raises UsageError for the first that is not a number, or that float64 cannot
-    distinguish from 0 or infinity, because it would be shown as another number.
-    """
-    return [_number(word.strip()) for word in text.split(",")]
-
-
-def _number(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError as error:
-        why = f"--cast {word!r} is not a number" if word else "--cast has an empty place where a number should be"
-        raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
-    lost = value == 0 and re.search("[1-9]", re.split("[eE]", word)[0])
-    if lost or (math.isinf(value) and "inf" not in word.lower()):
-        raise UsageError(
-            f"--cast {word!r} is {value} in float64, in which numbers are read", f"Give {value}, or another"
-        )
-    return value
+    """Parse numbers separated by commas. Raises UsageError, also for what float64 shows as another number."""
+    found = []
+    for word in map(str.strip, text.split(",")):
+        try:
+            value = float(word)
+        except ValueError as error:
+            why = f"--cast {word!r} is not a number" if word else "--cast has an empty place where a number should be"
+            raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
+        lost = value == 0 and re.search("[1-9]", re.split("[eE]", word)[0])
+        if lost or (math.isinf(value) and "inf" not in word.lower()):
+            what = f"--cast {word!r} is {value} in float64, in which numbers are read"
+            raise UsageError(what, f"Give {value}, or another")
+        found.append(value)
+    return found

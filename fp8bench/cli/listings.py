@@ -62,16 +62,21 @@ def workloads(
     as_json: AsJson = False,
 ) -> None:
     """List the workloads, or look at what the model of one is made of."""
+    known, families = registry.workloads().values(), registry.FAMILIES
+    if name is None and as_json:
+        print_json(known, "name", "default_on", "summary")
+        return
     if name is None:
-        _list(as_json)
+        rows = [(e.name, ", ".join(e.default_on), e.summary) for e in (*known, registry.OWN_MODULE)]
+        rows += [(f"{one.prefix}:NAME", "", f"{one.summary}: {one.prefix}:{one.example}") for one in families.values()]
+        print_table(rows, ["workload", "default on", "what it is"])
         return
     family, _, pattern = name.partition(":")
-    if family in registry.FAMILIES and (not pattern or set(pattern) & set("*?[")):
-        prefix, members = registry.FAMILIES[family].prefix, registry.FAMILIES[family].members()
-        found = [f"{prefix}:{one}" for one in fnmatch.filter(members, pattern or "*")]
+    if family in families and (not pattern or set(pattern) & set("*?[")):
+        found = [f"{family}:{one}" for one in fnmatch.filter(families[family].members(), pattern or "*")]
         if not found:
-            see = f"See all with `fp8bench list workloads {prefix}`"
-            raise UsageError(f"no model of {prefix} has a name like {pattern!r}", see)
+            see = f"See all with `fp8bench list workloads {family}`"
+            raise UsageError(f"no model of {family} has a name like {pattern!r}", see)
         typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(found))
         return
     entry = registry.find_workload(name)
@@ -81,17 +86,6 @@ def workloads(
 
     facts = facts_of(as_named(registry.load(entry)(data="device"), name), name)
     show(facts_document(facts), "json" if as_json else form)
-
-
-def _list(as_json: bool) -> None:
-    shown = list(registry.workloads().values())
-    if as_json:
-        print_json(shown, "name", "default_on", "summary")
-        return
-    rows = [(e.name, ", ".join(e.default_on), e.summary) for e in (*shown, registry.OWN_MODULE)]
-    families = registry.FAMILIES.values()
-    rows += [(f"{one.prefix}:NAME", "", f"{one.summary}: {one.prefix}:{one.example}") for one in families]
-    print_table(rows, ["workload", "default on", "what it is"])
 
 
 def instances(
@@ -112,19 +106,17 @@ def instances(
         day = "-" if price is None else str(price.as_of or "undated")
         gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
         table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
-    print_table(table, ["instance", "provider", "type", "GPUs", "USD/h", "price as of"], right=4)
+    print_table(table, ["instance", "provider", "type", "GPUs", "USD/h", "price as of"], right="USD/h")
 
 
 def print_json(entries: Iterable[object], *fields: str) -> None:
     typer.echo(json.dumps([{name: getattr(entry, name) for name in fields} for entry in entries], indent=1))
 
 
-def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
-    """Print a table. right: the index of the column of numbers."""
-    columns = (
-        Cells(name, tuple(row[place] for row in rows), "quantity" if place == right else "word")
-        for place, name in enumerate(headers)
-    )
+def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: str = "") -> None:
+    """Print a table. right: the column of numbers."""
+    texts = zip(headers, zip(*rows, strict=True), strict=True)
+    columns = (Cells(name, cells, "quantity" if name == right else "word") for name, cells in texts)
     typer.echo(plain(Table(tuple(columns))))
 
 
@@ -142,12 +134,14 @@ COLUMNS: tuple[Column[LinearLayers], ...] = (
 
 def facts_document(facts: ModelFacts) -> Document:
     """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
-    table = Table(tuple(column.cells(facts.groups) for column in COLUMNS))
     sizes = ", ".join(f"{name} {value}" for name, value in facts.sizes.items() if name != "parameters")
-    sentences = [*map(Sentence, summary_of(facts))]
-    unseen: list[Part] = [Note(f"{', '.join(facts.not_called)}: {NOT_CALLED}")] if facts.not_called else []
-    parts: list[list[Part]] = [[Heading(facts.workload), Sentence(sizes)], [table] if facts.groups else [], unseen]
-    return Document(blocks(*[part for part in parts if part], sentences), data=facts.model_dump(mode="json"))
+    parts: list[list[Part]] = [
+        [Heading(facts.workload), Sentence(sizes)],
+        [Table(tuple(column.cells(facts.groups) for column in COLUMNS))] if facts.groups else [],
+        [Note(f"{', '.join(facts.not_called)}: {NOT_CALLED}")] if facts.not_called else [],
+        [*map(Sentence, summary_of(facts))],
+    ]
+    return Document(blocks(*filter(None, parts)), data=facts.model_dump(mode="json"))
 
 
 def summary_of(facts: ModelFacts | None) -> list[str]:
@@ -169,12 +163,10 @@ def _transformer_engine(facts: ModelFacts) -> str:
     parts = facts.transformer_engine
     if parts is None:
         return str(facts.te_refusal)
-    found = []
-    if parts.blocks:
-        found.append(f"{counted(parts.blocks, 'block')} whole")
+    found = [f"{counted(parts.blocks, 'block')} whole"] if parts.blocks else []
     if parts.linears or parts.norms:
-        single = f"{parts.linears} te.Linear"
-        found.append(f"{single} and {parts.norms} te.LayerNorm layer by layer" if parts.norms else single)
+        norms = f" and {parts.norms} te.LayerNorm layer by layer" if parts.norms else ""
+        found.append(f"{parts.linears} te.Linear{norms}")
     why = f", since {parts.blocks_refused}, which its block would not compute" if parts.blocks_refused else ""
     return f"{', '.join(found) or NOTHING}{why}"
 

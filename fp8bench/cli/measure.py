@@ -16,12 +16,12 @@ from fp8bench.cli.nodes import as_torchrun_has_it, meet
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, shown_after_keeping, tell_broken
 from fp8bench.config.options import read
-from fp8bench.entries import KindEntry
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
+from fp8bench.registry import KindEntry
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 from fp8bench.tables.chart import require_drawable
@@ -61,7 +61,10 @@ def command_of(entry: KindEntry) -> Any:
                 draw(document, figure, plots[name])
 
         if record is not None:
-            _refuse_settings([name for name in settings if name not in OF_THE_MACHINE], settings)
+            for name in (name for name in settings if name not in OF_THE_MACHINE):
+                flag = flag_of(name).removesuffix("s") if isinstance(settings[name], tuple) else flag_of(name)
+                what = f"--record shows what was kept, and {flag} belongs to a measurement"
+                raise UsageError(what, "Give one of them")
             shown(find_kept(record, request.results_dir, kind.record, tell_broken))
             return
         several = kind.over_nodes is not None
@@ -75,12 +78,6 @@ def command_of(entry: KindEntry) -> Any:
             raise typer.Exit(kind.exit_code(made, request))
 
     return command(entry.name, answer, entry.summary, [*own, *figures])
-
-
-def _refuse_settings(names: list[str], settings: dict[str, Any]) -> None:
-    for name in names:
-        flag = flag_of(name).removesuffix("s") if isinstance(settings[name], tuple) else flag_of(name)
-        raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")
 
 
 def _measured(kind: OneRecord[Any, Any, Any], request: Request, agent: "Agent | None") -> Any:

@@ -23,16 +23,12 @@ def workloads(incomplete: str) -> list[str]:
 def instances() -> list[str]:
     """Return the catalogue's instances, and those that have results here."""
     from fp8bench.pricing.catalog import load
-
-    return [*dict.fromkeys([*load().instances, *_measured()])]
-
-
-def _measured() -> list[str]:
     from fp8bench.records.results import known_instances
     from fp8bench.schema.address import local
 
     # For an address, what was fetched earlier: a shell cannot wait for a network.
-    return sorted(known_instances(Path(str(local(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))))
+    folder = Path(str(local(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))
+    return [*dict.fromkeys([*load().instances, *sorted(known_instances(folder))])]
 
 
 def switches() -> list[str]:

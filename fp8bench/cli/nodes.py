@@ -1,12 +1,10 @@
-"""A command under torchrun: the role of each of its processes, and how all of them end together.
-
-This module has no effect if torchrun's variables are absent.
-"""
+"""A command under torchrun: the role of each of its processes, and how all end together. No effect without torchrun."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -35,8 +33,8 @@ def meet(
     alike: "Callable[[PreparedT], Mapping[str, str]]" = lambda _prepared: {},
 ) -> "PreparedT":
     """Let the nodes of one call check whether they are equal, and return what `prepare` does. prepare: raises what
-    keeps this node from running, before any node begins. alike: what must be the same on all nodes besides the options,
-    by name. Raises the error that keeps the nodes from running together.
+    keeps this node from running, before any begins. alike: what must be the same besides the options, by name. Raises
+    the error that keeps the nodes from running together.
     """
     from fp8bench.launch.nodes.messages import hello
     from fp8bench.machine.gpus import this_machine
@@ -57,9 +55,7 @@ def meet(
 
 
 def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
-    """Let the nodes meet for `fp8bench run`. On node 0, return its executor; on every other node, run what node 0
-    requests, and then raise typer.Exit. Raises as `meet`.
-    """
+    """Let the nodes meet for `fp8bench run`. Return node 0's executor; other nodes run what it requests, and exit."""
     from fp8bench.launch.nodes.executor import NodesExecutor
     from fp8bench.launch.prepare import marks, prepare
 
@@ -69,11 +65,8 @@ def executor_of(agent: "Agent", request: "RunRequest") -> "NodesExecutor":
     executor = NodesExecutor(agent, request.timeout_s)
     if agent.leads:
         return executor
-    code = executor.follow(
-        lambda config: marks(prepared, config),
-        lambda turn, reports: _keep(prepared, request.price, turn, reports),
-    )
-    raise typer.Exit(code)
+    keep = partial(_keep, prepared, request.price)
+    raise typer.Exit(executor.follow(lambda config: marks(prepared, config), keep))
 
 
 def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Sequence[RankReport]") -> None:
@@ -96,11 +89,9 @@ def _keep(prepared: "Prepared", price: float | None, turn: "Turn", reports: "Seq
 
 @contextmanager
 def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tuple[Elastic | None, Agent | None]]":
-    """Yield this process's place and its node's agent, which is None on a single node. All local ranks except the
-    first of a node wait here for that rank, and exit with its exit code. However the block ends, the other nodes end
-    too.
-
-    alone: whether nothing is run, so that no node needs another; then all ranks except rank 0 exit at once.
+    """Yield this process's place and its node's agent, which is None on a single node. All other local ranks of a node
+    wait here for its first, and exit with its exit code. However the block ends, the other nodes end too. alone:
+    whether nothing is run, so that no node needs another; then all ranks except rank 0 exit at once.
     """
     from fp8bench.launch.nodes.place import elastic_from
 
@@ -128,9 +119,7 @@ def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tup
 
 
 def refused_everywhere(error: Fp8benchError, say: Callable[[], None], environ: Mapping[str, str]) -> int:
-    """Say the error of a command line that cannot be read, and, under torchrun, tell the other nodes: they would wait
-    for this one. Return the exit code.
-    """
+    """Say the error of a command line, tell the other nodes, which would wait, and return its exit code."""
     with suppress(Fp8benchError, KeyboardInterrupt, typer.Exit):
         from fp8bench.launch.nodes.place import elastic_from
 
@@ -149,9 +138,7 @@ def code_of(error: BaseException) -> int:
     """Return the exit code of an error."""
     from fp8bench.launch import signals
 
-    if isinstance(error, KeyboardInterrupt):
-        return signals.exit_code(error)
-    return int(getattr(error, "exit_code", 1))
+    return signals.exit_code(error) if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
 
 
 @contextmanager

@@ -13,9 +13,7 @@ from fp8bench.schema.option import Option
 
 
 def option(metavar: str | None, help: str, complete: str | None = None, *flags: str) -> Option:
-    """Declare an option. metavar: None for the words of its type. complete: a function of `cli.names`. flags: none for
-    the one of the parameter's name.
-    """
+    """Declare an option. metavar: None for its type's words. complete: of `cli.names`. flags: none for its name's."""
     return Option(help.removesuffix("."), metavar=metavar, complete=complete, flags=flags)
 
 

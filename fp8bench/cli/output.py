@@ -32,9 +32,7 @@ def of_output(error: BaseException | None) -> bool:
 
 @contextmanager
 def shown_after_keeping(kept: str, command: str) -> "Iterator[None]":
-    """If the output within the context cannot be written, say that nothing is lost. kept: what is kept where, as in
-    `the record is kept as PATH`. command: shows it.
-    """
+    """If the output cannot be written, say that nothing is lost: what is kept where, and the command that shows it."""
     try:
         yield
     except OSError as error:
@@ -56,9 +54,7 @@ def warn(line: str) -> None:
 
 
 def tell_broken(broken: "Iterable[Broken]") -> None:
-    """Print a line on standard error for each broken file, with its line and the reason, and for each record that is
-    left out since it contradicts itself.
-    """
+    """Print a line on standard error for each broken file, and for each record that is left out."""
     for one in broken:
         warn(one.told)
 
@@ -99,10 +95,7 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 
 
 def show(document: "Document", form: str, repeat: bool = True) -> None:
-    """Print a document. form: one of `options.FORMATS`; `table` is drawn on a terminal, and plain text elsewhere.
-    repeat: whether warnings that plain text contains are also shown on standard error, as for a table that is written
-    to a file.
-    """
+    """Print a document, as a table drawn on a terminal. repeat: whether warnings go to standard error too."""
     if form == "answer":
         typer.echo(render.render(document._replace(data=document.answer), "json"))
         return

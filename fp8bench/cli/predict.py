@@ -73,9 +73,7 @@ def predict(
 
 
 def _sources(name: str, workload: str | None, batch_size: int | None, catalog: Catalog, results_dir: Path) -> Sources:
-    """Return what `--from` names: a record's file, or an instance's measurements, all or of one mode and variant.
-    Without a workload, the one of most of its records.
-    """
+    """Return what `--from` names. Without a workload, an instance's measurements are those of most of its records."""
     if names_a_file(name):
         for flag, value in {"--batch-size": batch_size, "--workload": workload}.items():
             if value is not None:

@@ -1,7 +1,7 @@
 """`fp8bench prices`: what instances cost and since when; current offers; and the user's own contract."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, get_args
@@ -73,11 +73,9 @@ def update(
     require_read(catalog, [one.key for one in wanted])
     requested = [one for one in offers.PROVIDERS if one in {instance.provider for instance in wanted}]
     if not requested:
+        what = f"gpuhunt has no offers of {', '.join(instances or providers or ['these'])}"
         listed = ", ".join(offers.PROVIDERS)
-        raise UsageError(
-            f"gpuhunt has no offers of {', '.join(instances or providers or ['these'])}",
-            f"Its providers are {listed}; give your own price with `fp8bench prices set`",
-        )
+        raise UsageError(what, f"Its providers are {listed}; give your own price with `fp8bench prices set`")
     if not dry_run:
         results.require_writable(results_dir)
     fetched = offers.fetch(requested)
@@ -86,32 +84,28 @@ def update(
     covered = [one for one in wanted if one.provider in fetched.items]
     found = offers.offers(fetched, catalog, covered, date.today())
     if not found:
-        raise UsageError(
-            f"gpuhunt offers none of {', '.join(one.key for one in covered)}", "Name others, or omit --provider"
-        )
-    last = _last(results_dir, catalog, covered)
+        what = f"gpuhunt offers none of {', '.join(one.key for one in covered)}"
+        raise UsageError(what, "Name others, or omit --provider")
+    last = _last(results_dir, catalog, {one.key: one.provider for one in covered})
     changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
     path = None
-    same = {offer.model_dump_json() for offer in found} == {offer.model_dump_json() for offer in last}
-    if not same and not dry_run:
-        path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
     if dry_run:
         log("--dry-run: no snapshot is kept")
+    elif {offer.model_dump_json() for offer in found} != {offer.model_dump_json() for offer in last}:
+        path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
     offered = {offer.instance for offer in found}
     missing = [one.key for one in wanted if one.key not in offered]
     versions = [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
     show(document_of_changes(changed, len(found), path, versions, missing), form)
 
 
-def _last(results_dir: Path, catalog: Catalog, covered: Sequence[Instance]) -> list[Offer]:
-    provider_of = {one.key: one.provider for one in covered}
+def _last(results_dir: Path, catalog: Catalog, providers: Mapping[str, str | None]) -> list[Offer]:
+    """Return the offers of these instances in the last snapshot that has any of their provider."""
     newest: dict[str | None, list[Offer]] = {}
     for path in snapshots(results_dir):
-        of_file: dict[str | None, list[Offer]] = {}
-        for offer in snapshot.read(path, list(catalog.instances)):
-            if offer.instance in provider_of:
-                of_file.setdefault(provider_of[offer.instance], []).append(offer)
-        newest.update(of_file)
+        of_file = [offer for offer in snapshot.read(path, list(catalog.instances)) if offer.instance in providers]
+        for provider in dict.fromkeys(providers[offer.instance] for offer in of_file):
+            newest[provider] = [offer for offer in of_file if providers[offer.instance] == provider]
     return [offer for offers in newest.values() for offer in offers]
 
 
@@ -156,7 +150,7 @@ def set_price(
     path = keep(of, given, True, results_dir, log)
     typer.echo(f"{of.key}: {given.usd_per_hour:,.2f} USD/h, {purchase}, as of {given.as_of}, {source}. Kept in {path}")
     after = find(load_catalog(results_dir), of.key)
-    for doubt in dict.fromkeys(price.doubt for price in after.prices[:1] if price.doubt):
+    if doubt := after.prices[0].doubt:
         warn(doubt)
 
 
@@ -165,10 +159,10 @@ def _wanted(names: Sequence[str], providers: Sequence[str], catalog: Catalog) ->
     for provider in providers:
         require_known("provider", provider, known, "fp8bench list instances")
     chosen = [find(catalog, name) for name in names] if names else list(catalog.instances.values())
-    found = [one for one in dict.fromkeys(one.key for one in chosen if not providers or one.provider in providers)]
+    found = {one.key: one for one in chosen if not providers or one.provider in providers}
     if not found:
         raise UsageError(f"none of {', '.join(names)} is of {', '.join(providers)}", "Omit one of them")
-    return [catalog.instances[key] for key in found]
+    return list(found.values())
 
 
 COMMANDS = {"show": show_prices, "update": update, "set": set_price}

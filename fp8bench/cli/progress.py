@@ -29,9 +29,7 @@ class Quiet:
     """Shows nothing of what goes well."""
 
     def begins(self, what: str, work: str, compiles: bool = False, stages: bool = True) -> Watch:
-        """Show that something begins, and return what shows its progress. work: what it consists of. compiles: whether
-        its first step may take long. stages: whether it has a line for each of its stages.
-        """
+        """Show what begins. compiles: whether its first step may take long. stages: whether each has a line."""
         return lambda _progress: None
 
     def ended(self, what: str, outcome: str) -> None:
@@ -54,10 +52,10 @@ class Lines(Quiet):
             at_first_step = same and progress.stage == "warming up" and progress.step <= 1
             doing = " (compiling)" if at_first_step and compiles else ""
             last.update(stage=progress.stage, at=now)
-            median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
             # The number of steps is agreed on after warm-up.
-            steps = "" if progress.steps is None else f" of {progress.steps}"
-            log(f"  after {now - began:.0f} s: {progress.stage}{doing}, step {progress.step}{steps}{median}")
+            step = f"step {progress.step}" if progress.steps is None else f"step {progress.step} of {progress.steps}"
+            told = (f"{progress.stage}{doing}", step, *filter(None, [_median(progress)]))
+            log(f"  after {now - began:.0f} s: {', '.join(told)}")
 
         return watch if stages else super().begins(what, work)
 
@@ -76,18 +74,19 @@ class Bars(Quiet):
         task = self._task = self.bars.add_task("starting", total=None, what=what, median="")
 
         def watch(progress: Progress | None) -> None:
-            if progress is None:
-                return
-            median = f"median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            self.bars.update(
-                task, description=progress.stage, completed=progress.step, total=progress.steps, median=median
-            )
+            if progress is not None:
+                shown = {"description": progress.stage, "completed": progress.step, "total": progress.steps}
+                self.bars.update(task, **shown, median=_median(progress))
 
         return watch
 
     def ended(self, what: str, outcome: str) -> None:
         self.bars.remove_task(self._task)
         self.bars.console.print(f"{what}: {outcome}", markup=False, highlight=False)
+
+
+def _median(progress: Progress) -> str:
+    return f"median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
 
 
 @contextmanager
@@ -170,10 +169,9 @@ class OfSweep:
         def said(throughput: float) -> str:
             return rate(throughput if price is None else units_per_usd(throughput, price))
 
-        text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
-        if rounds is None or rounds.interval is None:
-            return text
-        return f"{text} ({low_to_high(1 / rounds.interval[1], 1 / rounds.interval[0], said)})"
+        ends = rounds.interval if rounds is not None else None
+        interval = f" ({low_to_high(1 / ends[1], 1 / ends[0], said)})" if ends is not None else ""
+        return f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}{interval}"
 
 
 def _called(turn: Turn) -> str:

@@ -1,12 +1,11 @@
-"""Results at an address, for any command that takes --results-dir: pulled before the command, and pushed after it.
-
-A command that measures continues if the remote cannot be reached: its records are kept in the mirror. A command that
-only reads fails, because a part of the records gives no valid answer.
+"""Results at an address, for any command that takes --results-dir: pulled before, and pushed after it. A command that
+measures continues if the remote cannot be reached, and keeps records in the mirror. One that only reads fails, because
+a part of the records gives no valid answer.
 """
 
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from fp8bench.cli.output import log, warn
@@ -19,15 +18,12 @@ from fp8bench.tables.written import counted
 
 
 @contextmanager
-def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
-    """Yield the mirror in `folder`, up to date; None for a plain folder, which is left alone. What the block wrote is
-    sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
-    """
+def synced(folder: Path, measuring: bool) -> Iterator[Mirror | None]:
+    """Yield the mirror in `folder`, up to date, or None; send what the block wrote. Raises Refused and Unreachable."""
     address = address_of(folder)
     if address is None:
         yield None
         return
-
     mirror = Mirror(address)
     try:
         mirror.pull()
@@ -37,19 +33,18 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
             raise Unreachable(error.what, remedy) from error
         warn(f"{error.what}: records are kept in {folder}, and sent after the measurement")
     before = mirror.pending()
-    with ExitStack() as after:
-
-        def send_new(_kind: object, error: BaseException | None, _trace: object) -> None:
-            try:
-                _send_new(mirror, before)
-            except RunFailed as unsent:
-                # The error that ended the block has priority, with its exit code.
-                if error is None or getattr(error, "exit_code", 1) == 0:
-                    raise
-                warn(str(unsent))
-
-        after.push(send_new)
+    try:
         yield mirror
+    except BaseException as error:
+        try:
+            _send_new(mirror, before)
+        except RunFailed as unsent:
+            # The error that ended the block has priority, with its exit code.
+            if getattr(error, "exit_code", 1) == 0:
+                raise
+            warn(str(unsent))
+        raise
+    _send_new(mirror, before)
 
 
 def _send_new(mirror: Mirror, before: list[str]) -> None:

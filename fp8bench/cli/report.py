@@ -76,9 +76,7 @@ def report(
 
 
 def _place(output: Path | None, plot: str | None) -> tuple[Path, str]:
-    """Return the path and the format, by how its name ends. Raises UsageError if name and plot do not fit together, and
-    if no file can be made there.
-    """
+    """Return the path and the format, by how its name ends. Raises UsageError for what does not fit together."""
     usual = PAGE if plot is None else "png"
     path = output or Path(f"{plot or 'report'}.{usual}")
     if not path.suffix and not path.exists():

@@ -30,15 +30,11 @@ def push(
 ) -> None:
     """Send what the address lacks; nothing is overwritten. Exit code 4 if a file was refused."""
     if not is_address(url):
-        raise UsageError(
-            f"{url!r} is no address that records could be sent to",
-            f"Give {LIST}; the folder that is sent is named by --results-dir",
-        )
+        what = f"{url!r} is no address that records could be sent to"
+        raise UsageError(what, f"Give {LIST}; the folder that is sent is named by --results-dir")
     mirror = Mirror(parse(url))
-    if results_dir.resolve() == mirror.folder.resolve():
-        done = mirror.push()
-    else:
-        done = send(mirror.store, results_dir, names_in(results_dir), {})
+    itself = results_dir.resolve() == mirror.folder.resolve()
+    done = mirror.push() if itself else send(mirror.store, results_dir, names_in(results_dir), {})
     show(audit.pushed(str(mirror.address), done.sent, done.same, done.refused), form)
     if done.refused:
         raise typer.Exit(MeasurementInvalid.exit_code)
@@ -78,7 +74,6 @@ class Figure(Options):
 
 def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-
     given = vars(words).copy()
     instance = given.pop("instance")
     figure = ImportedFigure.parse(**given)

@@ -68,7 +68,6 @@ def run(
     strict: Strict = False,
     **settings: Any,
 ) -> None:
-
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, agent):
         requested = resolved(settings, config)
         # Another node may have no such folder, and adds the rounds that node 0 does.
@@ -109,8 +108,8 @@ def run(
             key, results_dir = prepared.instance.key, prepared.results_dir
             words = ["fp8bench", "compare", key]
             words += [] if results_dir == Path("results") else ["--results-dir", str(results_dir)]
-            kept = f"the session's records are kept in {results_dir / key}"
-            kept = f"the record is kept as {paths[0]}" if len(paths) == 1 else kept
+            several = f"the session's records are kept in {results_dir / key}"
+            kept = f"the record is kept as {paths[0]}" if len(paths) == 1 else several
             with shown_after_keeping(kept, shlex.join(words)):
                 if as_json:
                     typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
@@ -157,7 +156,6 @@ def _say_whether_decided(until: UntilDecided | None, results_dir: Path, session_
 
 def _judge_itself(rounds: Schedule) -> int:
     """Compare modes with themselves: a difference is a fault of the machine, or of the method's intervals."""
-
     check = rounds.self_check()
     if check is None:
         log("the A/A test has too few processes to judge by. Use more --rounds.")
@@ -177,7 +175,6 @@ def _judge_itself(rounds: Schedule) -> int:
 
 def _print_session(session_id: str, prepared: Prepared, unread: Unread, notes: bool) -> None:
     """Print the table of the complete session, including records from before this call."""
-
     key, here = prepared.instance.key, prepared.here
     found, wanted = results.read(prepared.results_dir, [key]), Filter(session=session_id)
     kept = tuple(one for one in found if wanted.takes(one.record) and not (here and here.unlike_place(one.record)))

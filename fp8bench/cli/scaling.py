@@ -63,7 +63,11 @@ def scaling(
         )
     # The workload is chosen among those that records have, also published ones that this program cannot train.
     anything = scope.model_copy(update={"workload": None})
-    shown_of = _known(instances, anything, results_dir) if instances else _all(results_dir)
+    if instances:
+        shown_of = _known(instances, anything, results_dir)
+    else:
+        published = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
+        shown_of = sorted({*results.known_instances(results_dir), *(one.instance for one in published)})
     options, catalog = anything.resolved(shown_of, results_dir, prices)
     kept = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
@@ -77,11 +81,6 @@ def scaling(
     made = document(found, ahead)
     show(made, form)
     draw(made, PICTURE, plot)
-
-
-def _all(results_dir: Path) -> list[str]:
-    figures = results.read_kind(results_dir, load_catalog(results_dir).instances, ThroughputRecord)
-    return sorted({*results.known_instances(results_dir), *(one.instance for one in figures)})
 
 
 def _known(instances: Sequence[str], scope: Scope, results_dir: Path) -> list[str]:

@@ -1,7 +1,4 @@
-"""Which rows `compare` and `report` show, and at which prices: the options that both take, and how they are resolved.
-
-Both commands resolve them here, so that a page shows the same rows as the table with the same options.
-"""
+"""Which rows `compare` and `report` show, and at which prices: resolved here for both, so that they show the same."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +18,7 @@ from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
-from fp8bench.records.select import Filter, Measurement
+from fp8bench.records.select import BY_WORK, Filter, Measurement
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import BATCH_SIZE, IMPORTED_BATCH_SIZE, Option
@@ -61,15 +58,8 @@ class Scope(Options):
         reference: str | None = None,
         named: bool = True,
     ) -> tuple[CompareOptions, Catalog]:
-        """Return the options, with `compare`'s other arguments. reference: the option's text. named: whether the user
-        named the instances, so that their own files must be readable. Raises UsageError.
-        """
-        wanted = Filter(
-            workload=self.workload,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            grad_accumulation=self.grad_accumulation,
-        )
+        """Return the options and the catalogue. named: whether the user named the instances. Raises UsageError."""
+        wanted = Filter(**{name: getattr(self, name) for name in BY_WORK})
         if self.workload is not None:
             registry.find_workload(self.workload)
         catalog = load_catalog(results_dir)
@@ -86,13 +76,13 @@ class Scope(Options):
                 raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
         keys = list(dict.fromkeys(map(key_of, instances)))
-        wanted_reference = parse_reference(reference, keys)
-        wanted_reference = replace(wanted_reference, instance=key_of(wanted_reference.instance))
-        require_read(catalog, [*(keys if named else ()), *([wanted_reference.instance] if reference else ())])
+        compared_with = parse_reference(reference, keys)
+        compared_with = replace(compared_with, instance=key_of(compared_with.instance))
+        require_read(catalog, [*(keys if named else ()), *([compared_with.instance] if reference else ())])
         options = CompareOptions(
             instances=tuple(keys),
             today=date.today(),
-            reference=wanted_reference,
+            reference=compared_with,
             as_of=self.price_as_of,
             region=self.region,
             purchase=self.purchase or "on_demand",
@@ -134,9 +124,8 @@ def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: S
         name, usd = parse_price(word)
         key = key_of(name)
         if key not in shown:
-            raise UsageError(
-                f"--price {name}: that instance is not compared", f"Add it, or give one of: {', '.join(shown)}"
-            )
+            remedy = f"Add it, or give one of: {', '.join(shown)}"
+            raise UsageError(f"--price {name}: that instance is not compared", remedy)
         if found.setdefault(key, usd) != usd:
             raise UsageError(f"--price gives {name} two prices, {found[key]:g} and {usd:g}", "Give one")
     return found

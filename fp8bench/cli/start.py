@@ -1,6 +1,4 @@
-"""`fp8bench` alone: what this machine can measure, and the three commands to type next. It must answer in a moment, so
-it reads no record, only their names.
-"""
+"""`fp8bench` alone: what this machine can measure, and three commands to type next; of records only names are read."""
 
 import os
 import shlex
@@ -17,6 +15,14 @@ from fp8bench.schema.option import variable_of
 
 def start(environ: Mapping[str, str]) -> None:
     """Print a dozen lines at most. Whatever the machine and the folder have, this is no error."""
+    try:
+        # Imported here: a driver's library that cannot be imported is said in words.
+        from fp8bench.machine.gpus import this_machine
+
+        gpus = ", ".join(f"{count} x {name}" for name, count in Counter(this_machine(environ).gpus).items())
+        here = gpus or "no NVIDIA GPU: a tiny model on the CPU (fp8 is emulated)"
+    except Fp8benchError as error:
+        here = inert(str(error))
     commands = {
         "fp8bench doctor": "is this machine fit to be measured?",
         "fp8bench run": "measure every mode, and say what a dollar buys",
@@ -27,26 +33,13 @@ def start(environ: Mapping[str, str]) -> None:
         "Which precision mode, on which GPU instance, trains your model for the least",
         "money, and how sure are we?",
         "",
-        f"This machine: {_here(environ)}",
+        f"This machine: {here}",
         "",
         *(f"  {command:{width}}  {what}" for command, what in commands.items()),
         "",
         "Every command: fp8bench --help",
     )
     typer.echo("\n".join(lines))
-
-
-def _here(environ: Mapping[str, str]) -> str:
-    try:
-        # Imported here: a driver's library that cannot be imported is said in words.
-        from fp8bench.machine.gpus import this_machine
-
-        gpus = Counter(this_machine(environ).gpus)
-    except Fp8benchError as error:
-        return inert(str(error))
-    return ", ".join(f"{count} x {name}" for name, count in gpus.items()) or (
-        "no NVIDIA GPU: a tiny model on the CPU (fp8 is emulated)"
-    )
 
 
 def _compare(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """What the options of every command have in common: they are fields of a model, their values are words, and what
-pydantic refuses of a word is told in one line that names its flag. What is parsed by hand is parsed here, too:
-numbers within a text, such as the sides of a shape, whose errors state the limit and a remedy.
+pydantic refuses is told in one line that names its flag. Numbers within a text are parsed here, too.
 """
 
 import os
@@ -29,9 +28,7 @@ class Options(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number, and
-        what Python alone takes for one.
-        """
+        """Turn a boolean, which YAML makes of `on`, back into its word; refuse what only Python takes for a number."""
         kind = kind_of(cls.model_fields[str(info.field_name)])
         if isinstance(value, str) and kind in (int, float) and ("_" in value or not value.isascii()):
             raise ValueError("it must be a number in the digits 0 to 9, without underscores")
@@ -90,25 +87,22 @@ def words_of(kind: Any) -> tuple[str, ...]:
 
 
 def read(model: type[OptionsT], words: Mapping[str, Any], command: str) -> OptionsT:
-    """Return the options of a command line. words: by field; None and empty lists were not given. Raises UsageError
-    with the flag of the first invalid one.
-    """
+    """Return the options of a command, of words by field. Raises UsageError with the first invalid one's flag."""
     given = {name: word for name, word in words.items() if word not in (None, [])}
     try:
         return model(**given)
     except ValidationError as error:
         fault = error.errors()[0]
-        name, *within = fault["loc"]
-        field, value = model.model_fields[str(name)], given[str(name)]
-        option, known, help = option_of(field), words_of(kind_of(field)), f"fp8bench {command} --help"
-        flag = option.flags[-1] if option is not None and option.flags else flag_of(str(name))
+        name, *within = map(str, fault["loc"])
+        field, value, help = model.model_fields[name], given[name], f"fp8bench {command} --help"
+        option, known = option_of(field), words_of(kind_of(field))
+        flag = option.flags[-1] if option is not None and option.flags else flag_of(name)
         if known:
             raise unknown_name(flag, value, [*known], help) from error
         if isinstance(value, list):
             value = value[int(within[0])] if within and len(value) > 1 else ",".join(value)
-        raise UsageError(
-            f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}", f"See `{help}` for what it takes"
-        ) from error
+        what = f"{flag}: invalid value {quoted(value)}: {reason_of(fault)}"
+        raise UsageError(what, f"See `{help}` for what it takes") from error
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:
@@ -133,9 +127,7 @@ def is_whole(word: str) -> bool:
 
 
 def whole(flag: str, text: str, least: int, limit: Limit, example: str | None = None) -> int:
-    """Parse an integer. Raises UsageError for anything else, below `least`, which is 0 or more, or beyond the limit.
-    example: how a valid one is given; None: as the flag and the number.
-    """
+    """Parse an integer. Raises UsageError for any other, below `least`, or beyond the limit. example: a valid one."""
     word = text.strip()
     if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
         raise UsageError(
@@ -163,8 +155,6 @@ def fraction(text: str) -> float:
 def machine_label(text: str | None) -> str | None:
     """Return the name of a machine. Raises UsageError for characters that are not allowed in every file name."""
     if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
-        raise UsageError(
-            f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most",
-            "Give, for example, --name vendor-a",
-        )
+        what = f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most"
+        raise UsageError(what, "Give, for example, --name vendor-a")
     return text

@@ -9,7 +9,6 @@ It is equivalent to `te-fp8:delayed,history=16,amax=most_recent,layers=mlp`, and
 """
 
 from pathlib import Path
-from typing import Any
 
 from fp8bench import registry
 from fp8bench.schema.errors import UsageError, did_you_mean, nearest
@@ -27,34 +26,30 @@ def recipe_in(path: Path) -> str:
     """Return the recipe as it is written in a mode's name. Raises UsageError with the file's line."""
     text = read_text(path)
     values = parse_mapping(text, path)
+    fields = [RECIPE, *BY_UPSTREAM]
     for written in values:
-        if written not in (RECIPE, *BY_UPSTREAM):
-            near = nearest(written, [RECIPE, *BY_UPSTREAM])
-            raise UsageError(
-                f"{path} line {line_of(text, (written,))}: unknown field {written!r}",
-                f"{did_you_mean(near[:1])}A recipe has {', '.join([RECIPE, *BY_UPSTREAM])}",
-            )
+        if written not in fields:
+            what = f"{path} line {line_of(text, (written,))}: unknown field {written!r}"
+            raise UsageError(what, f"{did_you_mean(nearest(written, fields)[:1])}A recipe has {', '.join(fields)}")
     if RECIPE not in values:
         raise UsageError(f"{path} names no recipe", f"Add, for example, `{RECIPE}: delayed`")
-    base = str(values.pop(RECIPE))
-    entry = next((one for one in registry.BUILTIN_MODES if base in one.recipe_fields), None)
-    if entry is None:
-        known = [recipe for one in registry.BUILTIN_MODES for recipe in one.recipe_fields]
+    found = base = str(values.pop(RECIPE))
+    known = {recipe: entry for entry in reversed(registry.BUILTIN_MODES) for recipe in entry.recipe_fields}
+    if base not in known:
+        names = dict.fromkeys(recipe for entry in registry.BUILTIN_MODES for recipe in entry.recipe_fields)
         raise UsageError(
             f"{path} line {line_of(text, (RECIPE,))}: unknown recipe {base!r}",
-            f"{did_you_mean(nearest(base, known)[:1])}Recipes with fields are {', '.join(dict.fromkeys(known))}",
+            f"{did_you_mean(nearest(base, names)[:1])}Recipes with fields are {', '.join(names)}",
         )
-    found = base
+    name, recipe_fields = known[base].name, known[base].recipe_fields
     for written, value in values.items():
+        word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+        field = f",{BY_UPSTREAM[written]}={word}"
         try:
             # One by one, so that an error has its line.
-            read_recipe(entry.name, f"{base},{BY_UPSTREAM[written]}={_word(value)}", entry.recipe_fields)
+            read_recipe(name, f"{base}{field}", recipe_fields)
         except UsageError as error:
             line = line_of(text, (written,))
             raise UsageError(f"{path} line {line}, field {written}: {error.what}", error.remedy) from error
-        found += f",{BY_UPSTREAM[written]}={_word(value)}"
-    return str(read_recipe(entry.name, found, entry.recipe_fields))
-
-
-def _word(value: Any) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+        found += field
+    return str(read_recipe(name, found, recipe_fields))

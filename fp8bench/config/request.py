@@ -1,6 +1,4 @@
-"""The options of `fp8bench run`: those that each worker obeys, which `RunConfig` declares, and those of the run as a
-whole, declared here.
-"""
+"""The options of `fp8bench run`: those that each worker obeys, of `RunConfig`, and those of the run as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,10 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, create_model
 from pydantic.fields import FieldInfo
 
-from fp8bench.config.options import Folder, Options, fraction
-from fp8bench.config.options import kind_of as kind_of
-from fp8bench.config.options import option_of as option_of
-from fp8bench.config.options import words_of as words_of
+from fp8bench.config.options import Folder, Options, fraction, option_of
 from fp8bench.schema import option as limits
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
@@ -27,7 +22,6 @@ MAX_ROUNDS = 30
 LATEST = "latest"
 """The name of the newest session."""
 
-
 OBEYED_BY_WORKERS = {
     name: option for name, field in RunConfig.model_fields.items() if (option := option_of(field)) is not None
 }
@@ -35,10 +29,8 @@ OBEYED_BY_WORKERS = {
 
 
 def _share(value: Any) -> Any:
-    if not str(value).strip().endswith("%"):
-        return value
     try:
-        return fraction(str(value))
+        return fraction(str(value)) if str(value).strip().endswith("%") else value
     except ValueError:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
 
@@ -194,9 +186,7 @@ class RunRequest(_OptionsOfWorkers):
     )
 
     def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of the options that a configuration also has; None is left to the machine. usual: the
-        workload's own defaults.
-        """
+        """Return the values that a configuration has too; None is left to the machine. usual: the workload's own."""
         found = {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
         own = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return found | own

@@ -1,7 +1,4 @@
-"""Other sizes of a workload's model, from `--size NAME=N`: they are part of the workload's name, as a recipe's fields
-are of a mode's. So `llm-7b,num_hidden_layers=8` is another workload than llm-7b wherever records are kept, chosen or
-compared.
-"""
+"""Other sizes of a workload's model, from `--size NAME=N`: a part of its name, so that it is another workload."""
 
 from collections.abc import Iterable, Mapping
 
@@ -32,8 +29,6 @@ def sizes_of(workload: str) -> dict[str, int]:
 
 
 def sized(workload: str, sizes: Mapping[str, int] | None = None) -> str:
-    """Return the name with these sizes, in place of its own of the same name; the same for every order of them. Raises
-    UsageError for an invalid size in the name.
-    """
+    """Return the name with these sizes, in place of its own and sorted. Raises UsageError for an invalid one in it."""
     every = sizes_of(workload) | dict(sizes or {})
     return ",".join([workload.partition(",")[0], *(f"{name}={every[name]}" for name in sorted(every))])

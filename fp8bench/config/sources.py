@@ -4,22 +4,46 @@
 
 An empty variable counts as unset, as in most programs; an empty value in the file, as on the command line, is an error.
 
-pydantic-settings merges the same sources. It reports the origin of a value only in a debug log, knows no lines of a
-file, and silently ignores unknown variables; `--dry-run` and error messages need all three.
+pydantic-settings merges the same sources, but tells no origins and no lines, and ignores unknown variables.
+
+A file may have several variants of an experiment: under `variants`, each is a mode with its own settings, and those
+next to `variants` apply to all of them. If one variant has a setting, all of them get it, from the file or as the
+default, so that each is complete by itself, and a session can be resumed without the file.
+
+    workload: vit-huge
+    variants:
+      - {mode: baseline-bf16, batch_size: 64}
+      - {mode: "te-fp8:delayed", batch_size: 128}
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from fp8bench import registry
 from fp8bench.config.options import quoted, reason_of
-from fp8bench.config.request import OPTIONS, RunRequest
-from fp8bench.config.variants import VARIANTS, variants_of
+from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
+from fp8bench.schema.config import VariantSettings, mode_label
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
 from fp8bench.schema.yaml_text import line_of
+
+VARIANTS = "variants"
+"""The field of a file. It is not an option, because a command line has no room for it."""
+
+OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
+"""How a measurement is made; the same for all variants that are compared."""
+
+OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
+"""The settings that a variant may have: all those that a table distinguishes rows by, or marks."""
+
+BESIDE = {
+    "mode": ("modes", "write the mode as a variant"),
+    "te_switch": ("switches", "use it without this file: each combination is a variant of its own"),
+}
+"""Options that make several measurements of one themselves; and the alternative to each."""
 
 
 class Resolved(Frozen):
@@ -41,15 +65,14 @@ def resolve(
     file_name: str | None,
     file_text: str = "",
 ) -> Resolved:
-    """Merge the four sources.
-
-    flags: only those that were given. file_text: the complete file, to find the lines of its faults. Raises UsageError
-    with the first invalid field, its origin and its value.
+    """Merge the four sources. flags: only those that were given. file_text: the complete file, to find the lines of its
+    faults. Raises UsageError with the first invalid field, its origin and its value.
     """
+    file = _File(file_name or "file", file_text)
     values: dict[str, Any] = {}
     origins = dict.fromkeys([*OPTIONS, VARIANTS], "default")
     of_all = {name: value for name, value in file_values.items() if name != VARIANTS}
-    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(of_all, file_name, file_text))]
+    layers: list[tuple[str, Mapping[str, Any]]] = [(file.name, _known(of_all, file))]
     layers += [(variable_of(name), {name: value}) for name, value in _from_environment(environ).items()]
     layers.append(("flag", flags))
     for origin, layer in layers:
@@ -58,44 +81,37 @@ def resolve(
     try:
         request = RunRequest(**values)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0])
+        field = str(error.errors()[0]["loc"][0])
         origin = flag_of(field) if origins[field] == "flag" else f"{field} from {origins[field]}"
-        if origins[field] == file_name:
-            origin += _at(file_text, field)
-        raise UsageError(
-            f"{origin}: invalid value {quoted(values[field])}: {reason_of(first)}",
-            "See `fp8bench run --help` for what it takes",
+        raise _invalid(
+            origin + (file.at(field) if origins[field] == file_name else ""), values[field], error
         ) from error
     if VARIANTS in file_values:
-        file = file_name or "file"
-        each, owned = variants_of(file_values[VARIANTS], file, file_text, values, origins)
+        each, owned = _variants_of(file_values[VARIANTS], file, values, origins)
         request = request.model_copy(update={VARIANTS: each})
-        origins.update(dict.fromkeys((VARIANTS, *owned), file))
+        origins.update(dict.fromkeys((VARIANTS, *owned), file.name))
     return Resolved(request=request, origins=origins)
 
 
-def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:
+def _invalid(where: str, value: Any, error: ValidationError) -> UsageError:
+    what = f"{where}: invalid value {quoted(value)}: {reason_of(error.errors()[0])}"
+    return UsageError(what, "See `fp8bench run --help` for what it takes")
+
+
+def _known(values: Mapping[str, Any], file: "_File") -> dict[str, Any]:
     known: dict[str, Any] = {}
     for written, value in values.items():
         name = written.replace("-", "_")
         if name in known:
-            raise UsageError(f"{file_name} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
+            raise UsageError(f"{file.name} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
         if isinstance(value, str) and not value.strip(" ,"):
-            raise UsageError(
-                f"{name} from {file_name}{_at(file_text, written)}: invalid value {value!r}: it is empty",
-                "Give it a value, or omit the line",
-            )
+            what = f"{name} from {file.name}{file.at(written)}: invalid value {value!r}: it is empty"
+            raise UsageError(what, "Give it a value, or omit the line")
         if name not in OPTIONS:
-            where = f"field of {file_name}{_at(file_text, written)}:"
+            where = f"field of {file.name}{file.at(written)}:"
             raise unknown_name(where, name, list(OPTIONS), "fp8bench run --dry-run")
         known[name] = _many(name, value)
     return known
-
-
-def _at(text: str, field: str) -> str:
-    lines = (line_of(text, (written,)) for written in (field, field.replace("_", "-")))
-    return f" line {max(lines)}" if text else ""
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -103,8 +119,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for variable in environ:
         if variable.startswith(PREFIX) and variable not in variables:
             raise unknown_variable(variable)
-    given = {name: environ.get(variable) for variable, name in variables.items()}
-    return {name: _many(name, value) for name, value in given.items() if value}
+    return {name: _many(name, environ[variable]) for variable, name in variables.items() if environ.get(variable)}
 
 
 def unknown_variable(variable: str) -> UsageError:
@@ -115,18 +130,111 @@ def unknown_variable(variable: str) -> UsageError:
 
 
 def _many(name: str, value: Any) -> Any:
-    """Split the few options that take several values: the file has a list (of sizes also a mapping), a variable commas,
-    where `FIELD=VALUE` belongs to the mode before it.
-    """
+    """Split options of several values: of a file a list or a mapping, of a variable words with commas between."""
     if name == "size" and isinstance(value, Mapping):
         return tuple(f"{each}={number}" for each, number in value.items())
     if name not in ("mode", "te_switch", "size") or not isinstance(value, str):
         return value
-    parts = [*filter(None, map(str.strip, value.split(",")))]
-    if name == "size":
-        return tuple(parts)
-    modes: list[str] = []
-    for part in parts:
-        is_field = "=" in part and ":" not in part.partition("=")[0]
-        modes[-1:] = [f"{modes[-1]},{part}"] if is_field and modes else [*modes[-1:], part]
-    return tuple(modes)
+    parts: list[str] = []
+    for part in filter(None, map(str.strip, value.split(","))):
+        # `FIELD=VALUE` belongs to the mode before it.
+        if parts and name != "size" and "=" in part and ":" not in part.partition("=")[0]:
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+class _File(NamedTuple):
+    """The file, whose faults are told with their line."""
+
+    name: str
+    text: str
+
+    def line(self, *where: str | int) -> int:
+        """Return the line of a field, which may be spelt with dashes."""
+        *within, last = where
+        spelt = (last, last.replace("_", "-")) if isinstance(last, str) else (last,)
+        return max(line_of(self.text, (*within, name)) for name in spelt)
+
+    def at(self, field: str) -> str:
+        """Return e.g. ` line 7`; nothing without a text."""
+        return f" line {self.line(field)}" if self.text else ""
+
+    def variant(self, number: int, name: str | None = None) -> str:
+        """Return e.g. `article.yaml line 7, variant 2`, counted from 1, with the setting if one is named."""
+        where = (VARIANTS, number - 1) if name is None else (VARIANTS, number - 1, name)
+        return f"{self.name} line {self.line(*where)}{f', {name} of' if name else ','} variant {number}"
+
+
+def _variants_of(
+    listed: Any, file: _File, values: Mapping[str, Any], origins: Mapping[str, str]
+) -> tuple[tuple[VariantSettings, ...], tuple[str, ...]]:
+    """Return each variant with all its settings, and which settings any of them has. listed: the file's list."""
+    if not isinstance(listed, list) or not listed:
+        what = f"{file.name} line {file.line(VARIANTS)}, {VARIANTS}: it is not a list of variants"
+        raise UsageError(what, "Write each as `- {mode: te-fp8, batch_size: 128}`")
+    written = [_settings(one, number, file) for number, one in enumerate(listed, start=1)]
+    owned = tuple(name for name in OWN if any(name in one for one in written))
+    _refuse_overridden(written, owned, file, origins)
+    each: list[VariantSettings] = []
+    for number, one in enumerate(written, start=1):
+        try:
+            request = RunRequest(**{**values, **one, "mode": (one["mode"],)})
+        except ValidationError as error:
+            name = str(error.errors()[0]["loc"][0])
+            raise _invalid(file.variant(number, name), one.get(name), error) from error
+        found = {"mode": one["mode"], **{name: getattr(request, name) for name in owned}}
+        if found in each:
+            first = each.index(found)
+            raise UsageError(
+                f"{file.variant(number)} is the same as variant {first + 1} on line {file.line(VARIANTS, first)}",
+                "Remove it: --rounds measures each variant several times",
+            )
+        each.append(found)
+    return tuple(each), owned
+
+
+def _settings(one: Any, number: int, file: _File) -> Mapping[str, Any]:
+    if isinstance(one, str):
+        one = {"mode": one}
+    if not isinstance(one, dict):
+        what = f"{file.variant(number)}: it is not a mapping of settings"
+        raise UsageError(what, "Write `mode: NAME` and its settings")
+    settings: dict[str, Any] = {}
+    for as_written, value in one.items():
+        name = str(as_written).replace("-", "_")
+        at = file.variant(number, name)
+        if name in settings:
+            raise UsageError(f"{at} is given twice, spelt with '-' and with '_'", "Keep one")
+        if name not in ("mode", *OWN) and name in OPTIONS:
+            raise UsageError(f"{at}: it is the same for all variants", f"Write it beside `{VARIANTS}`, for all")
+        if name not in ("mode", *OWN):
+            error = unknown_name("setting", name, ["mode", *OWN], "fp8bench run --help")
+            raise UsageError(f"{at}: {error.what}", error.remedy)
+        settings[name] = value
+    at, mode = file.variant(number, "mode"), settings.get("mode")
+    if not isinstance(mode, str) or not mode.strip():
+        raise UsageError(f"{at}: every variant names one mode", "Write, for example, `mode: te-fp8:delayed`")
+    try:
+        entry, recipe = registry.find_mode(mode.strip())
+    except UsageError as error:
+        raise UsageError(f"{at}: {error.what}", error.remedy) from error
+    return {**settings, "mode": mode_label(entry.name, recipe)}
+
+
+def _refuse_overridden(
+    written: Sequence[Mapping[str, Any]], owned: Sequence[str], file: _File, origins: Mapping[str, str]
+) -> None:
+    called = {name: flag_of(name) if of == "flag" else of for name, of in origins.items()}
+    for name, (what, instead) in BESIDE.items():
+        if origins[name] != "default":
+            by = f"{name!r} of {file.name}" if origins[name] == file.name else called[name]
+            beside = f"the variants of {file.name} line {file.line(VARIANTS)}"
+            raise UsageError(f"{by} names {what} beside {beside}", f"Omit {by}, or {instead}")
+    for name in owned:
+        if origins[name] not in ("default", file.name):
+            numbers = [number for number, one in enumerate(written) if name in one]
+            lines = ", ".join(f"line {file.line(VARIANTS, number, name)}" for number in numbers)
+            have = f"what variants of {file.name} have of their own: {name} on {lines}"
+            raise UsageError(f"{called[name]} would override {have}", f"Omit {called[name]}, or change the file")

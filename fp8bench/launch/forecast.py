@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from fp8bench import registry
-from fp8bench.entries import ModeEntry
 from fp8bench.launch.place import Place
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Stop
@@ -22,6 +21,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.choose import PriceQuery, Share, of_used
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
+from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog

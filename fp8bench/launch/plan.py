@@ -11,11 +11,11 @@ from fp8bench import registry
 from fp8bench.config.recipe_file import recipe_in
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
 from fp8bench.config.sizes import read_sizes, sized, sizes_of
-from fp8bench.entries import WorkloadEntry
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.recipes import chosen, switched
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
+from fp8bench.registry import WorkloadEntry
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.errors import ModeUnavailable, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fp8bench import registry
 from fp8bench.config.recipe_file import recipe_in
-from fp8bench.entries import ModeEntry, WorkloadEntry
+from fp8bench.registry import ModeEntry, WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.recipe import (

@@ -1,14 +1,12 @@
 """Checks what is there before fp8bench's processes start: whether others use the GPUs, because a step time on a shared
-GPU measures neither, and how much memory each rank may take.
-
-Two signs count: a compute process on the GPU, and more than HIDDEN_BYTES in use without a visible process, because a
-container shows none of the host's processes. Both are read from NVML, without torch, and before this process or any of
-its children touches a GPU: whatever is there then belongs to others. This is not a lock: others may begin a moment
-later, and the telemetry would show that only as a lower clock.
+GPU measures neither, and how much memory each rank may take. Two signs count: a compute process, and more than
+HIDDEN_BYTES in use without a visible one, because a container shows none of the host's. This is not a lock: others may
+begin a moment later, and the telemetry would show that only as a lower clock.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +16,7 @@ from fp8bench.machine.host import free_host_bytes
 from fp8bench.machine.nvml import pynvml
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import GIB, gib
+from fp8bench.tables.written import counted
 
 HIDDEN_BYTES = GIB
 """Idle cards use up to some hundred MiB for the driver, and a CUDA context uses as much again."""
@@ -38,19 +37,18 @@ class BusyGpu:
 
     @property
     def reason(self) -> str:
+        """What uses it, in words."""
         if self.processes == 0:
             return f"{gib(self.memory_bytes)} are in use by processes that cannot be seen from here"
-        return f"{self._others} {'holds' if self.processes == 1 else 'hold'} {gib(self.memory_bytes)}"
+        holders = counted(self.processes, "other process", "other processes")
+        return f"{holders} {'holds' if self.processes == 1 else 'hold'} {gib(self.memory_bytes)}"
 
     @property
     def mark(self) -> str:
         """The flag in a record."""
-        used = gib(self.memory_bytes)
-        return "busy GPU: " + (f"{self._others}, {used}" if self.processes else f"{used} of processes unseen")
-
-    @property
-    def _others(self) -> str:
-        return "1 other process" if self.processes == 1 else f"{self.processes} other processes"
+        if self.processes == 0:
+            return f"busy GPU: {gib(self.memory_bytes)} of processes unseen"
+        return f"busy GPU: {counted(self.processes, 'other process', 'other processes')}, {gib(self.memory_bytes)}"
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
@@ -60,17 +58,24 @@ def is_held(processes: int | None, used_bytes: int | None) -> bool:
 
 def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
     """Return those that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
-    if not gpus:
-        return []
-    with nvml.opened():
-        return [busy for busy in map(_look, gpus) if busy is not None]
+    found = []
+    with nvml.opened() if gpus else nullcontext():
+        for gpu in gpus:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+            used = int(nvml.memory(handle).used)
+            # Not every user may see processes, or not on every card; the memory is a sign too.
+            shares = nvml.process_bytes(handle) or []
+            if is_held(len(shares), used):
+                # If NVML does not report every share, all memory in use counts.
+                known = [share for share in shares if share is not None]
+                in_use = sum(known) if shares and len(known) == len(shares) else used
+                found.append(BusyGpu(gpu.index, len(shares), in_use))
+    return found
 
 
 def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy: bool) -> tuple[str, ...]:
-    """Return marks for the record: none on idle GPUs, or without a GPU; wait up to RELEASE_S for a GPU to become idle.
-    environ: CUDA_VISIBLE_DEVICES applies. local_rank: look only at this rank's GPU; None to look at every visible one.
-    Raises ModeUnavailable if a GPU is busy, unless allow_busy: then that is marked. An error of NVML is marked too, and
-    refuses nothing.
+    """Return marks for the record, none on idle GPUs; wait up to RELEASE_S for a GPU to become idle. local_rank: look
+    only at this rank's GPU; None: at every visible one. Raises ModeUnavailable if a GPU is busy, unless allow_busy.
     """
     deadline = time.monotonic() + RELEASE_S
     try:
@@ -88,22 +93,8 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
     return tuple(gpu.mark for gpu in busy)
 
 
-def _look(gpu: Gpu) -> BusyGpu | None:
-    handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-    used = int(nvml.memory(handle).used)
-    # Not every user may see processes, or not on every card; the memory is a sign too.
-    shares = nvml.process_bytes(handle) or []
-    if not is_held(len(shares), used):
-        return None
-    known = [share for share in shares if share is not None]
-    # If NVML does not report every share, all memory in use counts.
-    return BusyGpu(gpu.index, len(shares), sum(known) if shares and len(known) == len(shares) else used)
-
-
 def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:
-    """Return the memory that each rank may take: the free memory of the GPU that has the least, or a share of the
-    host's free memory. ranks: on this host. None is unknown, e.g. for a slice, which has only a part of its GPU.
-    """
+    """Return the free memory for each rank here, of the GPU that has the least; None: unknown, as of a slice."""
     if device == "cpu":
         free = free_host_bytes()
         return None if free is None else free // ranks

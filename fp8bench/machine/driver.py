@@ -1,7 +1,4 @@
-"""What NVIDIA's driver reports of itself and of each GPU that a run would see. None is what it does not report.
-
-No UUID and no serial number is kept, so these facts may be shown.
-"""
+"""What NVIDIA's driver reports of itself and of each GPU that a run would see; no UUID and no serial number is kept."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,10 +46,7 @@ class GpuFacts(Frozen):
 
 
 class DriverFacts(Frozen):
-    """Facts of the driver. error: NVML's, if it should answer and does not; None on a machine without GPU and driver.
-    hidden: GPUs that CUDA_VISIBLE_DEVICES hides from a run. on_the_bus: NVIDIA GPUs on the PCI bus, with or without a
-    driver.
-    """
+    """error: NVML's, if it should answer. hidden: GPUs that CUDA_VISIBLE_DEVICES hides. on_the_bus: NVIDIA's GPUs."""
 
     version: str | None = None
     cuda: Version | None = None
@@ -96,11 +90,8 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
 
 def gpus_on_the_bus(pci: Path) -> int:
     """Return the number of NVIDIA's display and 3D controllers on the PCI bus; 0 without such a folder."""
-    return sum(
-        text_if_any(device / "vendor").strip() == NVIDIA_VENDOR
-        and text_if_any(device / "class").strip().startswith(DISPLAY_CLASS)
-        for device in pci.glob("*")
-    )
+    facts = ((text_if_any(at / "vendor").strip(), text_if_any(at / "class").strip()) for at in pci.glob("*"))
+    return sum(vendor == NVIDIA_VENDOR and of.startswith(DISPLAY_CLASS) for vendor, of in facts)
 
 
 def _facts(gpu: Gpu) -> GpuFacts:
@@ -109,14 +100,17 @@ def _facts(gpu: Gpu) -> GpuFacts:
     def of(function: Callable[..., Any], *arguments: Any) -> Any:
         return query(function, handle, *arguments)
 
+    def watts(milliwatts: int | None) -> float | None:
+        return None if milliwatts is None else milliwatts * 1e-3
+
     memory, processes = of(nvml.memory), nvml.process_bytes(handle)
     utilization = of(pynvml.nvmlDeviceGetUtilizationRates)
     ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
     _, _, remap_pending, remap_failed = of(pynvml.nvmlDeviceGetRemappedRows) or (None, None, None, None)
     _, power_max = of(pynvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
     states = [of(pynvml.nvmlDeviceGetNvLinkState, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
-    links = [state for state in states if state is not None]
-    uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    links = [bool(state) for state in states if state is not None]
+    uncorrected, sm_clock = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_CLOCK_SM
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     return GpuFacts(
         index=gpu.index,
@@ -125,9 +119,9 @@ def _facts(gpu: Gpu) -> GpuFacts:
         memory_used_bytes=None if memory is None else int(memory.used),
         processes=None if processes is None else len(processes),
         utilization_percent=None if utilization is None else int(utilization.gpu),
-        power_limit_w=_watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
-        power_default_w=_watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
-        power_max_w=_watts(power_max),
+        power_limit_w=watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
+        power_default_w=watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
+        power_max_w=watts(power_max),
         persistence=of(pynvml.nvmlDeviceGetPersistenceMode),
         ecc=ecc,
         ecc_pending=ecc_pending,
@@ -137,14 +131,10 @@ def _facts(gpu: Gpu) -> GpuFacts:
         throttle_reasons=of(nvml.throttle_reasons),
         temperature_c=of(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
         slowdown_temperature_c=of(pynvml.nvmlDeviceGetTemperatureThreshold, slowdown),
-        application_clock_mhz=of(pynvml.nvmlDeviceGetApplicationsClock, pynvml.NVML_CLOCK_SM),
-        default_application_clock_mhz=of(pynvml.nvmlDeviceGetDefaultApplicationsClock, pynvml.NVML_CLOCK_SM),
-        max_clock_mhz=of(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
+        application_clock_mhz=of(pynvml.nvmlDeviceGetApplicationsClock, sm_clock),
+        default_application_clock_mhz=of(pynvml.nvmlDeviceGetDefaultApplicationsClock, sm_clock),
+        max_clock_mhz=of(pynvml.nvmlDeviceGetMaxClockInfo, sm_clock),
         mig=gpu.mig,
-        nvlinks=sum(map(bool, links)) if links else None,
+        nvlinks=sum(links) if links else None,
         compute_mode=of(pynvml.nvmlDeviceGetComputeMode),
     )
-
-
-def _watts(milliwatts: int | None) -> float | None:
-    return None if milliwatts is None else milliwatts * 1e-3

@@ -1,13 +1,11 @@
-"""The GPUs of this machine, from NVML: which exist, which of them a run would see, and which are sliced (MIG).
-
-NVML ignores CUDA_VISIBLE_DEVICES, so this module computes from UUIDs, without CUDA, which GPUs the variable leaves, by
-the rule of the CUDA Programming Guide and, for slices, of the MIG User Guide. What neither defines (a GPU named twice,
-and both kinds of name in one list) is handled as torch.cuda does (github.com/pytorch/pytorch/pull/92315).
+"""The GPUs of this machine, from NVML: which exist, which of them a run would see, and which are sliced (MIG). NVML
+ignores CUDA_VISIBLE_DEVICES, so what it leaves is computed from UUIDs by the rule of the CUDA Programming Guide and,
+for slices, of the MIG User Guide. What neither defines (a GPU named twice, and both kinds of name in one list) is
+handled as torch.cuda does (github.com/pytorch/pytorch/pull/92315).
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +28,7 @@ SLICE = "MIG-"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. index: as in NVML and nvidia-smi. uuid: empty if unknown. mig: whether it is sliced; None if the driver
-    does not report it, as for the many GPUs that cannot be sliced.
-    """
+    """index: as in NVML and nvidia-smi. uuid: empty if unknown. mig: whether it is sliced; None if unknown."""
 
     index: int
     uuid: str
@@ -65,9 +61,7 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """Return this machine. environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable if `gpus_here` raises, unless
-    all GPUs are hidden.
-    """
+    """Return this machine, with what CUDA_VISIBLE_DEVICES leaves. Raises ModeUnavailable if no GPUs are listed."""
     try:
         gpus = () if hides_all(environ.get(VISIBLE)) else visible(gpus_here(), environ)
     except pynvml.NVMLError as error:
@@ -83,17 +77,14 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
 
 
 def gpus_here() -> tuple[Gpu, ...]:
-    """Return every GPU, including hidden ones; empty without a driver. Raises pynvml.NVMLError if a driver does not
-    list them, or does not start although the machine has a GPU.
-    """
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(nvml.opened())
-        except nvml.NO_DRIVER:
-            if any(DEVICES.glob("nvidia[0-9]*")):
-                raise
-            return ()
-        return listed()
+    """Return every GPU, also hidden ones. Raises pynvml.NVMLError if a driver, or a machine with a GPU, lists none."""
+    try:
+        with nvml.opened():
+            return listed()
+    except nvml.NO_DRIVER:
+        if any(DEVICES.glob("nvidia[0-9]*")):
+            raise
+        return ()
 
 
 def listed() -> tuple[Gpu, ...]:
@@ -115,23 +106,20 @@ def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
 
 def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
     """Return the indices of the GPUs that are left, in CUDA's order. uuids: every GPU's, in NVML's order; empty for an
-    unknown one, which can then be named only by its index. setting: CUDA_VISIBLE_DEVICES, None if it is not set. Its
-    entries are indices, or UUIDs, of which a unique beginning is enough; the first entry decides which. The list ends
-    at the first entry that is neither a GPU nor of that kind, so an empty string or -1 hides all; a GPU that is named
-    twice hides all too. A slice (`MIG-...`) stands for its GPU; every GPU is left if that is unknown.
+    unknown one. setting: CUDA_VISIBLE_DEVICES. Its entries are indices, or unique beginnings of UUIDs; the first entry
+    decides which. The list ends at the first entry that is neither a GPU nor of that kind; a GPU that is named twice
+    hides all. A slice (`MIG-...`) stands for its GPU; every GPU is left if that is unknown.
     """
     if setting is None:
         return tuple(range(len(uuids)))
     entries = [entry.strip() for entry in setting.split(",")]
     if entries[0].startswith(SLICE):
-        # A process sees one slice, whatever else is named.
-        # Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones
-        # by a UUID of its own, which does not identify the GPU.
-        name = entries[0].removeprefix(SLICE)
-        of_gpu = _named(name.partition("/")[0], uuids) if name.startswith(GPU) else None
-        if of_gpu is not None:
-            return (of_gpu,)
-        return () if name.startswith(GPU) else tuple(range(len(uuids)))
+        # A process sees one slice, whatever else is named. Drivers before R470 name it by its GPU
+        # (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones by a UUID that does not identify the GPU.
+        name = entries[0].removeprefix(SLICE).partition("/")[0]
+        if not name.startswith(GPU):
+            return tuple(range(len(uuids)))
+        entries = [name]
     by_uuid = entries[0].startswith(GPU)
     chosen: list[int] = []
     for entry in entries:

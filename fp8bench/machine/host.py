@@ -1,11 +1,9 @@
-"""The host: CPU, cores, load, memory, shared memory, open files and CPU governor from its files, and how fast it runs
-Python. None is unknown.
-
-A container may have less than the machine: the smaller of both limits counts. psutil does not know control groups, and
-would count the memory of the host around a container as free; so the files are read here.
+"""The host, from its files, and how fast it runs Python. None is unknown. A container may have less than the machine:
+the smaller of both limits counts, which psutil does not know.
 """
 
 import os
+import re
 import resource
 import shutil
 import time
@@ -21,8 +19,8 @@ LIMITS = (
     ("memory.max", "memory.current", "memory.stat", ""),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
 )
-"""For control groups of the second and of the first version: the limit's file, the file of what is used, and the file
-with what of it are cached files, whose names there have a prefix.
+"""For control groups of the second and of the first version: the files of the limit, of what is used, and of what of it
+are cached files, whose names there have a prefix.
 """
 
 LOOP_TURNS = 400_000
@@ -47,10 +45,7 @@ class HostFacts(Frozen):
 
 
 class SpeedFacts(Frozen):
-    """How fast, and how evenly, this host runs Python: times of the same loop. This matters because te-fp8 on an H200
-    at batch 64 was launch-bound: the same code took 126 ms a step in one process and 100 ms in the next. If a host's
-    speed swings, so do its numbers, unless each step is replayed as a CUDA graph.
-    """
+    """How fast, and how evenly, this host runs Python, by which steps swing that are not replayed as a CUDA graph."""
 
     loop_s: tuple[float, ...]
 
@@ -89,7 +84,7 @@ def look(root: Path = Path("/")) -> HostFacts:
     governors = {text_if_any(path).strip() for path in cpus}
     return HostFacts(
         cpu=cpu_model(root),
-        cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
+        cores=_cores(root / CGROUP),
         load=float(load[0]) if load else None,
         # None in most virtual machines, where the host below has the clocks.
         governors=tuple(sorted(governors - {""})) or None,
@@ -101,6 +96,7 @@ def look(root: Path = Path("/")) -> HostFacts:
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
+    """Return the CPU's name."""
     lines = text_if_any(root / "proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
@@ -112,25 +108,21 @@ def free_host_bytes(root: Path = Path("/")) -> int | None:
     return min([*available, *_room(root / CGROUP)], default=None)
 
 
-def _quota(cgroup: Path) -> Iterable[float]:
-    """Return the number of cores that the control group may use at once."""
+def _cores(cgroup: Path) -> float:
+    """Return the number of cores that this process may use at once, by the control group's quota too."""
+    cores = float(len(os.sched_getaffinity(0)))
     quota, _, period = text_if_any(cgroup / "cpu.max").strip().partition(" ")
     if not quota:
         quota, period = (text_if_any(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
-    return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []
+    limited = quota.isdigit() and period.isdigit() and int(period)
+    return min(cores, int(quota) / int(period)) if limited else cores
 
 
 def _room(cgroup: Path) -> Iterable[int]:
-    """Return the memory that the control group may still take. What is used includes cached files, which make room, and
-    those of shared memory, which make none.
-    """
+    """Return the memory that the control group may still take, or may free of cached files."""
     for limit_file, used_file, stat_file, prefix in LIMITS:
         limit, used = (text_if_any(cgroup / name).strip() for name in (limit_file, used_file))
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
-            cached = 0
-            for line in text_if_any(cgroup / stat_file).splitlines():
-                name, _, count = line.partition(" ")
-                if name in (f"{prefix}active_file", f"{prefix}inactive_file") and count.isdigit():
-                    cached += int(count)
-            return [max(0, int(limit) - max(0, int(used) - cached))]
+            cached = re.findall(rf"^{prefix}(?:in)?active_file (\d+)$", text_if_any(cgroup / stat_file), re.MULTILINE)
+            return [max(0, int(limit) - max(0, int(used) - sum(map(int, cached))))]
     return []

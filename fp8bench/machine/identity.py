@@ -1,10 +1,7 @@
-"""Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it.
-
-The digest is made as systemd makes an application-specific machine id (sd_id128_get_machine_app_specific): HMAC-SHA256
-of fp8bench's own constant, keyed with what is unique to the machine, cut short. It is the same in every record of the
-machine, no other program has it, and nothing can be derived from it: no serial number, host name or UUID is disclosed.
-
-A container with some of a machine's GPUs is another machine than a container with others: it sees nothing else.
+"""Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it. The
+digest is made as sd_id128_get_machine_app_specific of systemd does: HMAC-SHA256 of fp8bench's own constant, keyed with
+what is unique to the machine, cut short. Nothing can be derived from it: no serial number, host name or UUID. A
+container with some of a machine's GPUs is another machine than one with others: it sees nothing else.
 """
 
 import hashlib
@@ -13,6 +10,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -48,9 +46,7 @@ OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
 
 @dataclass(frozen=True)
 class Here:
-    """This machine and its software, as far as the launcher knows them. machine: None if unknown. one: False in a group
-    of several machines, each of which knows only itself, so that the machine is not compared.
-    """
+    """This machine and its software, as the launcher knows them. one: False in a group, where none is compared."""
 
     machine: MachineIdentity | None = None
     software: Software = field(default_factory=dict)
@@ -64,9 +60,8 @@ class Here:
         # Of libraries the launcher knows some, and of variables all.
         set_then = variables_that_matter(record.environment.variables) if record.environment and self.software else {}
         known = {name: software.get(name) for name in (*self.software, *set_then)}
-        names = differing(known, self.software)
-        here = {name: self.software.get(name) or "absent" for name in names}
-        return found + [f"{name} {known[name] or 'absent'} (here {here[name]})" for name in names]
+        here = {name: self.software.get(name) or "absent" for name in differing(known, self.software)}
+        return found + [f"{name} {known[name] or 'absent'} (here {version})" for name, version in here.items()]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
         """Return the reasons of `unlike` that concern only the machine and the method."""
@@ -79,20 +74,19 @@ class Here:
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
-    """Return an identity from all GPUs that the driver knows, including hidden ones, else from /etc/machine-id, else
-    from the kernel's boot id; None without any of them.
-    """
-    try:
+    """Return an identity from all GPUs of the driver, else from the machine's id, else from the kernel's boot id."""
+    uuids: list[str] = []
+    with suppress(pynvml.NVMLError):
         uuids = [gpu.uuid for gpu in gpus_here()]
-    except pynvml.NVMLError:
-        uuids = []
-    sources: tuple[tuple[MachineBasis, str], ...] = (
+    sources: dict[MachineBasis, str] = {
         # A driver without UUIDs identifies no machine.
-        ("gpu-uuids", "\n".join(sorted(uuids)) if all(uuids) else ""),
-        ("machine-id", _id_in(MACHINE_ID)),
-        ("boot-id", _id_in(BOOT_ID)),
-    )
-    return next((MachineIdentity(id=digest(text), basis=basis, label=label) for basis, text in sources if text), None)
+        "gpu-uuids": "\n".join(sorted(uuids)) if all(uuids) else "",
+        # systemd writes `uninitialized` until the first boot is done.
+        "machine-id": text_if_any(MACHINE_ID).strip().replace("uninitialized", ""),
+        "boot-id": text_if_any(BOOT_ID).strip(),
+    }
+    found = ((basis, text) for basis, text in sources.items() if text)
+    return next((MachineIdentity(id=digest(text), basis=basis, label=label) for basis, text in found), None)
 
 
 def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | None:
@@ -112,9 +106,7 @@ def digest(text: str) -> str:
 
 
 def software_here(on_gpu: bool) -> Software:
-    """Return this machine's software, as far as known without torch: a part of what a record has, with the same names.
-    on_gpu: whether a GPU computes, because only then the driver matters.
-    """
+    """Return this machine's software by the names of a record, as known without torch. on_gpu: the driver matters."""
     found = {name: installed(name) for name in PACKAGES}
     return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
 
@@ -126,9 +118,8 @@ def settings_here() -> Software:
 
 @cache
 def settings_given() -> dict[str, str]:
-    """Return the variables that may change measured numbers as they are when this is first called. Libraries set some
-    of their own while they are imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR), which a run has not been given. A
-    forked process knows what its parent was given.
+    """Return the variables that may change numbers as they were when this, or a parent's, was first called: libraries
+    set some of their own while they are imported (Transformer Engine NVTE_CUDA_INCLUDE_DIR).
     """
     return settings_in(os.environ)
 
@@ -141,25 +132,15 @@ def installed(package: str) -> str | None:
         return None
 
 
-def _id_in(path: Path) -> str:
-    """Return the id; empty if unknown or not yet set: systemd writes `uninitialized` until the first boot is done."""
-    text = text_if_any(path).strip()
-    return "" if text == "uninitialized" else text
-
-
 def git_state() -> tuple[str | None, bool | None]:
     """Return (commit, uncommitted changes) of the checkout; (None, None) for a wheel."""
     if not (CHECKOUT / ".git").exists():
         return None, None
+    said = []
     try:
-        commit = _git("rev-parse", "HEAD")
-        return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
+        for asked in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+            git = ["git", "-C", str(CHECKOUT), *asked]
+            said.append(subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip())
     except (OSError, subprocess.SubprocessError):
         return None, None
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(CHECKOUT), *arguments], capture_output=True, text=True, check=True, timeout=10
-    )
-    return done.stdout.strip()
+    return said[0], bool(said[1])

@@ -1,7 +1,5 @@
-"""NVML, NVIDIA's management library: the only module that opens it, and queries that several others use.
-
-NVML creates no CUDA context, so a query leaves nothing on a GPU. It ignores CUDA_VISIBLE_DEVICES: see `machine.gpus`.
-Only pynvml is imported, because each rank's sampler starts with this module.
+"""NVML, NVIDIA's management library: the only module that opens it. NVML creates no CUDA context, and ignores
+CUDA_VISIBLE_DEVICES (see `machine.gpus`). Only pynvml is imported, because each rank's sampler starts here.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,17 +50,13 @@ def memory(handle: Any) -> Any:
 
 
 def process_bytes(handle: Any) -> list[int | None] | None:
-    """Return the memory of each compute process on the GPU, None for a process whose share is unknown; None for all if
-    processes may not be seen.
-    """
+    """Return the memory of each compute process, None for an unknown one; None if processes may not be seen."""
     processes = query(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     return None if processes is None else [process.usedGpuMemory for process in processes]
 
 
 def throttle_reasons(handle: Any) -> int:
-    """Return NVML's bit mask. The call was renamed: an older driver or nvidia-ml-py has only the old name, a future one
-    only the new name.
-    """
+    """Return NVML's bit mask. The call was renamed: older software has only the old name, a future one the new."""
     newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     if newer is not None:
         try:

@@ -19,9 +19,7 @@ LEFT_S = 60.0
 
 @contextmanager
 def folder(prefix: str) -> Iterator[Path]:
-    """Make a folder and remove it at the end, after removing what killed processes left. Raises OSError if there is no
-    room for it.
-    """
+    """Make a folder, remove it at the end, and before it what killed processes left. Raises OSError for no room."""
     sweep(Path(tempfile.gettempdir()))
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)))
@@ -32,9 +30,7 @@ def folder(prefix: str) -> Iterator[Path]:
 
 
 def sweep(temporary: Path) -> None:
-    """Remove the folders of processes that were killed, on which nobody holds the lock. A folder that cannot be removed
-    or locked stays.
-    """
+    """Remove the folders of processes that were killed, on which nobody holds the lock, as far as that is possible."""
     with os.scandir(temporary) as entries:
         found = [Path(entry) for entry in entries if entry.name.startswith(PREFIXES)]
     for left in found:
@@ -45,9 +41,7 @@ def sweep(temporary: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Return the open folder, which counts as in use while it is open. Raises OSError if another process uses it, or
-    the file system has no locks.
-    """
+    """Return the open folder, in use while it is open. Raises OSError if another process uses it, or without locks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

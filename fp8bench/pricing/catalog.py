@@ -1,18 +1,18 @@
-"""The catalogue: configs/instances.yaml, and what a user's files add to it.
-
-A file of a single instance (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far
-from the catalogue's is accepted, because it is the user's, and marked as doubted, because the rate of one GPU or of a
-month is easily mistaken for a machine's hour. Snapshots of a day's offers (pricing.snapshot) are added in the same way.
+"""The catalogue: configs/instances.yaml, and what a user's files add to it. A file of a single instance
+(results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far from the catalogue's is the
+user's, and marked as doubted: the rate of one GPU or of a month is easily mistaken for a machine's hour.
 """
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from contextlib import suppress
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread, is_snapshot, read_own
@@ -28,25 +28,19 @@ ABSURD = 5
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     """Return the catalogue with each overlay's entries. A file has the lists `instances` and `gpus`, which replace
-    entries of the same name; or it is one instance (a mapping with a `key`) or a snapshot, whose prices precede the
-    catalogue's. Raises UsageError with file, line and field.
+    entries of the same name; or it is one instance (a mapping with a `key`) or a snapshot, whose prices go first.
     """
-    catalog = _read_once(base) if base == INSTANCES_YAML else _with(_EMPTY, base)
-    for path in overlays:
-        catalog = _with(catalog, path)
-    return catalog
+    return reduce(_with, overlays, _own() if base == INSTANCES_YAML else _with(_EMPTY, base))
 
 
 @cache
-def _read_once(path: Path) -> Catalog:
-    """Read the project's own catalogue, which does not change while the program runs."""
-    return _with(_EMPTY, path)
+def _own() -> Catalog:
+    # It does not change while the program runs.
+    return _with(_EMPTY, INSTANCES_YAML)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
-    """Return the catalogue with snapshots and files of single instances. A refused file matters only if one of its
-    instances is used: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
-    """
+    """Return the catalogue with these files; a refused one is kept as unread, for whoever uses its instances."""
     catalog = load()
     for path in files:
         try:
@@ -67,21 +61,15 @@ def require_read(catalog: Catalog, names: Iterable[str]) -> None:
 
 def _may_be_of(path: Path) -> frozenset[str]:
     if is_snapshot(path):
-        # Imported here and below, because most calls have no snapshot.
-        from fp8bench.pricing import snapshot
-
         return snapshot.instances_in(path)
-    try:
+    key = None
+    with suppress(OSError):
         key = _KEY.search(bytes_of(path)[:65_536])
-    except OSError:
-        key = None
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 
 def _with(catalog: Catalog, path: Path) -> Catalog:
     if is_snapshot(path):
-        from fp8bench.pricing import snapshot
-
         found = []
         for offer in snapshot.read(path, list(catalog.instances)):
             price = doubted(offer.price, catalog.instances[offer.instance])
@@ -104,8 +92,8 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
             raise _error(path, text, (name,), f"unknown section {name!r}", "Use `instances:` and `gpus:`")
     instances = {instance.key: instance for instance in _items(Instance, "instances", document, path, text)}
     gpus = {gpu.name: gpu for gpu in _items(Gpu, "gpus", document, path, text)}
-    return catalog.model_copy(
-        update={"instances": {**catalog.instances, **instances}, "gpus": {**catalog.gpus, **gpus}}
+    return Catalog.model_construct(
+        instances={**catalog.instances, **instances}, gpus={**catalog.gpus, **gpus}, unread=catalog.unread
     )
 
 
@@ -148,18 +136,14 @@ def doubted(price: Price, known: Instance) -> Price:
 
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
-    """Return an instance by key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names to suggest.
-    Raises UsageError with the nearest name.
-    """
-    if name in catalog.instances:
-        return catalog.instances[name]
-    for instance in catalog.instances.values():
-        if instance.instance_type == name:
-            return instance
-    types = [instance.instance_type for instance in catalog.instances.values() if instance.instance_type]
+    """Return an instance by key or the cloud's own name (`p5.48xlarge`). more: names to suggest. Raises UsageError."""
+    by_type = {one.instance_type: one for one in reversed(catalog.instances.values()) if one.instance_type}
+    if found := catalog.instances.get(name) or by_type.get(name):
+        return found
     # `h100` may mean any instance that has one.
     having = [one.key for one in catalog.instances.values() if name.lower() in (one.gpu or "").lower()]
-    raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench list instances", family=having)
+    known = [*catalog.instances, *reversed(by_type), *more]
+    raise unknown_name("instance", name, known, "fp8bench list instances", family=having)
 
 
 def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:

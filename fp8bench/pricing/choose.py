@@ -1,9 +1,4 @@
-"""Decides which of an instance's prices applies to a row, or why none does; and what some of its GPUs cost. Every price
-keeps its date, and none is guessed.
-
-A cloud rents complete instances, so a share of a price is what some GPUs would cost if the others were put to use.
-Whoever shows the share also says what it is a share of.
-"""
+"""Decides which of an instance's prices applies to a row, or why none does, and what a share of its GPUs costs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +14,8 @@ ANY_MACHINE = "any"
 
 @dataclass(frozen=True)
 class PriceQuery:
-    """as_of: the date for which the price must apply. current: whether that date is today, so that an undated price is
-    acceptable. machine: id of the machine that was measured; None if it is unknown, so that no machine's own price
-    applies; ANY_MACHINE accepts the price of any machine.
+    """as_of: the date for which the price must apply. current: whether that is today, so that an undated price will do.
+    machine: id of the measured machine; None, if unknown, takes no machine's own price, ANY_MACHINE that of any.
     """
 
     as_of: date
@@ -32,21 +26,18 @@ class PriceQuery:
 
 
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
-    """Return the newest price that was known on the date and had not ended, or None. The user's own prices come before
-    the catalogue's, however new those are, because a contract is what is paid. Then certain prices come before doubtful
-    ones and dated ones before undated ones; the catalogue's order decides between equals. With a region, only prices of
-    that region (or of all) count; one whose source names no region does not.
+    """Return the newest price that was known on the date and had not ended, or None. The user's own come before the
+    catalogue's, certain ones before doubtful ones, dated ones before undated ones; the catalogue's order decides
+    between equals. With a region, only prices of it (or of all) count.
     """
-    fitting = [price for price in prices if _fits(price, query)]
-    for own, doubtful in ((True, False), (True, True), (False, False), (False, True)):
-        known = [price for price in fitting if (price.own, price.doubtful) == (own, doubtful)]
-        dated = [price for price in known if price.as_of is not None and price.as_of <= query.as_of]
-        if dated:
-            return max(dated, key=lambda price: price.as_of or date.min)
-        undated = [price for price in known if price.as_of is None]
-        if undated and query.current:
-            return undated[0]
-    return None
+    known = [price for price in prices if _fits(price, query)]
+    dated = [price for price in known if price.as_of is not None and price.as_of <= query.as_of]
+    undated = [price for price in known if price.as_of is None and query.current]
+
+    def rank(price: Price) -> tuple[bool, bool, bool, int]:
+        return not price.own, price.doubtful, price.as_of is None, -price.as_of.toordinal() if price.as_of else 0
+
+    return min(dated + undated, key=rank, default=None)
 
 
 def _fits(price: Price, query: PriceQuery) -> bool:
@@ -81,8 +72,8 @@ def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
     earliest = min((price.as_of for price in here if price.as_of is not None), default=None)
     if not known:
         reason = next((f" ({price.reason})" for price in instance.prices if price.reason), "")
-        what = f"none is known of {key!r}{reason}"
-    elif not bought:
+        return f"no price: none is known of {key!r}{reason}; {give}"
+    if not bought:
         there = ", ".join(sorted({price.purchase for price in known}))
         what = f"none of {key!r} is {query.purchase}; there are {there}; choose with --purchase, or"
     elif not here:
@@ -93,15 +84,13 @@ def why_no_price(key: str, instance: Instance | None, query: PriceQuery) -> str:
     elif earliest is None:
         return f"no price: those of {key!r} have no date and apply only today; see them with --price-as-of today"
     else:
-        what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}"
-        what += f"; --price-as-of {earliest} takes it, or"
-    return f"no price: {what}{';' if not known else ''} {give}"
+        takes = f"--price-as-of {earliest} takes it, or"
+        what = f"none of {key!r} is known for {query.as_of}: the earliest is of {earliest}; {takes}"
+    return f"no price: {what} {give}"
 
 
 def require_region(region: str | None, catalog: Catalog, keys: Iterable[str]) -> None:
-    """Raise UsageError if no price of the catalogue is of that region. keys: the instances that are compared, whose
-    regions the error names.
-    """
+    """Raise UsageError if no price of the catalogue is of that region. keys: instances whose regions it names."""
     regions = {
         key: {price.region for price in one.prices if price.region} - {EVERYWHERE}
         for key, one in catalog.instances.items()
@@ -137,8 +126,7 @@ class Share(NamedTuple):
 
 def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
     """Return the cost of some GPUs of an instance: their share of its price; for a machine without a known price, that
-    of a listed instance. None if there is neither, and if the GPU is not the one that the instance has. instance: None
-    if the catalogue does not have it. gpu: its name in the catalogue; None if unknown or absent.
+    of a listed instance. None without either, and if the GPU is not the one that the instance has.
     """
     if instance is not None and gpu is not None and instance.gpu in catalog.gpus and instance.gpu != gpu:
         return None
@@ -149,23 +137,15 @@ def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Cata
 
 
 def has_no_price(instance: Instance | None) -> bool:
-    """Return whether nothing is known about the machine's price, and nobody lists it. Then another instance's price is
-    better than none.
-    """
+    """Return whether nothing is known of the machine's price, and nobody lists it."""
     return instance is None or (instance.provider is None and not any(one.usd_per_hour for one in instance.prices))
 
 
 def of_listed(gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
-    """Return the share of the first instance in the catalogue that has this GPU, enough of them, and a price: a certain
-    one before a doubtful one, then a dated one before an undated one. None if there is no such instance. gpu: its name
-    in the catalogue. query: its region and purchase apply to the listed instance.
-    """
+    """Return the share of the first listed instance with this GPU, enough of them, and a certain and dated price."""
     found = []
-    anywhere = replace(query, machine=None)
     for one in catalog.instances.values():
-        if one.provider is None or one.gpu is None or one.gpu != gpu or one.gpu_count < gpus:
-            continue
-        price = choose(one.prices, anywhere)
-        if price is not None:
-            found.append(Share(one.key, price, gpus, one.gpu_count))
+        if one.provider is not None and gpu is not None and one.gpu == gpu and one.gpu_count >= gpus:
+            price = choose(one.prices, replace(query, machine=None))
+            found += [Share(one.key, price, gpus, one.gpu_count)] if price is not None else []
     return min(found, key=lambda share: (share.price.doubtful, share.price.as_of is None), default=None)

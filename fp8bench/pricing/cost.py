@@ -1,9 +1,6 @@
-"""Price-performance: the cost of a throughput, in USD, hours and the workload's units.
-A job costs its hours times the price of all machines together. It includes only training steps, without starting,
-evaluation, checkpoints and what an interrupted spot machine repeats; hours are not rounded up to the minimum that a
-provider bills.
-
-Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
+"""Price-performance: the cost of a throughput, in USD, hours and the workload's units. A job costs its hours times the
+price of all machines together: only training steps, and no minimum that a provider bills. Checked against the article
+of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
 """
 
 from collections.abc import Sequence
@@ -53,9 +50,7 @@ def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float
 
 
 def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | None) -> Interval | None:
-    """Return the 95 % interval of a value in inverse proportion to the step time: a throughput, or units per USD. None
-    if the time has no interval, or one that begins at 0 and bounds nothing.
-    """
+    """Return the 95 % interval of a throughput, or of units per USD; None for a time without one, or one from 0."""
     if step_time_ci_s is None or step_time_ci_s[0] <= 0:
         return None
     shortest, longest = step_time_ci_s
@@ -63,9 +58,8 @@ def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | No
 
 
 def front(points: Sequence[Point]) -> list[bool]:
-    """Return, in the order of the points, whether each is on the Pareto front, i.e. no other is no slower, costs no
-    more, and is better in one of the two; equal points are on it or off it together (Kung, Luccio & Preparata, On
-    finding the maxima of a set of vectors, JACM 1975). Intervals are not looked at.
+    """Return of each point whether no other is no slower, costs no more, and is better in one: the Pareto front (Kung,
+    Luccio & Preparata, On finding the maxima of a set of vectors, JACM 1975). Intervals are not looked at.
     """
     on_front: set[Point] = set()
     cheapest = float("inf")

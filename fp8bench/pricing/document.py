@@ -1,6 +1,4 @@
-"""What is known of each instance's prices, and which of them is in force: `fp8bench prices show`; and the documents of
-it and of what a new snapshot changed.
-"""
+"""What is known of each instance's prices, and which is in force; and what a new snapshot changed: as documents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,10 +20,8 @@ MOST_NAMED = 6
 
 
 class KnownPrice(Frozen):
-    """One price of one instance; or, if usd_per_hour is null, the fact that there is none, with the reason. The names
-    are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: days since as_of; null if
-    undated. until: from when on it no longer holds, as its source says. in_force: whether this price is used today for
-    its purchase, in the chosen region if there is one.
+    """One price of one instance; or, if usd_per_hour is null, that there is none. The names are those of json and csv.
+    age_days: since as_of. until: from when on it no longer holds. in_force: whether it is used today for its purchase.
     """
 
     instance: str
@@ -49,38 +45,34 @@ class KnownPrice(Frozen):
 
 
 def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) -> list[KnownPrice]:
-    """Return the prices of one instance: by purchase, the price in force first and the others in the order of the
-    catalogue. query: its day is today; its purchase is ignored. A purchase without a price has one line that says so.
-    """
+    """Return the prices of one instance: by purchase, the one in force first; without any, one line that says so."""
     found: list[KnownPrice] = []
     for purchase in purchases:
         chosen = choose(instance.prices, replace(query, purchase=purchase))
-        of_purchase = [one for one in instance.prices if one.purchase == purchase]
-        if query.region is not None:
-            of_purchase = [one for one in of_purchase if one.region in (query.region, EVERYWHERE)]
-        priced = [one for one in of_purchase if one.usd_per_hour is not None]
-        others = [one for one in priced if one is not chosen]
-        found += [_line(instance, one, query.as_of, one is chosen) for one in ([chosen] if chosen else []) + others]
+        there = [
+            price
+            for price in instance.prices
+            if price.purchase == purchase and (query.region is None or price.region in (query.region, EVERYWHERE))
+        ]
+        priced = sorted((one for one in there if one.usd_per_hour is not None), key=lambda one: one is not chosen)
         if not priced:
-            why = next((one.reason for one in of_purchase if one.reason), None)
-            none = Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)
-            found.append(_line(instance, none, query.as_of, False))
+            why = next((one.reason for one in there if one.reason), None)
+            priced = [Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)]
+        found += [_line(instance, one, query.as_of, one is chosen) for one in priced]
     return found
 
 
 def _line(instance: Instance, price: Price, today: date, in_force: bool) -> KnownPrice:
-    per_gpu = price.usd_per_hour / instance.gpu_count if price.usd_per_hour and instance.gpu_count else None
+    usd = price.usd_per_hour
     return made_of(
-        KnownPrice,
-        instance,
-        price,
+        KnownPrice, instance, price,
         instance=instance.key,
-        usd_per_gpu_hour=per_gpu,
+        usd_per_gpu_hour=usd / instance.gpu_count if usd and instance.gpu_count else None,
         age_days=(today - price.as_of).days if price.as_of else None,
         doubtful=price.doubtful or price.doubt is not None,
         in_force=in_force,
         note=price.doubt or price.note,
-    )
+    )  # fmt: skip
 
 
 def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
@@ -122,22 +114,19 @@ def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
 
 def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
     used = [one for one in prices if one.in_force]
-    undated = [one for one in used if one.as_of is None]
-    old = [one for one in used if one.age_days is not None and one.age_days > OLD_DAYS]
-    none = [one for one in prices if one.usd_per_hour is None]
-    lines = [f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}."]
-    if undated:
-        lines.append(f"Undated, and so never called current: {len(undated)} of these.")
-    if old:
-        lines.append(f"Older than {OLD_DAYS} days: {len(old)} of these.")
-    if none:
-        names = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in none))
-        lines.append(f"Without a price: {names}.")
-    if undated or old or none:
-        lines.append("`fp8bench prices update` takes current offers, `fp8bench prices set` your own price.")
-    if hidden:
-        lines.append(f"{hidden} more prices are known; --all lists them, and so does an instance's name.")
-    return lines
+    undated = sum(one.as_of is None for one in used)
+    old = sum(one.age_days is not None and one.age_days > OLD_DAYS for one in used)
+    without = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in prices if one.usd_per_hour is None))
+    remedy = "`fp8bench prices update` takes current offers, `fp8bench prices set` your own price."
+    lines = {
+        f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}.": True,
+        f"Undated, and so never called current: {undated} of these.": undated,
+        f"Older than {OLD_DAYS} days: {old} of these.": old,
+        f"Without a price: {without}.": without,
+        remedy: undated or old or without,
+        f"{hidden} more prices are known; --all lists them, and so does an instance's name.": hidden,
+    }
+    return [line for line, said in lines.items() if said]
 
 
 CHANGED: tuple[Column[Change], ...] = (
@@ -154,40 +143,27 @@ CHANGED: tuple[Column[Change], ...] = (
 def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
-    """Show what an update found. path: the new snapshot; None if nothing changed, so that none was written. versions:
-    the catalogues' versions, in words. not_offered: requested instances that have no offer.
-    """
-    said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
+    """Show an update. path: of the new snapshot, if any. versions: in words. not_offered: instances without offer."""
+    count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
+    kept = f"{count}. Kept as {path}." if path else "They are those of the last snapshot, so that none was written."
+    said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", kept]
     if not_offered:
         shown = ", ".join(not_offered[:MOST_NAMED])
         more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
         said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
+    lines = [(*one.place, one.before, str(one.since) if one.since else None, one.now, one.share) for one in changes]
+    table = [Table(tuple(column.cells(changes) for column in CHANGED), naming=3)] if changes else []
     return Document(
-        blocks(
-            [Table(tuple(column.cells(changes) for column in CHANGED), naming=3)] if changes else [],
-            [*map(Sentence, said)],
-        ),
+        blocks(table, [*map(Sentence, said)]),
         data={
             "snapshot": str(path) if path else None,
             "offers": offers,
             "catalogues": list(versions),
             "not_offered": list(not_offered),
-            "changes": [_change(one) for one in changes],
+            "changes": [dict(zip(CHANGE_FIELDS, line, strict=True)) for line in lines],
         },
-        lines=CsvLines(CHANGE_FIELDS, tuple(tuple(_change(one).values()) for one in changes)),
+        lines=CsvLines(CHANGE_FIELDS, tuple(lines)),
     )
 
 
 CHANGE_FIELDS = ("instance", "purchase", "region", "usd_per_hour_before", "as_of_before", "usd_per_hour", "change")
-
-
-def _change(one: Change) -> dict[str, object]:
-    day = str(one.since) if one.since else None
-    return dict(zip(CHANGE_FIELDS, (*one.place, one.before, day, one.now, one.share), strict=True))
-
-
-def _kept(changes: Sequence[Change], path: Path | None) -> str:
-    if path is None:
-        return "They are those of the last snapshot, so that none was written."
-    count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
-    return f"{count}. Kept as {path}."

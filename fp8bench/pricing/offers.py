@@ -1,8 +1,6 @@
-"""Current offers from the gpuhunt library's catalogue: which of them are known instances, and of what date.
-
-gpuhunt publishes a catalogue of each provider's offers, collected about daily; its version begins with its date.
-`GPUHUNT_CATALOG_DIR`, a variable of gpuhunt itself, names a folder with each provider's offers as PROVIDER.csv instead,
-which has no version. gpuhunt is an optional dependency, so it is imported inside the functions that need it.
+"""Current offers from the gpuhunt library's catalogue: which of them are known instances, and of what date. A version
+of a provider's catalogue begins with its date; a folder of PROVIDER.csv, named by gpuhunt's own variable
+`GPUHUNT_CATALOG_DIR`, has none. gpuhunt is an optional dependency, imported inside the functions that need it.
 """
 
 import logging
@@ -10,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol, cast
@@ -50,9 +48,7 @@ class Item(Protocol):
 
 
 class Fetched(NamedTuple):
-    """What gpuhunt returned. items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty
-    for a local folder. missing: providers without a catalogue. said: gpuhunt's warnings.
-    """
+    """items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; empty for a local folder."""
 
     items: Mapping[str, Sequence[Item]]
     versions: Mapping[str, str]
@@ -62,8 +58,7 @@ class Fetched(NamedTuple):
 
 def fetch(providers: Iterable[str]) -> Fetched:
     """Return every offer of these providers, from gpuhunt's published catalogue or a local one. Raises ModeUnavailable
-    if gpuhunt is not installed, RunFailed if its catalogue cannot be reached, UsageError for a local folder with none
-    of these providers.
+    without gpuhunt, RunFailed if its catalogue cannot be reached, UsageError for a folder with none of these.
     """
     try:
         import gpuhunt
@@ -131,20 +126,16 @@ def _warnings_of_gpuhunt() -> Iterator[list[str]]:
 
 
 def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today: date) -> list[Offer]:
-    """Return the offers of these instances: the cheapest for each instance, purchase and region, in the catalogue's
-    order of regions and then by price. today: the date of offers whose catalogue has none. Raises UsageError for a
-    price that no machine has.
+    """Return the cheapest offer of each of these instances, purchase and region, in the catalogue's order of regions
+    and then by price. today: the date if none is known. Raises UsageError for a price that no machine has.
     """
     found: dict[OfferedAs, Offer] = {}
     for instance in wanted:
         day, source = _origin(fetched, instance.provider or "", today)
         for item in fetched.items.get(instance.provider or "", ()):
-            if not _is(item, instance, catalog) or any(map(OTHER_TERMS.search, item.flags)):
-                continue
-            offer = Offer(instance=instance.key, price=_price(item, instance, day, source))
-            best = found.get(offer.place)
-            if best is None or _usd(offer) < _usd(best):
-                found[offer.place] = offer
+            if _is(item, instance, catalog) and not any(map(OTHER_TERMS.search, item.flags)):
+                offer = Offer(instance=instance.key, price=_price(item, instance, day, source))
+                found[offer.place] = min(found.get(offer.place, offer), offer, key=_usd)
     places = {instance.key: place for place, instance in enumerate(wanted)}
 
     def order(offer: Offer) -> tuple[object, ...]:
@@ -158,16 +149,15 @@ def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today
 
 
 def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
+    theirs, of_provider = PROVIDERS.get(provider, provider), fetched.versions.get(provider)
     tool = f"gpuhunt {version('gpuhunt')}"
-    of_provider = fetched.versions.get(provider)
     if of_provider is None:
-        return today, f"{tool}, local catalogue of {PROVIDERS.get(provider, provider)}"
+        return today, f"{tool}, local catalogue of {theirs}"
     found = re.match(r"(\d{4})(\d{2})(\d{2})\b", of_provider)
-    source = f"{tool}, catalogue {of_provider} of {PROVIDERS[provider]}"
-    try:
-        return (date(*map(int, found.groups())) if found else today), source
-    except ValueError:
-        return today, source
+    day = today
+    with suppress(ValueError):
+        day = date(*map(int, found.groups())) if found else today
+    return day, f"{tool}, catalogue {of_provider} of {theirs}"
 
 
 def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:

@@ -1,11 +1,10 @@
-"""Checks a record against itself: figures that follow from others in the same record are computed again. Pure.
-
-A record is a file that anybody can edit, and a table believes it. So a figure that its own samples do not give, a count
-that its own configuration does not give, and a status that its own evidence denies, make the record unusable. The check
-needs the whole record. What an older format could not hold is null, and contradicts nothing. An interval, steadiness
-and flags are not computed again: how they are computed may change without the method.
+"""Checks a whole record against itself: figures that follow from others in it are computed again. Pure. A record is a
+file that anybody can edit, and a table believes it. So a figure that its samples do not give, a count that its
+configuration does not give, and a status that its evidence denies, make it unusable. What an older format could not
+hold is null, and contradicts nothing; how an interval, steadiness and flags are computed may change.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from itertools import chain
@@ -13,8 +12,8 @@ from statistics import median
 from typing import Any
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank import Evidence, Parity, RankSamples
-from fp8bench.schema.record import Figure, Record, StepTimes
+from fp8bench.schema.rank import Evidence, Parity
+from fp8bench.schema.record import Figure, Record, StepTimes, Summary
 from fp8bench.schema.switches import split
 from fp8bench.stats.steps import slowest_rank
 from fp8bench.stats.summary import figures
@@ -35,35 +34,30 @@ _ERRORS_WITHIN = {
 }
 """Errors that the gate measures, and the fields of its tolerance that bound them."""
 
-_OF_A_STEP = ("host_s", "data_wait_s")
-"""Samples that each timed step has one of. Parts of a step may be of fewer: replayed steps have none."""
-
 _FP8, _NEVER_FP8 = ("te-fp8", "torchao-float8"), ("baseline-", "te-bf16")
 """How the names of fp8bench's own modes begin that run in fp8, and of those that do not."""
 
 
 def contradictions(record: Record) -> list[str]:
-    """Return what contradicts what in a whole record, in words, the causes before what follows from them; empty if it
-    agrees with itself.
-    """
-    if record.config is None:
+    """Return what contradicts what in a whole record, in words, the causes first; empty if it agrees with itself."""
+    config = record.config
+    if config is None:
         return [*_of_workload(record), *_of_units(record, record.what), *_of_rate(record)]
-    parts = chain(
-        _of_status(record),
-        _of_work(record, record.config),
-        _of_evidence(record, record.config),
-        _of_ranks(record, record.config),
-        _of_steps(record, record.config),
-        _of_units(record, record.config),
-        _of_telemetry(record),
-        _of_summary(record),
+    ok = record.status == "ok"
+    parts = (
+        _of_status(record) if ok else (),
+        _of_work(record, config),
+        _of_evidence(record, record.evidence, config) if ok and record.evidence is not None else (),
+        _of_ranks(record, config),
+        _of_steps(record, config) if ok else (),
+        _of_units(record, config),
+        _of_telemetry(record) if ok else (),
+        _of_summary(record, record.summary, config) if record.summary is not None and record.samples else (),
     )
-    return list(parts)
+    return list(chain(*parts))
 
 
 def _of_status(record: Record) -> Iterator[str]:
-    if record.status != "ok":
-        return
     for name in ("cause", "reason", "remedy"):
         if (found := getattr(record, name)) is not None:
             yield f"its status is ok, and it has the {name} {found!r}"
@@ -117,15 +111,12 @@ def _of_work(record: Record, config: RunConfig) -> Iterator[str]:
 
 
 def _of_workload(record: Record) -> Iterator[str]:
-    claimed, real = record.fingerprint.get("workload", record.what.workload), record.what.workload
-    if claimed != real:
+    real = record.what.workload
+    if (claimed := record.fingerprint.get("workload", real)) != real:
         yield f"field fingerprint.workload is {claimed!r}, and the record is of {real!r}"
 
 
-def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
-    evidence = record.evidence
-    if evidence is None or record.status != "ok":
-        return
+def _of_evidence(record: Record, evidence: Evidence, config: RunConfig) -> Iterator[str]:
     yield from _of_precision(record, evidence, config)
     on_gpu = record.environment.device_name is not None if record.environment else None
     if on_gpu is not None and on_gpu != (config.device == "cuda"):
@@ -153,56 +144,49 @@ def _of_precision(record: Record, evidence: Evidence, config: RunConfig) -> Iter
         yield "evidence.fp8 is true, and evidence.fp8_kernels is false"
     seen = record.profile.has_fp8_gemm if record.profile is not None and record.profile.device == "cuda" else None
     if None not in (seen, evidence.fp8_kernels) and seen != evidence.fp8_kernels:
-        yield f"evidence.fp8_kernels is {_word(evidence.fp8_kernels)}, and its profile says {_word(seen)}"
+        yield f"evidence.fp8_kernels is {json.dumps(evidence.fp8_kernels)}, and its profile says {json.dumps(seen)}"
     converted, total = evidence.converted_layers, evidence.total_layers
     if converted is not None and total is not None and converted > total:
         yield f"{converted} of {total} layers were converted"
-
-
-def _word(value: object) -> str:
-    return str(value).lower()
 
 
 def _of_ranks(record: Record, config: RunConfig) -> Iterator[str]:
     every = list(range(config.world_size))
     for name in ("samples", "memory", "telemetry"):
         ranks = [one.rank for one in getattr(record, name)]
+        listed = ", ".join(map(str, ranks)) or "none"
         if record.status == "ok" and (ranks or name == "samples") and ranks != every:
-            yield f"its {name} are of rank {_listed(ranks)}, and it has {config.world_size} ranks"
+            yield f"its {name} are of rank {listed}, and it has {config.world_size} ranks"
         elif len(set(ranks)) < len(ranks) or not set(ranks) <= set(every):
-            yield f"its {name} are of rank {_listed(ranks)}, of {config.world_size} ranks"
+            yield f"its {name} are of rank {listed}, of {config.world_size} ranks"
     nodes = len(record.environment.nodes) if record.environment else 0
     if config.world_size % config.nodes or nodes not in (0, config.nodes):
         yield f"it has {config.world_size} ranks on {config.nodes} nodes, and environments of {nodes}"
 
 
-def _listed(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks)) or "none"
-
-
 def _of_steps(record: Record, config: RunConfig) -> Iterator[str]:
-    for rank in record.samples if record.status == "ok" else ():
-        timed = len(rank.step_s)
+    for rank in record.samples:
+        timed, taken = len(rank.step_s), len(rank.warmup_step_s) + len(rank.step_s)
         if timed < config.steps:
             yield f"rank {rank.rank} timed {timed} steps, of at least {config.steps}"
-        for name in _OF_A_STEP:
+        # Parts of a step may be of fewer: replayed steps have none.
+        for name in ("host_s", "data_wait_s"):
             if len(getattr(rank, name)) != timed:
                 yield f"rank {rank.rank} timed {timed} steps, and has {len(getattr(rank, name))} of {name}"
-        if len(rank.loss) != len(rank.warmup_step_s) + timed:
-            taken = len(rank.warmup_step_s) + timed
+        if len(rank.loss) != taken:
             yield f"rank {rank.rank} took {taken} steps with those of the warm-up, and has {len(rank.loss)} losses"
         if None in rank.loss:
             yield f"its status is ok, and a loss of rank {rank.rank} is not finite"
 
 
 def _of_units(record: Record, what: RunConfig | Figure) -> Iterator[str]:
-    """Compare the units of a step with the samples that its ranks take: batch size is per rank and step, and
-    micro-batches divide it.
-    """
+    """Compare the units of a step with the samples that its ranks take, of `batch_size` a rank and step."""
     summary = record.summary
     if summary is None:
         return
-    samples, counted, tokens = what.batch_size * what.world_size, summary.units_per_step, _tokens_a_sample(record)
+    configured = record.config.sequence_length if record.config is not None else None
+    tokens = configured if configured is not None else _sizes(record).get("sequence_length")
+    samples, counted = what.batch_size * what.world_size, summary.units_per_step
     ranks = f"{what.world_size} rank{'s' if what.world_size > 1 else ''}"
     a_sample = {"images": 1, "tokens": tokens}.get(summary.unit)
     if a_sample is not None and counted != samples * a_sample:
@@ -219,15 +203,9 @@ def _of_units(record: Record, what: RunConfig | Figure) -> Iterator[str]:
 
 def _of_rate(record: Record) -> Iterator[str]:
     summary = record.summary
-    if summary is not None and not _close(
-        summary.throughput_per_s, rate := summary.units_per_step / summary.step_time_s
-    ):
+    rate = summary.units_per_step / summary.step_time_s if summary is not None else None
+    if summary is not None and not _close(summary.throughput_per_s, rate):
         yield f"summary.throughput_per_s is {summary.throughput_per_s:.6g}, and its units and step time give {rate:.6g}"
-
-
-def _tokens_a_sample(record: Record) -> int | None:
-    configured = record.config.sequence_length if record.config is not None else None
-    return configured if configured is not None else _sizes(record).get("sequence_length")
 
 
 def _sizes(record: Record) -> dict[str, Any]:
@@ -237,7 +215,7 @@ def _sizes(record: Record) -> dict[str, Any]:
 
 def _of_telemetry(record: Record) -> Iterator[str]:
     steps = {rank.rank: rank.step_s for rank in record.samples}
-    for rank in record.telemetry if record.status == "ok" else ():
+    for rank in record.telemetry:
         timed_s, series = rank.timed_s, rank.series
         if timed_s is not None and rank.rank in steps and not _close(timed_s, elapsed_s := sum(steps[rank.rank])):
             yield f"telemetry of rank {rank.rank} is of {timed_s:.6g} s of steps, and its samples of {elapsed_s:.6g}"
@@ -253,20 +231,19 @@ def _of_older_method(record: Record) -> bool:
     return record.method_version is not None and record.method_version < BY_ELAPSED_TIME
 
 
-def _of_summary(record: Record) -> Iterator[str]:
+def _of_summary(record: Record, summary: Summary, config: RunConfig) -> Iterator[str]:
     """Compute the summary again. A figure that it lacks was not recorded; one that nothing gives was not measured."""
-    summary, config = record.summary, record.config
-    if summary is None or config is None or not record.samples:
-        return
+    units = summary.units_per_step
     try:
-        given = figures(
-            record.samples, summary.units_per_step, record.telemetry, config.device == "cuda", record.profile
-        )
+        given = figures(record.samples, units, record.telemetry, config.device == "cuda", record.profile)
     except ValueError as error:
         yield f"its samples give no summary: {error}"
         return
     if _of_older_method(record):
-        given |= _by_median(record.samples, summary.units_per_step)
+        step_time_s = median(slowest_rank([rank.step_s for rank in record.samples]))
+        data_wait_s = median(slowest_rank([rank.data_wait_s for rank in record.samples]))
+        given |= {"step_time_s": step_time_s, "throughput_per_s": units / step_time_s}
+        given |= {"data_wait_s": data_wait_s, "data_wait_share": data_wait_s / step_time_s}
     for name, value in given.items():
         stored = getattr(summary, name)
         if stored is not None and not _close(stored, value):
@@ -276,17 +253,6 @@ def _of_summary(record: Record) -> Iterator[str]:
         yield f"summary.step_time_s is {summary.step_time_s:.6g}, outside its interval, {low:.6g} to {high:.6g}"
     if summary.flops_per_step is not None and summary.flops_per_step % config.world_size:
         yield f"summary.flops_per_step is {summary.flops_per_step}, which {config.world_size} ranks do not share evenly"
-
-
-def _by_median(samples: tuple[RankSamples, ...], units: int) -> dict[str, Any]:
-    step_time_s = median(slowest_rank([rank.step_s for rank in samples]))
-    data_wait_s = median(slowest_rank([rank.data_wait_s for rank in samples]))
-    return {
-        "step_time_s": step_time_s,
-        "throughput_per_s": units / step_time_s,
-        "data_wait_s": data_wait_s,
-        "data_wait_share": data_wait_s / step_time_s,
-    }
 
 
 def of_step_times(stored: StepTimes | None, given: StepTimes | None) -> list[str]:

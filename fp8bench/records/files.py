@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +15,23 @@ SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
 
 
 def samples_path(path: Path, run_id: str | None = None) -> Path:
-    """Return where the raw part of a record lies. path: of the record. run_id: if its file may have another name.
-    Raises ValueError for a run id that is no name.
-    """
+    """Return where a record's raw part lies. run_id: if its file may have another name. Raises ValueError."""
     return path.with_name(f"{path.name.removesuffix(SUFFIX) if run_id is None else run_id}{SAMPLES_SUFFIX}")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in words, as a UsageError, what keeps the block from writing to the folder of results."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A file or folder among records that cannot be read. line: from 1; None for all of it. readable: whether it could
-    be read, and is left out all the same. what: the whole sentence, where it is not path, line and reason.
+    """A file or folder that cannot be read. line: from 1; None for all of it. readable: whether it could be read, and
+    is left out all the same. what: the whole sentence, where it is not path, line and reason.
     """
 
     path: Path
@@ -63,9 +71,7 @@ def invalid(path: Path, error: ValidationError, text: str) -> Broken:
 
 
 def strayed(path: Path, instance: str, there: Collection[str]) -> Broken | None:
-    """Return the fault of a record in the folder of another instance. there: the instances that records in its folder
-    name. A folder that none of them has the name of is no instance's.
-    """
+    """Return the fault of a record in the folder of another instance. there: that the folder's records name."""
     folder = path.parent.name or path.absolute().parent.name
     if folder == instance or folder not in there:
         return None
@@ -79,20 +85,18 @@ def is_record(name: str) -> bool:
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """Yield the records below the roots, folder by folder, by name; for a folder that cannot be read, yield why. Hidden
-    files are omitted, including those that are still being written. Links to folders are followed, each folder is
-    searched once, and a missing root counts as empty.
+    """Yield the records below the roots, by folder and name; for a folder that cannot be read, why. Hidden files, as
+    those still being written, are omitted. Links are followed, each folder is searched once, and a root may be missing.
     """
     seen: set[str] = set()
     for root in filter(Path.is_dir, roots):
         failed: list[OSError] = []
         for folder, inner, names in os.walk(root, onerror=failed.append, followlinks=True):
-            place = os.path.realpath(folder)
-            if place in seen:
+            real = os.path.realpath(folder)
+            if real in seen:
                 inner.clear()
                 continue
-            seen.add(place)
+            seen.add(real)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
-            visible = (name for name in names if is_record(name) and not name.startswith("."))
-            yield from (Path(folder, name) for name in sorted(visible))
+            yield from (Path(folder, name) for name in sorted(names) if is_record(name) and not name.startswith("."))
         yield from (unreadable(Path(error.filename), error) for error in failed)

@@ -1,7 +1,5 @@
 """Limits what may be written of a record or of a rank's report: no secret of this process's environment, no control
-character or lone surrogate (a record is shared, shown in terminals, and is UTF-8), and no text of megabytes.
-
-Numbers, and fields that say what a record is of, are never changed.
+character or lone surrogate, no text of megabytes. Numbers, and fields that say what a record is of, never change.
 """
 
 import os
@@ -45,14 +43,13 @@ def _fit_log(text: str, secrets: Collection[str]) -> str:
 
 
 def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str] = ()) -> ModelT:
-    fields = {name: each for name, each in vars(model).items() if name not in omitted}
-    found = {
-        name: _fit_log(each, secrets)
-        if name in LOGS and isinstance(each, str)
-        else _fit(each, () if name in FACTS else secrets)
-        for name, each in fields.items()
-    }
-    changed = {name: each for name, each in found.items() if each is not fields[name]}
+    changed = {}
+    for name, value in vars(model).items():
+        if name not in omitted:
+            is_log = name in LOGS and isinstance(value, str)
+            found = _fit_log(value, secrets) if is_log else _fit(value, () if name in FACTS else secrets)
+            if found is not value:
+                changed[name] = found
     return model.model_copy(update=changed) if changed else model
 
 
@@ -65,8 +62,7 @@ def _fit(value: Any, secrets: Collection[str]) -> Any:
         return _fit_model(value, secrets)
     if isinstance(value, dict):
         items = {_fit(name, secrets): _fit(each, secrets) for name, each in value.items()}
-        same = all(items.get(name, items) is each for name, each in value.items())
-        return value if same else items
+        return value if all(items.get(name, items) is each for name, each in value.items()) else items
     if isinstance(value, list | tuple) and value and not isinstance(value[0], float | int):
         each = [_fit(one, secrets) for one in value]
         same = all(one is other for one, other in zip(each, value, strict=True))

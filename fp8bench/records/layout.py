@@ -55,14 +55,12 @@ def texts_of(record: RecordHead) -> tuple[str, str | None]:
         series=tuple(one.series for one in record.telemetry),
         kernels=record.profile.kernels if record.profile else (),
     )
-    text = _text(raw) if raw.samples or any(raw.series) or raw.kernels else None
+    text = _text(raw) if _has_raw(record) else None
     return _text(_bare(record, text and sha256(text.encode()).hexdigest())), text
 
 
 def _text(model: Frozen) -> str:
-    """Return a model with a line for each field, and for each element of an array of objects. A number that is not
-    finite, which only a mode's evidence may have, is null.
-    """
+    """Return a model with a line for each field, and object of an array; a number that is not finite is null."""
     line = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ": ")).encode
     fields = []
     for name, value in json.loads(model.model_dump_json()).items():
@@ -72,33 +70,20 @@ def _text(model: Frozen) -> str:
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
-def _bare(record: SomeRecord, digest: str | None = None) -> SomeRecord:
-    if not isinstance(record, Record):
-        return record
-    update = {
-        "telemetry": tuple(one.model_copy(update={"series": None}) for one in record.telemetry),
-        "profile": record.profile and record.profile.model_copy(update={"kernels": ()}),
-        "step_times": step_times(record),
-        "samples_sha256": digest,
-        "samples": (),
-    }
-    return record.model_copy(update=update)
+def _bare(record: Record, digest: str | None = None) -> Record:
+    none = Samples.model_construct(samples=(), series=(None,) * len(record.telemetry), kernels=())
+    return _with_raw(record, none, step_times=step_times(record), samples_sha256=digest)
 
 
-def _joined(record: Record, raw: Samples) -> Record:
-    """Return a whole record. Raises ValueError if the raw part is of another one."""
-    if raw.run_id != record.run_id or len(raw.series) != len(record.telemetry):
-        raise ValueError("of another record")
+def _with_raw(record: Record, raw: Samples, **own: Any) -> Record:
+    """Return the record with another raw part. Raises ValueError for one of another number of ranks."""
+    telemetry = zip(record.telemetry, raw.series, strict=True)
     update = {
-        "telemetry": tuple(
-            one.model_copy(update={"series": series}) for one, series in zip(record.telemetry, raw.series, strict=True)
-        ),
+        "telemetry": tuple(one.model_copy(update={"series": series}) for one, series in telemetry),
         "profile": record.profile and record.profile.model_copy(update={"kernels": raw.kernels}),
-        "step_times": None,
-        "samples_sha256": None,
         "samples": raw.samples,
     }
-    return record.model_copy(update=update)
+    return record.model_copy(update={**update, **own})
 
 
 @dataclass(frozen=True)
@@ -118,23 +103,20 @@ def see(path: Path) -> Seen | Broken:
     except OSError as error:
         return unreadable(path, error)
     fields = _begun(text[:WHOSE_BYTES])
-    if not _says_whose(fields):
-        fields = {"kind": RUN, **(_document(text) or {})}
-    if not _says_whose(fields):
-        record = _parsed(text, path, Record)
-        assert isinstance(record, Broken)
-        return record
-    return Seen(path, text, fields["kind"], fields["instance"])
-
-
-def _says_whose(fields: Document) -> bool:
-    return isinstance(fields.get("instance"), str) and isinstance(fields.get("kind"), str)
+    if not fields.keys() >= {"kind", "instance"}:
+        fields = {"kind": RUN, **_document(text)}
+    kind, instance = fields.get("kind"), fields.get("instance")
+    if isinstance(kind, str) and isinstance(instance, str):
+        return Seen(path, text, kind, instance)
+    record = _parsed(text, path, Record)
+    assert isinstance(record, Broken)
+    return record
 
 
 def read(seen: Seen, model: type[SomeRecord]) -> SomeRecord | Broken:
     """Return a record, read strictly, without its raw part, which is not looked at. model: the class of its kind."""
     record = _parsed(seen.text, seen.path, model)
-    return record if isinstance(record, Broken) or not _has_raw(record) else _bare(record)
+    return cast("SomeRecord", _bare(record)) if isinstance(record, Record) and _has_raw(record) else record
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
@@ -154,7 +136,10 @@ def _with_samples(record: Record, path: Path) -> Record | Broken:
             data = bytes_of(beside)
             if sha256(data).hexdigest() != record.samples_sha256:
                 return _without_samples(path, f"{beside.name} is not the file that was written with it")
-            stored, record = record.step_times, _joined(record, Samples.model_validate_json(data))
+            raw, stored = Samples.model_validate_json(data), record.step_times
+            if raw.run_id != record.run_id:
+                raise ValueError("of another record")
+            record = _with_raw(record, raw, step_times=None, samples_sha256=None)
         except OSError as error:
             return _without_samples(path, f"{beside.name}: {error.strerror}")
         except ValidationError as error:
@@ -173,17 +158,13 @@ def _without_samples(path: Path, why: str) -> Broken:
     return Broken(path, f"lacks its samples: {why}", "Restore that file, or move the record away", readable=True)
 
 
-def _has_raw(record: RecordHead) -> bool:
-    if not isinstance(record, Record):
-        return False
+def _has_raw(record: Record) -> bool:
     kernels = record.profile.kernels if record.profile else ()
     return bool(record.samples or kernels or any(one.series for one in record.telemetry))
 
 
 def _begun(data: bytes) -> Document:
-    """Return the fields of a document that may be cut off, without the last, which may be incomplete; empty if the
-    document is broken.
-    """
+    """Return the fields of a document that may be cut off, without the last; empty if the document is broken."""
     try:
         fields = from_json(data, allow_partial=True)
     except ValueError:
@@ -194,12 +175,12 @@ def _begun(data: bytes) -> Document:
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     version = _begun(data[:VERSION_BYTES]).get("schema_version")
     if version is None:
-        version = (_document(data) or {}).get("schema_version")
+        version = _document(data).get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
         return Broken(path, reason, "Upgrade fp8bench, or move the file away")
     # A version of any other type is refused by the model: `True == 1`.
-    text = to_json(from_version_1(_document(data) or {})) if type(version) is int and version == 1 else data
+    text = to_json(from_version_1(_document(data))) if type(version) is int and version == 1 else data
     try:
         record = model.model_validate_json(text)
     except ValidationError as error:
@@ -219,18 +200,16 @@ def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Br
     return record.model_copy(update={"schema_version": SCHEMA_VERSION}) if older else record
 
 
-def _document(data: bytes) -> Document | None:
+def _document(data: bytes) -> Document:
     try:
         fields = from_json(data)
     except ValueError:
-        return None
-    return fields if isinstance(fields, dict) else None
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def from_version_1(document: Document) -> Document:
-    """Return a document as version 2 would have it. What is not as version 1 wrote it is left unchanged, for the model
-    to refuse.
-    """
+    """Return a document as version 2 would have it. What version 1 did not write stays, for the model to refuse."""
     found = {**document, "schema_version": 2}
     if isinstance(document.get("telemetry"), list):
         found["telemetry"] = list(map(_telemetry_2, document["telemetry"]))

@@ -1,7 +1,5 @@
-"""One writer at a time: a lock on a file, which the kernel releases when its holder ends, however it ends.
-
-The file's existence locks nothing. The file names its holder for a second process. The holder removes it; a file that a
-killed process left behind is taken over.
+"""One writer at a time: a lock on a file, which the kernel releases however its holder ends. The file's existence locks
+nothing; it names its holder for a second process. What a killed process left behind is taken over.
 """
 
 import errno
@@ -12,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fp8bench.records.files import writing
 from fp8bench.schema.errors import UsageError
 
 POLL_S = 0.05
@@ -21,61 +20,53 @@ UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 @contextmanager
 def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
     """Hold the lock on `path` within the context. what: is locked, in words. wait_s: for another process to end. warn:
-    called if the file system has no locks; then nothing is locked, but the work is done. Raises UsageError that names
-    the holder if another process has the lock, or if the file cannot be created.
+    called if the file system has no locks; the work is done all the same. Raises UsageError that names the holder if
+    another process has the lock, or if the file cannot be created.
     """
-    descriptor = _taken(path, what, remedy, warn, wait_s)
+    deadline = time.monotonic() + wait_s
+    # A waiting process may have locked a file that its holder has removed meanwhile: then it takes the name's new one.
+    while (descriptor := _locked(path, what, remedy, deadline)) is not None and not _is_called(path, descriptor):
+        os.close(descriptor)
+    if descriptor is None:
+        warn(f"warning: {path.parent} is on a file system without locks: make sure that no other process uses {what}")
+        yield
+        return
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
     try:
         yield
     finally:
-        if descriptor is not None:
-            # Removed while it is locked: a waiting process then sees that the name belongs to another file or to none.
-            path.unlink(missing_ok=True)
-            os.close(descriptor)
+        # Removed while it is locked: a waiting process then sees that the name belongs to another file or to none.
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def _taken(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float) -> int | None:
+def _locked(path: Path, what: str, remedy: str, deadline: float) -> int | None:
     """Return the open file that is locked; None if the file system has no locks."""
-    deadline = time.monotonic() + wait_s
     while True:
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
         except BlockingIOError:
-            holder = _holder(descriptor)
+            text = os.read(descriptor, 32).decode("ascii", "replace").strip()
             os.close(descriptor)
             if time.monotonic() >= deadline:
+                holder = f"process {text}" if text.isdecimal() else "another process"
                 raise UsageError(f"{what} is in use by {holder}", remedy) from None
             time.sleep(POLL_S)
-            continue
         except OSError as error:
             os.close(descriptor)
             path.unlink(missing_ok=True)
             if error.errno not in UNKNOWN_TO_THE_FILE_SYSTEM:
                 raise UsageError(f"cannot lock {path}: {error.strerror}", "Choose another --results-dir") from error
-            warn(
-                f"warning: {path.parent} is on a file system without locks: make sure that no other process uses {what}"
-            )
             return None
-        if _is_still_called(path, descriptor):
-            os.truncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()}\n".encode())
-            return descriptor
-        os.close(descriptor)
 
 
-def _is_still_called(path: Path, descriptor: int) -> bool:
-    """Return whether the name still belongs to the locked file: its earlier holder may have removed it meanwhile."""
+def _is_called(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _holder(descriptor: int) -> str:
-    text = os.read(descriptor, 32).decode("ascii", "replace").strip()
-    return f"process {text}" if text.isdecimal() else "another process"

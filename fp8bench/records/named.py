@@ -1,6 +1,4 @@
-"""Finds the kept records that a word on the command line names: a file, the beginning of a run's id, or a mode such as
-`h200-1x:te-fp8:delayed/graphed`.
-"""
+"""Finds what a word names: a file, the beginning of a run's id, or `h200-1x:te-fp8:delayed/graphed`."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -53,9 +51,8 @@ def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
     label, execution = split_variant(text, f"--reference {text!r}")
     instance, _, mode = label.partition(":")
     if not instance or not mode:
-        raise UsageError(
-            f"--reference {text!r} is not INSTANCE:MODE", "Say, for example, --reference p4d:baseline-bf16"
-        )
+        what = f"--reference {text!r} is not INSTANCE:MODE"
+        raise UsageError(what, "Say, for example, --reference p4d:baseline-bf16")
     return Reference(instance, written(mode), execution)
 
 
@@ -63,9 +60,8 @@ def parse_mode(text: str, instances: Collection[str]) -> Reference:
     """Parse `[INSTANCE:]MODE[:RECIPE][/VARIANT]`. instances: those that have records. Raises UsageError."""
     label, execution = split_variant(text, repr(text))
     instance, _, mode = label.partition(":")
-    if instance in instances and mode:
-        return Reference(instance, written(mode), execution)
-    return Reference("", written(label), execution)
+    named = instance in instances and mode
+    return Reference(instance if named else "", written(mode if named else label), execution)
 
 
 def written(label: str) -> str:
@@ -91,9 +87,7 @@ def find_kept(
     model: type[SomeRecord],
     warn: Callable[[Sequence[Broken]], None] = lambda _broken: None,
 ) -> SomeRecord:
-    """Return a record of one kind, with all its fields, by its file or its id. model: its class. warn: called with the
-    files that cannot be read. Raises UsageError if the word names no such record, or several.
-    """
+    """Return a whole record of a kind's class by its file or id. warn: of unreadable files. Raises UsageError."""
     if names_a_file(name):
         return results.read_record(Path(name), model)
     instances = results.known_instances(results_dir)
@@ -127,9 +121,9 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
 def candidates(
     name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
 ) -> list[Record]:
-    """Return those of a mode's records that are ok, executed as named, `wanted`, and of the work `like` if there are
-    any; empty if no record is ok and executed so. name: as the user wrote it. Raises UsageError if there are such
-    records, but none that is wanted.
+    """Return those of a mode's records that are ok, executed as named, `wanted`, and of the work `like` if any are;
+    empty if none is ok and executed so. name: as the user wrote it. Raises UsageError if there are some, but none
+    wanted.
     """
     fitting = Filter(status="ok", execution=reference.execution).of(records)
     found = wanted.of(fitting)
@@ -141,7 +135,6 @@ def candidates(
 
 def nothing_called(name: str, kept: Iterable[Kept[Record]]) -> UsageError:
     """Return the error for a name of no file, run or mode; it lists the modes that exist."""
-    modes = sorted(
-        {f"{r.instance}:{r.config.mode_label}{suffix(r.execution)}" for r, _ in kept if r.config and r.status == "ok"}
-    )
+    ok = ((record, record.config) for record, _ in kept if record.config and record.status == "ok")
+    modes = sorted({f"{record.instance}:{config.mode_label}{suffix(record.execution)}" for record, config in ok})
     return UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(modes) or 'no records'}")

@@ -8,18 +8,18 @@
 
 A file is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees half of
 it; the raw part first. A record is found wherever it lies below the folder of results, and belongs to the instance that
-it names. It is read strictly: an unknown field is an error, and so is a schema newer than this program; a search names
-each file that it could not read, and continues. A search leaves raw parts alone: `sound` checks those of the few runs
-that are shown.
+it names. A search names each file that it could not read, and continues. It leaves raw parts alone: `sound` checks
+those of the few runs that are shown.
 """
 
 import gc
+import itertools
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
@@ -52,9 +52,7 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 
 def require_writable(results_dir: Path) -> None:
-    """Fail before a run rather than after it: raise UsageError if the folder cannot be created or written to, or has no
-    room for a record.
-    """
+    """Raise UsageError, before a run, if the folder cannot be written to or has no room for a record."""
     # Imported here, as below: code that only reads does not need it.
     import resource
     import tempfile
@@ -65,43 +63,37 @@ def require_writable(results_dir: Path) -> None:
             pass
         space = os.statvfs(results_dir)
     except OSError as error:
-        raise UsageError(
-            f"cannot write results to {results_dir}: {error.strerror}", "Choose another folder with --results-dir"
-        ) from error
+        what = f"cannot write results to {results_dir}: {error.strerror}"
+        raise UsageError(what, "Choose another folder with --results-dir") from error
+    needed = f"and a record may need {RECORD_BYTES >> 20}"
     # A file system that reports no number of blocks is a network's.
     if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
-        raise UsageError(
-            f"{results_dir} has {free / 2**20:.1f} MiB left, and a record may need {RECORD_BYTES >> 20}",
-            "Make room, or choose another folder with --results-dir",
-        )
-    # The limit of a file's size is raised if it is too small for a record.
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if soft == resource.RLIM_INFINITY or soft >= RECORD_BYTES:
-        return
-    if hard != resource.RLIM_INFINITY and hard < RECORD_BYTES:
-        raise UsageError(
-            f"a file may have {hard / 2**20:.1f} MiB here, and a record may need {RECORD_BYTES >> 20}",
-            "Raise the limit of the file size (`ulimit -f`), or ask who set it",
-        )
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        what = f"{results_dir} has {free / 2**20:.1f} MiB left, {needed}"
+        raise UsageError(what, "Make room, or choose another folder with --results-dir")
+    soft, hard = (
+        math.inf if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_FSIZE)
+    )
+    if hard < RECORD_BYTES:
+        what = f"a file may have {hard / 2**20:.1f} MiB here, {needed}"
+        raise UsageError(what, "Raise the limit of the file size (`ulimit -f`), or ask who set it")
+    if soft < RECORD_BYTES:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
-    """Keep the record, of any kind and whole, and return its path. Raises RunFailed if it cannot be written (it is then
-    kept in another folder, which the error names), or already exists.
-    """
+    """Keep a whole record of any kind, and return its path. Raises RunFailed if it cannot, or if it already exists."""
     # Imported here: code that only reads does not need it.
     from fp8bench.records.fit import fit
 
     folder = results_dir / (PUBLISHED if record.source == "published" else _plain(record.instance))
     path = folder / f"{_plain(record.run_id)}.json"
     text, raw = layout.texts_of(fit(record))
-    beside = {} if raw is None else {samples_path(path): raw}
+    # The record comes last: it counts once it is there, and its raw part is there by then.
+    texts = {path: text} if raw is None else {samples_path(path): raw, path: text}
     begun: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The record comes last: it counts once it is there, and its raw part is there by then.
-        for file, content in {**beside, path: text}.items():
+        for file, content in texts.items():
             begun.append(file)
             write_atomically(file, content, replace=False)
     except OSError as error:
@@ -109,8 +101,8 @@ def write(record: RecordHead, results_dir: Path) -> Path:
         for file in begun[:-1] if isinstance(error, FileExistsError) else [] if path.exists() else begun:
             with suppress(OSError):
                 file.unlink()
-        texts = {file.name: content for file, content in {**beside, path: text}.items()}
-        raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(texts)) from error
+        remedy = _kept_elsewhere({file.name: content for file, content in texts.items()})
+        raise RunFailed(f"cannot write {path}: {error.strerror}", remedy) from error
     return path
 
 
@@ -128,9 +120,7 @@ def remove(path: Path) -> None:
 
 
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
-    """Keep what the processes of a failed run left behind, next to its record, and return the path; None if it cannot
-    be written.
-    """
+    """Keep what a failed run's processes left behind, next to its record. Returns None if it cannot be written."""
     from fp8bench.records.fit import fit_log
 
     path = results_dir / record.instance / f"{record.run_id}.log"
@@ -168,13 +158,10 @@ class Found(tuple[_Item, ...]):
     copies: Mapping[str, Sequence[_Item]]
 
     def __new__(
-        cls,
-        items: Iterable[_Item],
-        broken: Iterable[Broken] = (),
-        copies: Mapping[str, Sequence[_Item]] = MappingProxyType({}),
+        cls, items: Iterable[_Item], broken: Iterable[Broken] = (), copies: Mapping[str, Sequence[_Item]] | None = None
     ) -> "Found[_Item]":
         found = super().__new__(cls, items)
-        found.broken, found.copies = tuple(broken), copies
+        found.broken, found.copies = tuple(broken), copies or {}
         return found
 
 
@@ -191,26 +178,19 @@ def known_instances(results_dir: Folders) -> set[str]:
 
 
 def counts(results_dir: Folders, kind: str | None = None) -> dict[str, int]:
-    """Return the number of records per instance, without published figures, sorted by instance. kind: of records; None
-    counts all.
-    """
+    """Return the number of records, of one kind or all, per instance and sorted by it, without published figures."""
     each = (layout.see(path) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path))
     here = (one for one in each if isinstance(one, Seen) and one.path.parent.name != PUBLISHED)
-    count = Counter(one.instance for one in here if kind in (None, one.kind))
-    return dict(sorted(count.items()))
+    return dict(sorted(Counter(one.instance for one in here if kind in (None, one.kind)).items()))
 
 
 def nothing_found(what: str, results_dir: Folders, remedy: str, kind: str | None = None) -> UsageError:
-    """Return the error for a search without a result. what: was searched for, `of ...` or `for ...`. kind: of records
-    that were searched; None: of any.
-    """
+    """Return the error for a search without a result. what: `of ...` or `for ...`. kind: of records; None: any."""
     return UsageError(f"no record {what}: {what_lies_in(results_dir, kind)}", remedy)
 
 
 def what_lies_in(results_dir: Folders, kind: str | None = None) -> str:
-    """Return `results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing. kind: of the
-    records; None: of any.
-    """
+    """Return `results has records of h200-1x (23), p5 (4)`, for an error. kind: of the records; None: of any."""
     said = []
     for folder in folders_of(results_dir):
         lies = ", ".join(f"{name} ({number})" for name, number in counts(folder, kind).items())
@@ -221,18 +201,14 @@ def what_lies_in(results_dir: Folders, kind: str | None = None) -> str:
 
 
 def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
-    """Return every run of these instances, wherever it lies below the folder, including published ones that come with
-    fp8bench, without raw parts, oldest first; and every broken file that could be one of them.
-    """
+    """Return every run of these instances, also published ones, without raw parts, oldest first; and broken files."""
     return _search(results_dir, set(instances), Record)
 
 
 def read_kind(
     results_dir: Folders, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[SomeRecord]:
-    """Return every record of one kind other than a run, with all its fields, oldest first; and every broken file that
-    could be one. model: its class. beginning: of the run's id, which is the file's name, so that no other file is read.
-    """
+    """Return every record of one kind other than a run, oldest first, and broken files. beginning: of the run's id."""
     found = _search(results_dir, set(instances), model, beginning)
     return Found((kept.record for kept in found), found.broken)
 
@@ -241,7 +217,7 @@ def _search(
     results_dir: Folders, wanted: set[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[Kept[SomeRecord]]:
     """Return the records of one kind and of these instances, each run once, and the broken files that may be among
-    them: a file that names no instance may be of any instance that other records in its folder name.
+    them: a file that names no instance may be of any that other records in its folder name.
     """
     kind = model.model_fields["kind"].default
     seen: list[tuple[Path, str, SomeRecord | None]] = []
@@ -249,15 +225,13 @@ def _search(
     in_folder: dict[str, set[str]] = {}
     with _without_collector():
         for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
-            if isinstance(path, Broken):
-                broken.append(path)
+            if isinstance(path, Path) and not path.name.startswith(beginning):
                 continue
-            if not path.name.startswith(beginning):
-                continue
-            one = layout.see(path)
+            one = path if isinstance(path, Broken) else layout.see(path)
             if isinstance(one, Broken):
                 broken.append(one)
                 continue
+            path = one.path
             in_folder.setdefault(os.path.dirname(path), set()).add(one.instance)
             if one.kind == kind and not wanted.isdisjoint((one.instance, path.parent.name)):
                 record = layout.read(one, model) if one.instance in wanted else None
@@ -274,10 +248,8 @@ def _search(
     # A record's own file is named after it.
     each = [sorted(files, key=lambda kept: kept.path.stem != kept.record.run_id) for files in found.values()]
     oldest_first = sorted((own for own, *_ in each), key=lambda kept: kept.record.created_utc)
-    copies = {own.record.run_id: others for own, *others in each if others}
-    return Found(
-        oldest_first, (one for one in broken if wanted & in_folder.get(os.path.dirname(one.path), wanted)), copies
-    )
+    among = (one for one in broken if wanted & in_folder.get(os.path.dirname(one.path), wanted))
+    return Found(oldest_first, among, {own.record.run_id: others for own, *others in each if others})
 
 
 @contextmanager
@@ -307,9 +279,7 @@ def read_record(path: Path, model: type[SomeRecord]) -> SomeRecord: ...
 
 
 def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
-    """Return one whole record, read strictly, of this format or an older one. model: the class of its kind. Raises
-    UsageError, also for a record of another kind.
-    """
+    """Return one whole record, of this format or an older one. model: the class of its kind. Raises UsageError."""
     found, wanted = layout.see(path), model.model_fields["kind"].default
     if isinstance(found, Seen) and found.kind != wanted:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
@@ -324,21 +294,18 @@ def sound(
     unread: Callable[[Sequence[Broken]], None],
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
-    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, or
-    whose raw parts cannot be read. shown: takes runs, oldest first, and returns those that are to be believed; it is
-    asked again if one of them is left out, since another may be the latest then. unread: called with what is left out,
-    the search's own first. A copy takes the place of a record that is left out.
+    """Return the runs that were found, without those of the shown that contradict themselves or their raw parts, whose
+    copies take their place. shown: of runs, oldest first, those that are to be believed; asked again if one is left
+    out. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: [kept, *found.copies.get(kept.record.run_id, ())] for kept in found}
     checked: set[str] = set()
-    tries = 0
-    while True:
-        tries += 1
+    for tries in itertools.count():
         records = [files[0].record for files in left.values()]
-        new = [one.run_id for one in (records if tries > MANY else shown(records)) if one.run_id not in checked]
+        new = [one.run_id for one in (records if tries >= MANY else shown(records)) if one.run_id not in checked]
         if not new:
-            return records
+            break
         for run_id in new:
             files = left[run_id]
             while files and isinstance(broken := layout.whole(files[0].path, Record), Broken):
@@ -347,3 +314,4 @@ def sound(
             if not files:
                 del left[run_id]
         checked.update(new)
+    return records

@@ -1,10 +1,7 @@
-"""Selects records for tables, explanations, bounds and sessions: those that a `Filter` takes, the latest of each
-variant, and the rounds that make one row of a table.
-
-A run that stopped may have stopped before it was decided how its steps are executed. So two runs are of one variant if
-their settings are the same, or if both are known to be executed in the same way; `auto` alone decides nothing. A
-failure stays in the table until the same variant is run again: success at another batch size, or without a graph, does
-not undo a failure at this size, or with a graph.
+"""Selects records: those that a `Filter` takes, the latest of each variant, and the rounds that make one row of a
+table. Two runs are of one variant if their settings are the same, or if both are known to be executed in the same way:
+a run may have stopped before that was decided. A failure stays in the table until the same variant is run again:
+success at another batch size, or without a graph, does not undo a failure at this size, or with a graph.
 """
 
 import json
@@ -13,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, TypeVar
 
-from fp8bench.config.variants import OF_ALL
+from fp8bench.config.sources import OF_ALL
 from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import Status
@@ -28,15 +25,10 @@ _Group = TypeVar("_Group")
 BY_WORK = ("workload", "batch_size", "optimizer", "grad_accumulation")
 """Fields of a filter that an option of a command that measures has too."""
 
-OF_THE_RECORD = frozenset({"instance", "status", "source", "execution"})
-"""Fields of a filter that a record has itself; its configuration has the others."""
-
 
 @dataclass(frozen=True)
 class Filter:
-    """What records must have in common; None does not filter. A record without a field that is given is not taken.
-    mode: with or without its recipe. batch_size: per worker.
-    """
+    """What records must have in common; None: anything. mode: with or without its recipe. batch_size: per worker."""
 
     instance: str | None = None
     status: Status | None = None
@@ -56,20 +48,20 @@ class Filter:
         return all(value in _values(record, name) for name, value in vars(self).items() if value is not None)
 
     def of(self, records: Iterable[SomeRecord]) -> list[SomeRecord]:
-        """Return the records that the filter takes, in their order."""
+        """Return the records that the filter takes."""
         return [record for record in records if self.takes(record)]
 
     @property
     def words(self) -> str:
-        """` of vit-huge at batch size 64 with adam in 4 micro-batches`, for a sentence about records; empty if these do
-        not filter.
-        """
-        of = f" of {self.workload}" if self.workload else ""
-        at = f" at batch size {self.batch_size}" if self.batch_size else ""
-        by = f" with {self.optimizer}" if self.optimizer else ""
+        """For a sentence about records: ` of vit-huge at batch size 64 with adam in 4 micro-batches`, or nothing."""
         number = self.grad_accumulation
-        pieces = f" in {number} {'micro-batch' if number == 1 else 'micro-batches'}" if number else ""
-        return f"{of}{at}{by}{pieces}"
+        parts = {
+            f" of {self.workload}": self.workload,
+            f" at batch size {self.batch_size}": self.batch_size,
+            f" with {self.optimizer}": self.optimizer,
+            f" in {number} {'micro-batch' if number == 1 else 'micro-batches'}": number,
+        }
+        return "".join(text for text, given in parts.items() if given)
 
     @property
     def flags(self) -> str:
@@ -79,9 +71,7 @@ class Filter:
 
 
 def broadest_first(there: Mapping[str, Collection[tuple[str, object]]]) -> list[str]:
-    """Return workloads in the order in which one is shown of several: that of most instances, of these the one with
-    most entries. there: of each workload, instances with what tells the entries of one apart.
-    """
+    """Return workloads, those of most instances, then of most entries first. there: of each, (instance, entry)."""
     return sorted(there, key=lambda name: (-len({key for key, _ in there[name]}), -len(there[name]), name))
 
 
@@ -92,15 +82,14 @@ def work_of(record: Record) -> Filter:
 
 
 def _values(record: RecordHead, name: str) -> tuple[object, ...]:
-    if name in OF_THE_RECORD:
+    if name in ("instance", "status", "source", "execution"):
         return (getattr(record, name, None),)
     if not isinstance(record, Record):
         return (getattr(getattr(record, "config", None), name, None),)
     if name == "session":
         return (session(record),)
-    if name == "mode":
-        return record.what.mode, record.what.mode_label
-    return (getattr(record.what, name, None),)
+    what = record.what
+    return (what.mode, what.mode_label) if name == "mode" else (getattr(what, name, None),)
 
 
 ALL = Filter()
@@ -108,10 +97,9 @@ ALL = Filter()
 
 @dataclass(frozen=True)
 class Measurement:
-    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the record
-    that says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
-    rounds these are: as they are, of the same GPUs, or with their times as predicted (origin). elsewhere: the share by
-    which those of this instance may differ.
+    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the one that
+    says why. stopped: rounds of the same mode and session that are not `ok`. measured_on: another instance, whose
+    rounds these are, of the same GPUs or as predicted (origin). elsewhere: by what share this one may differ.
     """
 
     rounds: tuple[Record, ...]
@@ -137,34 +125,36 @@ class Measurement:
         return software_of(self.latest.environment)
 
 
-NO_ROW_OF_ITS_OWN = frozenset(
-    # What they came to distinguishes rows: how steps were executed, the attention that ran, how ranks were joined, and
-    # the recipe.
-    ("compile", "cuda_graphs", "te_attention", "parallel", "fp8_layer_names")
+NO_ROW_OF_ITS_OWN = ("compile", "cuda_graphs", "te_attention", "parallel", "fp8_layer_names")
+"""Settings whose outcome distinguishes rows instead: execution, attention, how ranks were joined, and the recipe."""
+
+_requested: Callable[[RunConfig], Key] = attrgetter(
+    *sorted(RunConfig.model_fields.keys() - OF_ALL - {*NO_ROW_OF_ITS_OWN})
 )
-"""Settings in which two records of one row may differ, besides those that are the same for all variants (OF_ALL)."""
-
-REQUESTED = tuple(name for name in RunConfig.model_fields if name not in NO_ROW_OF_ITS_OWN | OF_ALL)
 """Settings that make two rows. A new option is one of them, unless it is named above or in OF_ALL."""
-
-_requested: Callable[[RunConfig], Key] = attrgetter(*REQUESTED)
 
 
 def variant(record: Record) -> Key:
     """Return what makes two records two rows and not two tries of one: all that is compared, and all that is marked."""
-    what, config = record.what, record.config
-    sizes = (what.workload, what.batch_size, what.world_size)
     # Up to format 3 this was not recorded, and there was no other way.
-    joined = record.joined or ("ddp" if what.world_size > 1 else "none")
-    return (*mode(record), record.execution, record.attention, joined, *sizes, *requested(config))
+    joined = record.joined or ("ddp" if record.what.world_size > 1 else "none")
+    return (*_asked(record), record.execution, record.attention, joined)
 
 
-def requested(config: RunConfig | None) -> Key:
-    """Return the values of REQUESTED; nothing for a figure from elsewhere."""
-    return _requested(config) if config is not None else ()
+def _asked(record: Record) -> Key:
+    """Return the mode, the work, and the settings that make two rows, of which a figure from elsewhere has none."""
+    what, config = record.what, record.config
+    settings = _requested(config) if config is not None else ()
+    return (*_mode(record), what.workload, what.batch_size, what.world_size, *settings)
 
 
-def mode(record: Record) -> Key:
+def planned(record: Record) -> Key:
+    """Return what is known of any run before it starts: the mode on its instance, what it trains, and with what."""
+    # `auto` chooses the same on machines that are the same.
+    return (*_asked(record), record.config is not None and record.config.parallel == "fsdp")
+
+
+def _mode(record: Record) -> Key:
     """Return the mode on its instance, with the switches of its layer."""
     switches = record.config.te_switches if record.config is not None else None
     return record.instance, record.what.mode, record.what.recipe, switches
@@ -190,18 +180,14 @@ def grouped(records: Iterable[SomeRecord], key: Callable[[SomeRecord], _Group]) 
 
 
 def latest_first(records: Iterable[Record], key: Callable[[Record], object] = session) -> list[list[Record]]:
-    """Return the records grouped by session, or another key, the group with the latest record first. records: oldest
-    first.
-    """
+    """Return records, oldest first, grouped by session or another key, the group with the latest record first."""
     return sorted(grouped(records, key).values(), key=lambda together: together[-1].created_utc, reverse=True)
 
 
 def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
     """Return the latest session's rounds of each variant, machine and software, or with `every` each record by itself.
-    records: oldest first. wanted: only records that it takes. Figures that were not measured stand in for an instance
-    only while nothing of it was measured. A stopped run is kept until the same variant is run again, so that a failure
-    is seen and not omitted. A mode that was invalid in any round of the session is invalid: what is proved in one
-    process and not in the next is not proved.
+    records: oldest first. What was not measured stands in for an instance only while nothing of it was measured. A
+    stopped run is kept until its variant is run again. A mode that was invalid in any round of the session is invalid.
     """
     chosen = wanted.of(records)
     if every:
@@ -228,7 +214,7 @@ def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measuremen
         record
         for record in together
         if record.status != "ok"
-        and mode(record) == mode(latest)
+        and _mode(record) == _mode(latest)
         and record.what.batch_size == latest.what.batch_size
         and (record.config == latest.config or not (latest.session and latest.session.variants))
         # A run that stopped early may not have recorded its software.
@@ -263,8 +249,8 @@ def _work(record: RecordHead) -> str:
 
 def execution(record: Record) -> Variant | None:
     """Return the variant as a table shows it; None if unknown."""
-    found = variants(record)
-    return next(iter(found)) if len(found) == 1 else None
+    found, *others = variants(record)
+    return None if others else found
 
 
 def variants(record: Record) -> frozenset[Variant]:
@@ -293,15 +279,6 @@ def _not_run_again(records: Sequence[Record]) -> list[Record]:
             found.append(record)
         after.append(record)
     return found[::-1]
-
-
-def planned(record: Record) -> Key:
-    """Return what is known of any run before it starts: the mode on its instance, what it trains, and with what."""
-    what, config = record.what, record.config
-    sizes = (what.workload, what.batch_size, what.world_size)
-    # `auto` chooses the same on machines that are the same.
-    sharded = config is not None and config.parallel == "fsdp"
-    return (*mode(record), *sizes, *requested(config), sharded)
 
 
 def _same_variant(record: Record, other: Record) -> bool:

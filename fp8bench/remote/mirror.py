@@ -1,12 +1,8 @@
-"""The mirror of an address: a local folder with the remote's files and those that are still to be sent.
-
-Records never change, so a name is a version: names that the remote lacks are sent, names that are lacking here are
-fetched, and another file of the same name is refused. Only a `.yaml` file (an instance, prices) may change: it is
-fetched unless it was edited here, and sent only over the version that was last fetched or sent from here. A log is
-sent, but not fetched.
-
-`.remote.json` has the digest of each file that is on both sides, so that what was removed there is removed here. If it
-is lost, files are compared anew.
+"""The mirror of an address: a local folder with the remote's files and those that are still to be sent. Records never
+change: names that one side lacks are copied to it, and another file of the same name is refused. Only a `.yaml` file
+(an instance, prices) may change: it is fetched unless it was edited here, and sent only over the version that was last
+fetched or sent from here. A log is sent, not fetched. `.remote.json` has the digest of each file that is on both sides,
+so that what was removed there is removed here. If it is lost, files are compared anew.
 """
 
 import hashlib
@@ -14,6 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -29,9 +26,7 @@ STATE = ".remote.json"
 
 @dataclass
 class Sent:
-    """The result of sending, as names of files. sent: now on the remote. same: were there already. refused: the remote
-    has other files with these names, or they are links out of the folder, or not regular files.
-    """
+    """Names of files. sent: now there. same: were there already. refused: another file is there, or not a plain one."""
 
     sent: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
@@ -40,9 +35,9 @@ class Sent:
 
 def belongs(name: str) -> bool:
     """Return whether a file of this name belongs to the results: it is not hidden, and does not lie elsewhere."""
-    parts = PurePosixPath(name).parts
-    plain = all(part not in ("/", "..") and not part.startswith(".") and "\\" not in part for part in parts)
-    return plain and PurePosixPath(name).suffix in (RECORD, CHANGING, LOG)
+    path = PurePosixPath(name)
+    plain = all(part not in ("/", "..") and not part.startswith(".") and "\\" not in part for part in path.parts)
+    return plain and path.suffix in (RECORD, CHANGING, LOG)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -57,9 +52,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def send(store: Store, folder: Path, names: list[str], known: dict[str, str]) -> Sent:
-    """Send what the remote lacks. known: the digest of each file as it was there; what is there now is added. Raises
-    Refused and Unreachable.
-    """
+    """Send what the remote lacks, and add its digest to what is `known` to be there. Raises Refused and Unreachable."""
     done = Sent()
     # Of many files most are there, and a list is quicker than an attempt for each.
     there = store.files() if len(names) > BATCH else {}
@@ -110,14 +103,15 @@ class Mirror:
         for name in known.keys() - there.keys():
             if known.pop(name) == self._digest_of(name):
                 (self.folder / name).unlink(missing_ok=True)
-        sizes = {name: path.stat().st_size for name in there if (path := self.folder / name).is_file()}
-        for name, size in sizes.items():
-            if size != there[name].size and not name.endswith(CHANGING):
+        wanted = [name for name in there if name.endswith(CHANGING)]
+        for name in there.keys() - {*wanted}:
+            here = self.folder / name
+            if not here.is_file():
+                wanted += [] if name.endswith(LOG) else [name]
+            elif here.stat().st_size != there[name].size:
                 # Another file of the same name: sending refuses and names it.
                 known.pop(name, None)
-        wanted = in_order(
-            name for name in there if name.endswith(CHANGING) or (name not in sizes and not name.endswith(LOG))
-        )
+        wanted = in_order(wanted)
         try:
             return sum(self._fetch(wanted[at : at + BATCH], known) for at in range(0, len(wanted), BATCH))
         finally:
@@ -157,12 +151,11 @@ class Mirror:
         return _digest(path.read_bytes()) if path.is_file() else ""
 
     def _known(self) -> dict[str, str]:
-        try:
+        # Never written, broken, or of an older fp8bench: everything is compared again.
+        with suppress(OSError, ValueError, AttributeError):
             state = json.loads((self.folder / STATE).read_text())
             return {name: digest for name, digest in state.items() if isinstance(digest, str)}
-        except (OSError, ValueError, AttributeError):
-            # Never written, or broken, or of an older fp8bench: everything is compared again.
-            return {}
+        return {}
 
     def _remember(self, known: dict[str, str]) -> None:
         if known != self._known():

@@ -1,7 +1,6 @@
-"""Files under an address, through fsspec: listed, fetched, created, replaced. Every call ends in bounded time.
-
-fsspec and what it needs of the extra `remote` are imported here, inside functions; a plain folder never uses this
-module. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is read or kept here.
+"""Files under an address, through fsspec, in bounded time. fsspec and what it needs of the extra `remote` are imported
+inside functions. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is kept
+here.
 """
 
 import base64
@@ -90,9 +89,7 @@ class Store:
         self._in_time("write to", written)
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
-        """Do the work within the time limit. work: takes the file system, and the path of the address in it. It runs in
-        a thread that ends with the program: a library that hangs is left behind.
-        """
+        """Do the work within the time limit, in a thread that ends with the program: a library may hang."""
 
         def opened() -> _Answer:
             self._opened = self._opened or _file_system(self.address)
@@ -136,9 +133,8 @@ def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
 
 
 def _described(info: dict[str, Any]) -> RemoteFile:
-    md5 = str(info.get("ETag") or "").strip('"')
-    if info.get("md5Hash"):
-        md5 = base64.b64decode(info["md5Hash"]).hex()
+    md5_hash = info.get("md5Hash")
+    md5 = base64.b64decode(md5_hash).hex() if md5_hash else str(info.get("ETag") or "").strip('"')
     # The tag of an object in several parts is longer, and no digest.
     return RemoteFile(int(info.get("size") or 0), md5 if len(md5) == 32 else None)
 

@@ -30,12 +30,9 @@ def test_no_option_of_any_command_takes_an_empty_value(words):
     assert looked_at == set(COMMANDS)
 
 
-def test_an_empty_argument_is_refused_too():
+def test_an_empty_argument_is_refused_too_and_a_value_that_ends_in_an_equals_sign_is_one():
     with pytest.raises(UsageError, match="an argument is empty"):
         refuse_empty(["p5", ""])
-
-
-def test_a_value_that_ends_in_an_equals_sign_is_one():
     assert refuse_empty(["--source=https://a.b/?q=", "--source", "a="]) is None
 
 
@@ -77,15 +74,19 @@ def test_what_is_only_shown_again_takes_fewer_variables_than_what_is_measured():
     assert "rounds" not in obeyed("explain", ["--mode", "te-fp8"])
 
 
-def test_nobody_is_warned_who_asks_for_help():
-    assert variable_warnings("compare", ["-h"], {"FP8BENCH_STEPS": "3"}) == []
-
-
-def test_variables_that_hold_are_no_cause_for_a_warning():
-    assert variable_warnings("gemm", [], {"FP8BENCH_SEED": "3", "FP8BENCH_BATCH_SIZE": "8"}) == []
-    assert variable_warnings("gemm", [], {"FP8BENCH_NAME": "box"}) == []
-    assert variable_warnings("numerics", [], {"FP8BENCH_NAME": "box"}) == []
-    assert variable_warnings("run", [], {"FP8BENCH_STEPS": "3"}) == []
+@pytest.mark.parametrize(
+    ("command", "words", "variable"),
+    [
+        ("compare", ["-h"], "STEPS"),
+        ("gemm", [], "SEED"),
+        ("gemm", [], "BATCH_SIZE"),
+        ("gemm", [], "NAME"),
+        ("numerics", [], "NAME"),
+        ("run", [], "STEPS"),
+    ],
+)
+def test_variables_that_hold_and_a_call_for_help_are_no_cause_for_a_warning(command, words, variable):
+    assert variable_warnings(command, words, {f"FP8BENCH_{variable}": "3"}) == []
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,10 @@ class TestUpdate:
         done = fp8bench_in("prices", "update", GPUHUNT_CATALOG_URL=(tmp_path / "nothing").as_uri())
 
         assert done.code == 5
-        assert "Connect to the internet, or name a folder" in one_line(done)
+        assert "cannot be reached: " in one_line(done)
+        assert (
+            "Connect to the internet, or name a folder with gpuhunt's catalogue in GPUHUNT_CATALOG_DIR" in done.stderr
+        )
 
     def test_without_the_extra_its_install_command_is_named(self, monkeypatch, tmp_path, capsys):
         monkeypatch.setitem(sys.modules, "gpuhunt", None)

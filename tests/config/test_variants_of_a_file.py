@@ -5,8 +5,7 @@ import re
 import pytest
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.config.sources import Resolved, resolve
-from fp8bench.config.variants import OF_ALL, OWN
+from fp8bench.config.sources import OF_ALL, OWN, Resolved, resolve
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import ROOT
 from fp8bench.schema.yaml_text import parse_mapping
@@ -99,40 +98,27 @@ def test_what_is_wrong_is_said_with_file_line_and_field(variants, line, said):
     assert error.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("environ", "flags", "origin"),
-    [
-        ({}, {"batch_size": "32"}, "--batch-size"),
-        ({"FP8BENCH_BATCH_SIZE": "32"}, {}, "FP8BENCH_BATCH_SIZE"),
-    ],
-)
-def test_what_would_override_a_variants_own_setting_is_refused(environ, flags, origin):
-    error = refusal(ARTICLE, environ, **flags)
-
-    assert (
-        error.what == f"{origin} would override what variants of {FILE} have of their own: batch_size on line 4, line 6"
-    )
-    assert error.remedy == f"Omit {origin}, or change the file"
-
-
-def test_switches_beside_variants_are_refused():
-    error = refusal("te_switch: [fused-qkv]\n" + ARTICLE, {})
-
-    assert error.what.startswith(f"'te_switch' of {FILE} names switches beside the variants of {FILE} line ")
+OVERRIDES = f" would override what variants of {FILE} have of their own: batch_size on line 4, line 6"
+BESIDE = f" beside the variants of {FILE} line "
 
 
 @pytest.mark.parametrize(
-    ("beside", "environ", "flags", "origin"),
+    ("beside", "environ", "flags", "what"),
     [
-        ("", {}, {"mode": ("te-bf16",)}, "--mode"),
-        ("", {"FP8BENCH_MODE": "te-bf16"}, {}, "FP8BENCH_MODE"),
-        ("mode: te-bf16\n", {}, {}, f"'mode' of {FILE}"),
+        ("", {}, {"batch_size": "32"}, f"--batch-size{OVERRIDES}"),
+        ("", {"FP8BENCH_BATCH_SIZE": "32"}, {}, f"FP8BENCH_BATCH_SIZE{OVERRIDES}"),
+        ("te_switch: [fused-qkv]\n", {}, {}, f"'te_switch' of {FILE} names switches{BESIDE}"),
+        ("mode: te-bf16\n", {}, {}, f"'mode' of {FILE} names modes{BESIDE}"),
+        ("", {}, {"mode": ("te-bf16",)}, f"--mode names modes{BESIDE}"),
+        ("", {"FP8BENCH_MODE": "te-bf16"}, {}, f"FP8BENCH_MODE names modes{BESIDE}"),
     ],
 )
-def test_modes_beside_variants_are_refused(beside, environ, flags, origin):
+def test_what_would_override_a_variants_own_setting_or_make_several_of_one_is_refused(beside, environ, flags, what):
     error = refusal(beside + ARTICLE, environ, **flags)
 
-    assert error.what.startswith(f"{origin} names modes beside the variants of {FILE} line ")
+    assert error.what.startswith(what)
+    assert error.remedy.startswith(f"Omit {what.partition(' would')[0].partition(' names')[0]}, or ")
+    assert ("change the file" in error.remedy) == ("override" in what)
 
 
 def test_what_no_variant_has_of_its_own_may_be_overridden():

@@ -81,35 +81,32 @@ def test_an_idle_machine_has_no_marks_and_is_not_waited_for(held, fake):
     assert (fake.now, fake.open) == (0.0, 0)
 
 
-def test_a_busy_gpu_is_refused_with_who_holds_it(fake):
-    fake.processes["GPU-bb"] = [10 * GIB, int(2.3 * GIB)]
+@pytest.mark.parametrize(
+    ("processes", "what", "marks"),
+    [
+        (
+            {"GPU-aa": [], "GPU-bb": [10 * GIB, int(2.3 * GIB)]},
+            "GPU 1 is busy: 2 other processes hold 12.3 GiB",
+            ("busy GPU: 2 other processes, 12.3 GiB",),
+        ),
+        (
+            {"GPU-aa": [GIB], "GPU-bb": [GIB, GIB]},
+            "GPU 0 is busy: 1 other process holds 1.0 GiB; GPU 1 is busy: 2 other processes hold 2.0 GiB",
+            ("busy GPU: 1 other process, 1.0 GiB", "busy GPU: 2 other processes, 2.0 GiB"),
+        ),
+    ],
+)
+def test_every_busy_gpu_is_refused_with_who_holds_it_or_marked_where_that_is_allowed(processes, what, marks, fake):
+    fake.processes = processes
     with pytest.raises(ModeUnavailable) as refusal:
         require_idle({}, None, allow_busy=False)
 
-    assert refusal.value.what == "GPU 1 is busy: 2 other processes hold 12.3 GiB"
+    assert refusal.value.what == what
     assert refusal.value.remedy == (
         "End them, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure anyway, marked, with --allow-busy"
     )
     assert fake.now >= busy.RELEASE_S
-
-
-def test_every_busy_gpu_is_named(fake):
-    fake.processes = {"GPU-aa": [GIB], "GPU-bb": [GIB, GIB]}
-    with pytest.raises(ModeUnavailable) as refusal:
-        require_idle({}, None, allow_busy=False)
-
-    assert refusal.value.what == (
-        "GPU 0 is busy: 1 other process holds 1.0 GiB; GPU 1 is busy: 2 other processes hold 2.0 GiB"
-    )
-
-
-def test_a_busy_gpu_is_marked_where_that_is_allowed(fake):
-    fake.processes = {"GPU-aa": [GIB], "GPU-bb": [10 * GIB, int(2.3 * GIB)]}
-
-    assert require_idle({}, None, allow_busy=True) == (
-        "busy GPU: 1 other process, 1.0 GiB",
-        "busy GPU: 2 other processes, 12.3 GiB",
-    )
+    assert require_idle({}, None, allow_busy=True) == marks
 
 
 @pytest.mark.parametrize("processes", [[], DENIED], ids=["none is seen", "seeing is denied"])

@@ -8,7 +8,7 @@ import pytest
 from builders import environment, evidence, invalid, machine_called, measured, place, published, rounds, unsupported
 from report.made_gemm import gemm_record, sweep_record
 
-from fp8bench.config.variants import OWN
+from fp8bench.config.sources import OWN
 from fp8bench.records.select import (
     NO_ROW_OF_ITS_OWN,
     Filter,

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from fp8bench import registry
-from fp8bench.entries import ModeEntry
+from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.switches import ONLY_GAIN, joined
