@@ -31,9 +31,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fp8bench.modes.te_layers import swap_linears
+from fp8bench.modes.te_block import swap_linears
+from fp8bench.modes.te_gpt import Options
 from fp8bench.modes.te_parallel import SUMMED, Group, Share, SharedLayer, gathered, mean_over, scattered
-from fp8bench.modes.te_switches import Options
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 

@@ -23,9 +23,8 @@ from torch import nn
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, count_linears
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
-from fp8bench.modes.te_block import ConvertedLayer, TEBlock, TESDPABlock, timm_blocks
-from fp8bench.modes.te_gpt import TEGPTLayer, convert_gpt, gpt_layers
-from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
+from fp8bench.modes.te_block import ConvertedLayer, Swaps, TEBlock, TESDPABlock, plan_swaps, swap_layers, timm_blocks
+from fp8bench.modes.te_gpt import SPLIT_QKV, Beat, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
 from fp8bench.modes.te_parallel import Group, Share
@@ -38,7 +37,6 @@ from fp8bench.modes.te_recipe import (
     require_fp8_attention,
     versions,
 )
-from fp8bench.modes.te_switches import SPLIT_QKV, Beat, Options, split_packed
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError

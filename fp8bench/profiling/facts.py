@@ -27,7 +27,7 @@ PARTS: dict[Category, str] = {
 """Names of categories for readers, in the order of tables and plots."""
 
 PACKED_SINCE = (2, 19)
-"""From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`)."""
+"""From this Transformer Engine on, attention is passed one packed tensor (`modes.te_gpt`)."""
 
 ADVICE = {
     "split-qkv": "`--te-switch split-qkv` avoids three copies of the gradient of queries, keys and values. ViT-Huge at "

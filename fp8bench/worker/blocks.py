@@ -30,9 +30,8 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, Rounding
 from fp8bench.worker import recorded
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.nested import differentiable, gradient_at
 from fp8bench.worker.plain_weights import Tie, by_plain_names, gradient_of, trained_weights
-from fp8bench.worker.recorded import Call, Run
+from fp8bench.worker.recorded import Call, Run, differentiable, gradient_at
 from fp8bench.worker.rounding import grids, rounded
 
 

@@ -16,9 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.nested import copied, differentiable, gradient_at, leaf, leaves, mapped, numbers
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
-from fp8bench.worker.recorded import Call, without_autocast
+from fp8bench.worker.recorded import (
+    Call,
+    copied,
+    differentiable,
+    gradient_at,
+    leaf,
+    leaves,
+    mapped,
+    numbers,
+    without_autocast,
+)
 from fp8bench.worker.relative import norm
 
 SIMPLE = (bool, int, float, str)

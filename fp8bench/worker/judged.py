@@ -13,7 +13,7 @@ from torch import Tensor
 from fp8bench.modes.layers import counted
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import BlockParity
-from fp8bench.worker.nested import numbers
+from fp8bench.worker.recorded import numbers
 from fp8bench.worker.relative import finite, norm
 
 OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01

@@ -22,9 +22,7 @@ from fp8bench.schema.rank import Evidence, RankReport
 from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
-from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import to_evidence
 from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
@@ -32,16 +30,16 @@ from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.memory import require_memory
+from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
 from fp8bench.worker.parallel import agreement, device_of, process_group
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.plain_weights import trained_weights
+from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.rank_report import Aside, reported
+from fp8bench.worker.rank_report import Aside, reported, to_evidence
 from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
-from fp8bench.worker.unchanged import INSTEAD, Bindings
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 
@@ -69,7 +67,10 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     without_loader = config.model_copy(update={"data": "device"})
     of_gate = make_workload(without_loader)
     with agreement():
-        before = before_the_mode(config, of_gate, device)
+        entry = registry.modes().get(config.mode)
+        # What the plain model is made of before a mode of another package is imported; one of ours replaces nothing.
+        ours = entry is None or registry.is_built_in(entry.target)
+        before = None if ours else Bindings.of(of_gate.build(device), of_gate)
     mode = make_mode(config)
     workload = make_workload(config)
     proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before)
@@ -96,7 +97,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         aside.keep(RankReport(**found))
         progress.stage("comparing")
         with agreement():
-            _require_finite(rank, timed.losses)
+            require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
         after = require_still(parts, decided[0].launch, config, partial(make_workload, without_loader), gate, begun)
         with agreement():
@@ -155,16 +156,6 @@ def proved(
     return proof, choice
 
 
-def before_the_mode(config: RunConfig, workload: Workload, device: torch.device) -> Bindings | None:
-    """Return what the plain model is made of, before a mode of another package is imported; None for a mode of ours,
-    which replaces nothing.
-    """
-    entry = registry.modes().get(config.mode)
-    return (
-        None if entry is None or registry.is_built_in(entry.target) else Bindings.of(workload.build(device), workload)
-    )
-
-
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
     """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
     return Gate(proof.of_steps, proof.loss_size, again, frozenset(trained_weights(proof.model)))
@@ -198,7 +189,8 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
     return profile_steps(run_steps, training.device, label, step_time_s, aside.trace, aside.folder)
 
 
-def _require_finite(rank: int, losses: list[float]) -> None:
+def require_finite(rank: int, losses: list[float]) -> None:
+    """Raise MeasurementInvalid for a loss that is not finite. losses: one per step, warm-up first."""
     bad = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         raise MeasurementInvalid(

@@ -40,18 +40,16 @@ from fp8bench.modes import protocol as modes
 from fp8bench.registry import is_built_in
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks, judged
-from fp8bench.worker.batches import Batches
-from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
 from fp8bench.worker.glue import Glue, between, of_glue
+from fp8bench.worker.memory import size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
-from fp8bench.worker.plugin import require_scaling, wrong
+from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.unchanged import Bindings
 from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed
 from fp8bench.workloads.protocol import Batch, Workload, stated
 

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload
-from fp8bench.workloads.flops import Work, work_of
+from fp8bench.workloads.base import TokenWorkload, Work, work_of
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
 

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload
+from fp8bench.workloads.base import TokenWorkload, Work, work_of, work_of_blocks
 from fp8bench.workloads.fake_data import endless_batches, fake_tokens
-from fp8bench.workloads.flops import Work, work_of, work_of_blocks
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple

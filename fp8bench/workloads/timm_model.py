@@ -28,8 +28,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.workloads.base import ImageClassifier
-from fp8bench.workloads.flops import Work, flops_of
+from fp8bench.workloads.base import ImageClassifier, Work, flops_of
 
 USUAL_CLASSES = 1000
 """The number of classes of a model that timm registers without a head."""

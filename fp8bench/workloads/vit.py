@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fp8bench.workloads.base import ImageClassifier
-from fp8bench.workloads.flops import work_of, work_of_blocks
+from fp8bench.workloads.base import ImageClassifier, work_of, work_of_blocks
 from fp8bench.workloads.resizable import Multiple, Resizable
 
 

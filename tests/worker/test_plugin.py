@@ -10,8 +10,7 @@ from torch import nn
 from fp8bench import registry
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, stated
 from fp8bench.schema.errors import RunFailed
-from fp8bench.worker.batches import Batches
-from fp8bench.worker.plugin import OF_MODE, OF_WORKLOAD, made, require_scaling, require_stated
+from fp8bench.worker.plugin import OF_MODE, OF_WORKLOAD, Batches, made, require_scaling, require_stated
 from fp8bench.workloads.protocol import Batch
 
 CPU = torch.device("cpu")

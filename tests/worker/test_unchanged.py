@@ -12,7 +12,7 @@ from transformers.models.llama import modeling_llama
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.worker import parity
-from fp8bench.worker.unchanged import Bindings
+from fp8bench.worker.plugin import Bindings
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro

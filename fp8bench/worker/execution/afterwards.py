@@ -35,10 +35,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
-from fp8bench.worker.batches import Batches
-from fp8bench.worker.execution.blocks import repeated_blocks
-from fp8bench.worker.execution.copies import SPARE, free_bytes
-from fp8bench.worker.execution.copies import size as size_of
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import Gate, small
@@ -46,8 +43,11 @@ from fp8bench.worker.execution.sketches import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of, gradients_are_finite
 from fp8bench.worker.execution.verdict import OF_ONE_WEIGHT, bound_on_spread
 from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
+from fp8bench.worker.memory import SPARE, free_bytes
+from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
+from fp8bench.worker.plugin import Batches
 from fp8bench.worker.relative import ratio
 from fp8bench.worker.rounding import MOST
 from fp8bench.worker.view import sdpa_kernels

@@ -25,14 +25,13 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
-from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution import checkpointing
-from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.execution.parallel.choose import choose_strategy, samples_of
-from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
-from fp8bench.worker.execution.parallel.strategy import Strategy
+from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, steps_before_capture
 from fp8bench.worker.execution.step import Parts, after_update
+from fp8bench.worker.plugin import Batches
 from fp8bench.workloads.protocol import Workload
 
 

@@ -23,12 +23,10 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence
 from fp8bench.stats.length import PROOF_STEPS
-from fp8bench.worker.counters import allocated, allocated_peak, reset_peaks
-from fp8bench.worker.execution import applied, proof, verdict
+from fp8bench.worker.execution import optimizers, proof, verdict
 from fp8bench.worker.execution.afterwards import Afterwards
 from fp8bench.worker.execution.build import Choice, build, choose
-from fp8bench.worker.execution.copies import place_for, size
-from fp8bench.worker.execution.parallel.shards import local
+from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.reference import (
     MOVED_BY_SIGNS,
@@ -42,7 +40,7 @@ from fp8bench.worker.execution.reference import (
 )
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, PythonLaunch, Snapshot, scales
-from fp8bench.worker.memory import room_on
+from fp8bench.worker.memory import allocated, allocated_peak, place_for, reset_peaks, room_on, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch, stated
@@ -260,9 +258,9 @@ class _Trial:
         optimizer = self.config.optimizer
         losses = proof.executed_steps(launch, self.batches[:1])
         first = proof.gradients_apart(self.parts, self.expected.first_gradients)
-        faults = applied.faults(self.parts, self.before, optimizer)
+        faults = optimizers.faults(self.parts, self.before, optimizer)
         losses += proof.executed_steps(launch, self.batches[1:])
-        faults += applied.missed(self.parts, len(losses))
+        faults += optimizers.missed(self.parts, len(losses))
         errors = proof.compare(self.parts, self.before, self.expected, losses, self.gate, first)
         if largest(int(errors.may_be_rounding), self.parts.device):
             errors = replace(errors, rounding=self._rounding())

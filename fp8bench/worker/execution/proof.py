@@ -32,7 +32,7 @@ from torch import Tensor
 
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.rank import Tolerance
-from fp8bench.worker.execution.parallel.shards import local
+from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.reference import Expected
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, Snapshot, gradient_of, scales
 from fp8bench.worker.execution.verdict import OF_ONE_WEIGHT, Apart, Errors, Rounding, bound_on_spread

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from fp8bench.worker.execution.parallel.shards import local
+from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.step import Parts
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.worker.relative import ratio

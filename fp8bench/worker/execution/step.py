@@ -20,10 +20,8 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import plain_weights
 from fp8bench.worker.execution.checkpointing import Checkpoints
-from fp8bench.worker.execution.copies import copied
-from fp8bench.worker.execution.parallel.ddp import DDP
-from fp8bench.worker.execution.parallel.shards import local, reduced
-from fp8bench.worker.execution.parallel.strategy import Strategy
+from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, local, reduced
+from fp8bench.worker.memory import copied
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 

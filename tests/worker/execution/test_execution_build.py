@@ -14,10 +14,10 @@ from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.clock import HostClock
 from fp8bench.worker.execution import optimizers
-from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.build import choose_compile, choose_graph, ready_to_train, uncompiled, wrap
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import described, make_optimizer
-from fp8bench.worker.execution.parallel.ddp import steps_before_capture
+from fp8bench.worker.execution.parallel.strategy import steps_before_capture
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Snapshot, step
 from fp8bench.worker.timing import Training, train
 from fp8bench.workloads.gpt_layer import GPTLayerMicro

@@ -23,9 +23,8 @@ from torch.distributed.tensor import DTensor
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
-from fp8bench.worker.execution.blocks import repeated_blocks
-from fp8bench.worker.execution.parallel.shards import part_of, whole
-from fp8bench.worker.execution.parallel.strategy import DATA, Strategy, mesh_of
+from fp8bench.worker.execution.checkpointing import repeated_blocks
+from fp8bench.worker.execution.parallel.strategy import DATA, Strategy, mesh_of, part_of, whole
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 
 

@@ -1,4 +1,11 @@
-"""The interface of a way to join ranks."""
+"""Parts of weights: what this rank holds of a tensor, and the tensor that the ranks hold together.
+
+The interface of a way to join ranks.
+
+DistributedDataParallel: every rank holds the complete model, and gradients are averaged while backward runs.
+
+A single rank shares with no other and is not wrapped, because DDP would still copy every gradient into its buckets.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,10 +13,56 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ParallelEvidence
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of the tensor, with the same storage; all of it if it is not sharded."""
+    held = tensor.detach()
+    if isinstance(tensor, DTensor):
+        held = tensor._local_tensor.detach()
+    # torchao's weights that are gathered in float8 are float32 underneath.
+    inner = getattr(held, "_tensor", held)
+    return inner if isinstance(inner, Tensor) else held
+
+
+def reduced(gradient: Tensor, weight: Tensor) -> Tensor:
+    """Return the gradient, sharded as the weight is. Every rank calls this: ranks that share layers may each hold all
+    of it, or a summand.
+    """
+    if isinstance(gradient, DTensor) and isinstance(weight, DTensor) and gradient.placements != weight.placements:
+        return gradient.redistribute(placements=weight.placements)
+    return gradient
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return the complete tensor on every rank. Every rank calls this."""
+    found: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    inner = getattr(found, "_tensor", found)
+    return (inner if isinstance(inner, Tensor) else found).detach()
+
+
+def part_of(full: Tensor, like: Tensor) -> Tensor:
+    """Return what this rank holds of a complete tensor, sharded as `like` is. No rank waits for another.
+
+    FSDP2 shards what a rank has of a layer that it shares with others, so the mesh is cut from its last dimension on.
+    """
+    if not isinstance(like, DTensor):
+        return full
+    place = like.device_mesh.get_coordinate()
+    assert place is not None
+    for size, index, placement in reversed(list(zip(like.device_mesh.shape, place, like.placements, strict=True))):
+        if placement.is_shard() or type(placement).__name__ == "_StridedShard":
+            dim: int = placement.dim  # type: ignore[attr-defined]
+            parts = torch.chunk(full, size, dim)
+            full = parts[index] if index < len(parts) else full.narrow(dim, 0, 0)
+    return full
+
 
 DATA, TENSOR = "data", "tensor"
 
@@ -83,3 +136,55 @@ class Strategy:
 
     def evidence(self) -> ParallelEvidence:
         raise NotImplementedError
+
+
+TIMED_STEPS = 10
+"""DDP times its first steps, and later each hundredth, with events that it waits for (torch's Reducer and Logger,
+`kDDPRuntimeLoggingSampleRate`): such a step cannot be captured.
+"""
+
+TIMED_EVERY = 100
+
+
+class DDP(Strategy):
+    """Joins ranks with DDP (see the module). reason: why it was chosen, for the record."""
+
+    def __init__(self, reason: str = "auto: every GPU holds the whole model", alone: bool = False) -> None:
+        """alone: whether a single rank is wrapped too, to measure what that costs."""
+        self._reason = reason
+        self._alone = alone
+
+    @property
+    def word(self) -> Join:
+        several = dist.is_initialized() and dist.get_world_size() > 1
+        return "ddp" if several or self._alone else "none"
+
+    def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        if self.word == "none":
+            return model
+        return DistributedDataParallel(
+            model,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            gradient_as_bucket_view=True,
+        )
+
+    def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        if isinstance(joined, DistributedDataParallel):
+            del joined.logger
+            del joined.reducer
+        return self.join(wrapped, mode, device)
+
+    def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
+        return joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext()
+
+    def evidence(self) -> ParallelEvidence:
+        return ParallelEvidence(reason=self._reason)
+
+
+def steps_before_capture(taken: int) -> int:
+    """Return how many more steps must run before one can be captured, given the number that have run."""
+    steps = max(taken, TIMED_STEPS + 1)
+    # DDP looks at its count before and after it counts a step.
+    while steps % TIMED_EVERY in (0, TIMED_EVERY - 1):
+        steps += 1
+    return steps - taken
