@@ -1,4 +1,5 @@
-"""Transformer Engine blocks that compute timm's Block, with timm's weights; and the base of all converted layers.
+"""Transformer Engine in any model: blocks that compute timm's Block with timm's weights, single layers, and the base of
+all converted layers.
 
 timm's Block is pre-norm: x + proj(attention(norm1(x))), then x + fc2(gelu(fc1(norm2(x)))). Its constructor's signature
 changes between versions, so parts are matched by name. A part that a conversion would silently lose is refused.
@@ -20,12 +21,10 @@ The arguments that make te.TransformerLayer compute timm's Block, because its de
 Two differences remain, inside the gate's tolerance and stated in the evidence: GELU is the tanh form and timm's the erf
 form, and under autocast the residual stream of the TransformerLayer is bf16 and timm's is float32.
 
-Transformer Engine layer by layer: te.Linear for a linear layer, te.LayerNorm for a layer norm, with their weights.
-
-This is for models whose blocks have no equivalent in Transformer Engine, and for those in which attention must remain
-torch's. A linear layer is swapped if fp8 can take it, by the rule of every fp8 mode (`modes.torchao.convertible`), so
-that modes differ in how they compute and not in what they convert. A layer whose class is not exactly a plain layer's
-is unchanged, because a subclass may compute something else.
+In a model whose blocks have no equivalent, or whose attention must remain torch's, te.Linear and te.LayerNorm replace
+single layers. A linear layer is swapped if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that
+modes differ in how they compute and not in what they convert. A layer whose class is not exactly a plain layer's is
+unchanged, because a subclass may compute something else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +35,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fp8bench.modes.torchao import convertible, linear_layers, why_none
+from fp8bench.modes.protocol import named_exactly
+from fp8bench.modes.torchao import convertible, why_none
 from fp8bench.schema.errors import ModeUnavailable
 
 Block = Any
@@ -57,10 +57,8 @@ MODULES = ("qkv.layer_norm_", "qkv.", "proj.", "mlp.layer_norm_", "mlp.fc1_", "m
 
 
 class ConvertedLayer(nn.Module):
-    """The base of all converted layers: its weights are those of a plain layer, and it notes the residual's dtype.
-
-    own: what names begin with here. plain: the parts of the plain layer; several, whose rows follow each other, for a
-    fused weight. fused_qkv: whether queries, keys and values are one weight here.
+    """The base of converted layers, with a plain layer's weights. own: what names begin with here. plain: the parts of
+    the plain layer, several for a fused weight. fused_qkv: whether queries, keys and values are one weight here.
     """
 
     residual_dtype: torch.dtype | None = None
@@ -135,7 +133,7 @@ class _TimmBlock(ConvertedLayer):
         return self.noted(self.compute(x))
 
     def compute(self, x: Tensor) -> Tensor:
-        raise TypeError(f"{type(self).__name__} has no compute")
+        raise NotImplementedError
 
 
 class TEBlock(_TimmBlock):
@@ -199,26 +197,18 @@ def layer_sizes(block: Block) -> dict[str, Any]:
     }
 
 
-def find_timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """Return every timm Block in the model with its dotted name. The class is recognized by module and name, so that
-    timm is not imported for another kind of model.
-    """
-    kind = ("timm.models.vision_transformer", "Block")
-    named = model.named_modules()
-    return [(name, part) for name, part in named if (type(part).__module__, type(part).__name__) == kind]
+TIMM_BLOCK = ("timm.models.vision_transformer", "Block")
 
 
-def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """Return every timm Block with its dotted name. Raises ModeUnavailable if there is none, or if one has a part that
-    only timm computes.
-    """
-    found = find_timm_blocks(model)
+def timm_blocks(model: nn.Module) -> dict[str, Block]:
+    """Return timm's Blocks by dotted name. Raises ModeUnavailable without any, or for parts only timm computes."""
+    found = named_exactly(model, TIMM_BLOCK)
     if not found:
         raise ModeUnavailable(
             "the model has no timm Block and no Llama layer, which are what this mode knows how to convert",
             "Use a vit or an llm workload, or write a mode for this model",
         )
-    for _, block in found:
+    for block in found.values():
         if odd := odd_parts(block):
             raise ModeUnavailable(
                 f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
@@ -261,9 +251,7 @@ _NORMS = {("torch.nn.modules.normalization", "LayerNorm"), ("timm.layers.norm", 
 
 @dataclass(frozen=True)
 class Swaps:
-    """What is replaced in a model, by dotted names. blocks: complete timm Blocks. linears, norms: layers outside of
-    blocks. why: why blocks are not replaced as a whole; None if they are, or if there are none.
-    """
+    """What is replaced, by dotted names: timm's Blocks, and layers outside. why: why Blocks are not replaced whole."""
 
     blocks: tuple[str, ...] = ()
     linears: tuple[str, ...] = ()
@@ -279,36 +267,27 @@ class Swaps:
 
 
 def plan_swaps(model: nn.Module) -> Swaps:
-    """Plan to replace complete blocks if all of them can be converted, otherwise single layers. Raises ModeUnavailable
-    if neither is possible, with a layer and the reason.
-    """
-    blocks = find_timm_blocks(model)
-    odd = next(((name, parts) for name, block in blocks if (parts := odd_parts(block))), None)
-    whole = () if odd else tuple(name for name, _ in blocks)
-    why = None if odd is None else f"{odd[0]} uses {', '.join(odd[1])}"
+    """Plan to replace complete blocks if all can be converted, otherwise layers. Raises ModeUnavailable without any."""
+    blocks = named_exactly(model, TIMM_BLOCK)
+    why = next((f"{name} uses {', '.join(odd)}" for name, block in blocks.items() if (odd := odd_parts(block))), None)
+    whole = () if why else tuple(blocks)
     inside = tuple(f"{block}." for block in whole)
-    outside = [(name, layer) for name, layer in model.named_modules() if not f"{name}.".startswith(inside)]
-    linears = tuple(name for name, layer in outside if _is_one_of(layer, _LINEARS) and convertible(layer, name))
+    plain = {name: one for name, one in named_exactly(model, *_LINEARS).items() if not name.startswith(inside)}
+    linears = tuple(name for name, layer in plain.items() if convertible(layer, name))
     if not whole and not linears:
-        why = why_none(model, lambda layer: _is_one_of(layer, _LINEARS))
+        exactly = set(map(id, plain.values()))
         raise ModeUnavailable(
-            f"Transformer Engine can take none of the model's layers: {why}",
+            "Transformer Engine can take none of the model's layers: "
+            + why_none(model, lambda layer: id(layer) in exactly),
             "Use a model whose linear layers have widths that are multiples of 16, or baseline modes",
         )
     # Around complete blocks the model is unchanged, except for layers that are worth an fp8 GEMM.
-    norms = () if whole else tuple(name for name, layer in outside if _is_one_of(layer, _NORMS) and _affine(layer))
+    norms = () if whole else tuple(name for name, norm in named_exactly(model, *_NORMS).items() if _affine(norm))
     return Swaps(whole, linears, norms, why)
 
 
-def swap_linears(te: Any, layer: nn.Module) -> None:
-    """Swap all of a module's linear layers, in place."""
-    swap_layers(te, layer, list(linear_layers(layer)))
-
-
 def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
-    """Swap the linear layers and layer norms of these names, in place and one at a time, so that memory never holds two
-    copies of all weights.
-    """
+    """Swap the layers of these names, in place and one at a time: memory never holds two copies of all weights."""
     for name in names:
         plain = model.get_submodule(name)
         made = te_norm(te, plain) if isinstance(plain, nn.LayerNorm) else te_linear(te, plain)
@@ -317,30 +296,23 @@ def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
 
 def te_linear(te: Any, plain: Any) -> nn.Module:
     """Return a te.Linear with the layer's weight and bias."""
-    weight, biased = plain.weight, plain.bias is not None
     sizes = (plain.in_features, plain.out_features)
-    made: nn.Module = te.Linear(*sizes, bias=biased, params_dtype=weight.dtype, device=weight.device)
-    copy_weight(made.weight, weight)
-    if biased:
-        copy_weight(made.bias, plain.bias)
-    return made
+    return _with_weights(te.Linear(*sizes, bias=plain.bias is not None, **_as(plain.weight)), plain)
 
 
 def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
-    """Return a te.LayerNorm with the layer's epsilon, weight and bias. Under autocast its output is bf16; torch's is
-    float32, which the next layer casts.
-    """
-    weight = plain.weight
-    made: nn.Module = te.LayerNorm(
-        plain.normalized_shape[0], eps=plain.eps, params_dtype=weight.dtype, device=weight.device
-    )
-    copy_weight(made.weight, weight)
-    copy_weight(made.bias, plain.bias)
+    """Return a te.LayerNorm with the layer's weights. Under autocast its output is bf16; torch's is float32."""
+    return _with_weights(te.LayerNorm(plain.normalized_shape[0], eps=plain.eps, **_as(plain.weight)), plain)
+
+
+def _as(weight: Tensor) -> dict[str, Any]:
+    return {"params_dtype": weight.dtype, "device": weight.device}
+
+
+def _with_weights(made: nn.Module, plain: nn.Module) -> nn.Module:
+    for name, weight in plain.named_parameters():
+        copy_weight(getattr(made, name), weight)
     return made
-
-
-def _is_one_of(layer: nn.Module, kinds: set[tuple[str, str]]) -> bool:
-    return (type(layer).__module__, type(layer).__name__) in kinds
 
 
 def _affine(norm: Any) -> bool:

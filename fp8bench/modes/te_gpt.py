@@ -1,4 +1,5 @@
-"""The options of Transformer Engine's performance tutorial, each a switch of the layers that te_gpt.py converts:
+"""Transformer Engine in the layer of a GPT (see workloads/gpt_layer.py), with its weights, and the options of its
+performance tutorial, each a switch:
 
   parallel-setup  set_parallel_mode, sequence_parallel and a tp_group of only this rank: the cost of being ready for
                   tensor parallel
@@ -11,15 +12,12 @@
 
 About split-qkv: from 2.19 on, te.MultiheadAttention passes the output of its projection to attention as one tensor
 (`qkv_layer`), and attention takes three slices of it. The gradient of a slice is a tensor of the whole's size: zeros,
-into which the slice's gradient is copied. Three of these are filled, and added up. In ViT-Huge at batch 256 on an H100
-that is 50 of 388 ms a step. Yet attention's backward pass writes the three gradients side by side into one tensor,
-which already is the whole's gradient. Up to 2.18, a function of Transformer Engine returned that tensor; the function
-here does. A hook on attention replaces the packed tensor by its three parts; Transformer Engine then finds out from
+into which the slice's gradient is copied. Three of these are filled, and added up: 50 of 388 ms a step in ViT-Huge at
+batch 256 on an H100. Yet attention's backward pass writes the three gradients side by side into one tensor, which
+already is the whole's gradient. Up to 2.18, a function of Transformer Engine returned that tensor; the function here
+does. A hook on attention replaces the packed tensor by its three parts; Transformer Engine then finds out from
 addresses that they are packed, and runs the same kernels. With a release that splits by itself, the hook has nothing to
 do. Under torch.compile it does nothing, because there Transformer Engine refuses to look at addresses.
-
-Transformer Engine in the layer of a GPT (see workloads/gpt_layer.py), with the layer's weights and the switches of
-te_switches.py.
 
 The arguments that make te.TransformerLayer compute the layer, because its defaults do not: attn_input_format="bshd"
 (the default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
@@ -34,7 +32,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fp8bench.modes.te_block import swap_linears
+from fp8bench.modes.protocol import named, named_exactly
+from fp8bench.modes.te_block import swap_layers
 from fp8bench.modes.te_parallel import Group, SharedLayer, gathered, scattered
 from fp8bench.schema.config import TEAttention
 
@@ -57,9 +56,7 @@ class Beat:
 
 @dataclass(frozen=True)
 class Options:
-    """switches: their names. beat: the mode's beat. alone: the process group of only this rank. fp8_weights: returns
-    the context in which a layer is created whose weights exist only in fp8.
-    """
+    """alone: the process group of only this rank. fp8_weights: the context in which weights are in fp8 alone."""
 
     switches: frozenset[str] = frozenset()
     beat: Beat = field(default_factory=Beat)
@@ -83,16 +80,16 @@ class Options:
 
 def split_packed(layer: Any) -> None:
     """Let a te.TransformerLayer's attention split what it is given. Once for each layer."""
-    layer.self_attention.core_attention.register_forward_pre_hook(_with_parts, with_kwargs=True)
 
+    def with_parts(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        packed = kwargs.get(PACKED)
+        if packed is None or torch.compiler.is_compiling():
+            return args, kwargs
+        parts = Split.apply(packed, kwargs.get("qkv_interleave_dim", -3))
+        # Queries, keys and values are the first three arguments, and None beside a packed tensor.
+        return (*parts, *args[3:]), {**kwargs, PACKED: None}
 
-def _with_parts(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    packed = kwargs.get(PACKED)
-    if packed is None or torch.compiler.is_compiling():
-        return args, kwargs
-    parts = Split.apply(packed, kwargs.get("qkv_interleave_dim", -3))
-    # Queries, keys and values are the first three arguments, and None beside a packed tensor.
-    return (*parts, *args[3:]), {**kwargs, PACKED: None}
+    layer.self_attention.core_attention.register_forward_pre_hook(with_parts, with_kwargs=True)
 
 
 class Split(torch.autograd.Function):
@@ -110,9 +107,7 @@ class Split(torch.autograd.Function):
 
 
 def whole_of(parts: tuple[Tensor, ...], dim: int) -> Tensor | None:
-    """Return the contiguous tensor of which these are the slices along `dim`, in order, without copying them; None if
-    they are not.
-    """
+    """Return the contiguous tensor of which these are the slices along `dim`, in order; None if they are not."""
     first, shape = parts[0], list(parts[0].shape)
     shape.insert(dim, len(parts))
     strides = torch.empty(shape, device="meta").stride()
@@ -127,22 +122,18 @@ def whole_of(parts: tuple[Tensor, ...], dim: int) -> Tensor | None:
     return first.as_strided(shape, strides) if alike else None
 
 
-_CLASS = ("fp8bench.workloads.gpt_layer", "GPTLayer")
-
-
-def gpt_layers(model: nn.Module) -> list[tuple[str, Any]]:
-    """Return every plain layer with its dotted name. The class is recognized by name, so its module is not imported."""
-    named = model.named_modules()
-    return [(name, part) for name, part in named if (type(part).__module__, type(part).__name__) == _CLASS]
+def gpt_layers(model: nn.Module) -> dict[str, Any]:
+    """Return every plain layer by dotted name."""
+    return named_exactly(model, ("fp8bench.workloads.gpt_layer", "GPTLayer"))
 
 
 def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
     """Replace each layer, or its linear layers, in place."""
-    for name, layer in gpt_layers(model):
+    for name, layer in gpt_layers(model).items():
         if te_attention == "te":
             model.set_submodule(name, TEGPTLayer(te, layer, options).train(layer.training))
         else:
-            swap_linears(te, layer)
+            swap_layers(te, layer, named(layer, nn.Linear))
     return model
 
 

@@ -1,14 +1,13 @@
 """Measures when steps begin and end: on a GPU with CUDA events, on a CPU with perf_counter.
 
-A step's time runs from its start to the start of the next step, so nothing between steps escapes it. On a GPU the
-starts are events on the compute stream, and no step waits for the device: the difference of two events is the device's
-time for a step, idle time included. Two more events split a step into forward (with the copy of the batch), backward
-(with the part of the all-reduce that it cannot hide) and optimizer; passes of several micro-batches are added up.
+A step's time runs from its start to the start of the next, so nothing between steps escapes it. On a GPU the starts are
+events on the compute stream, and no step waits for the device: their difference is the device's time for a step, idle
+time included. Two more events split it into forward (with the copy of the batch), backward (with what it cannot hide of
+the all-reduce) and optimizer; micro-batches are added up.
 
 The host's lead is how much later the GPU reached the start of a step than the host recorded it. A faster host runs
-ahead until the launch queue is full, at about 1,024 launches, so the lead is the depth of that queue in time, and is
-small, too, for a deep model whose GPU never waits: a diagnostic. GPU idle time shows whether the GPU waits for the
-host.
+ahead until the launch queue is full, at about 1,024 launches, so the lead is the depth of that queue in time: a
+diagnostic. GPU idle time shows whether the GPU waits for the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,9 +38,7 @@ class StepTimes:
 
 
 class Clock(Protocol):
-    """Call the methods in this order, and `finish` once after the last step. forward_done and backward_done are called
-    in every step, alternately for each micro-batch, or never, if Python does not see the passes end.
-    """
+    """Call these in order, forward_done and backward_done for each micro-batch or never (a replay); `finish` once."""
 
     def start_step(self) -> None: ...
 
@@ -82,8 +79,8 @@ class HostClock:
             [end - start for start, end in zip(*pair, strict=True)]
             for pair in ((starts, ends), (starts, self._ready), (self._ready, ends))
         )
-        parts = passes(self._ready, self._passes, ends, lambda start, end: end - start)
-        return StepTimes(self._starts[0], steps, host, waits, *parts, None)
+        forward, backward, optimizer = passes(self._ready, self._passes, ends, lambda start, end: end - start)
+        return StepTimes(self._starts[0], steps, host, waits, forward, backward, optimizer, host_lead_s=None)
 
     def since_first_step(self) -> list[float]:
         """Return when each step started, in seconds after the first step did."""
@@ -100,10 +97,7 @@ class CudaClock(HostClock):
         self._ended: list[list[torch.cuda.Event]] = []
 
     def start_step(self) -> None:
-        """Begin a step: record an event on the current stream, and the host's time.
-
-        Before the first step the device is idle, so that both clocks begin together.
-        """
+        """Begin a step. Before the first one the device is idle, so that both clocks begin together."""
         if not self._started:
             torch.cuda.synchronize(self._device)
         super().start_step()
@@ -161,10 +155,7 @@ def passes(
     ended: Sequence[Moment],
     between: Callable[[Moment, Moment], float],
 ) -> Passes:
-    """Return (forward, backward, optimizer) of each step in seconds; None if no pass was seen to end.
-
-    ends_of_passes: for each step, alternately the ends of forward and backward of each micro-batch, which add up.
-    """
+    """Return (forward, backward, optimizer) seconds of each step, from the ends of its passes; None without any."""
     if not any(ends_of_passes):
         return None, None, None
     forward, backward, optimizer = [], [], []

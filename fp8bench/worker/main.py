@@ -23,12 +23,11 @@ from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
-from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
+from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import Gate
-from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
 from fp8bench.worker.parallel import agreement, device_of, process_group
@@ -53,10 +52,8 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
-    """Run one rank of `config` inside its group; a refusal is a report too, with what was found before it.
-
-    Raises RunFailed if the memory of the GPU or the host does not suffice: siblings may be waiting, and must be ended
-    from outside.
+    """Run one rank inside its group; a refusal is a report too, with what was found before it. Raises RunFailed without
+    memory: siblings may be waiting, and must be ended from outside.
     """
     return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
 
@@ -128,10 +125,8 @@ def proved(
     progress: ProgressFile,
     before: Bindings | None = None,
 ) -> tuple[Proof, Choice]:
-    """Return the model as the parity gate proved it, and how it will be executed. workload: gives the gate its batch.
-    before: see `parity.prove`. Fills in the report's environment, facts, parity and evidence.
-
-    Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
+    """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
+    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
     with agreement():
         found["environment"] = environment(device, of_workload.stated(workload, "packages"))

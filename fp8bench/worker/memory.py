@@ -1,15 +1,13 @@
 """Memory of a GPU or a host: whether it can hold what training keeps, before anything is built; where copies for a
 proof are kept; and its peaks.
 
-Weights, their gradients and the optimizer's state follow from the number of parameters, all in float32: 12 bytes each
-with SGD and its momentum, 16 with Adam. Activations are not known beforehand, so what passes here may still run out of
-memory; but a model that cannot fit with any batch is refused within seconds. Ranks that share weights each keep a part
-of these, but the gate looks at the complete model, weights and gradients, before it is divided. On a host an allocation
-does not fail: the kernel would end a process, after minutes without memory for anything else.
+Weights, gradients and the optimizer's state are float32: 12 bytes a parameter with SGD and its momentum, 16 with Adam.
+Activations are not known beforehand, but a model that cannot fit with any batch is refused within seconds. Ranks that
+share weights each keep a part, but the gate looks at the complete model. On a host an allocation does not fail: the
+kernel would end a process, after minutes without memory for anything else.
 
 Copies of what a step changes are kept on the GPU if there is room next to the step: the way to the host and back takes
-some 20 s for ViT-Huge in every process (pageable memory, several times over 10 GB). A graph's memory is measured once,
-at its capture, while the copies exist; what the capture adds to them is added to what there was before (`decide`).
+some 20 s for ViT-Huge in every process (pageable memory, several times over 10 GB).
 """
 
 import resource
@@ -62,8 +60,8 @@ def room_on(device: torch.device, ranks: int) -> Room | None:
 
 
 def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
-    """Raise ModeUnavailable if a rank has no room for what it keeps, with how much is missing and what helps. sharded:
-    whether ranks share weights. A workload that does not say how many parameters it has is not examined.
+    """Raise ModeUnavailable if a rank has no room for what it keeps, with what is missing and helps. sharded: whether
+    ranks share weights. A workload that does not say how many parameters it has is not examined.
     """
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
     room = room_on(device, config.world_size // config.nodes)
@@ -140,9 +138,7 @@ def allocated_peak(device: torch.device) -> int:
 
 
 def peak_memory(device: torch.device, rank: int, captured: int = 0) -> RankMemory:
-    """Return the peaks since the last reset, including a graph's own pool; the host's peak is of the process's entire
-    life (ru_maxrss, KiB on Linux). captured: peak bytes during the capture of a step; its replays allocate nothing.
-    """
+    """Return the peaks since the last reset, the host's since its start. captured: bytes, in a graph's capture."""
     on_gpu = device.type == "cuda"
     return RankMemory(
         rank=rank,

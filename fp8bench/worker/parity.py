@@ -64,9 +64,7 @@ FEWEST = 2
 
 @dataclass(frozen=True)
 class Proof:
-    """The converted model with its initial weights, the verdict on it, torch's attention kernels in its pass, the size
-    of the plain model's loss, and the bounds on its steps as they will be executed.
-    """
+    """The converted model with its initial weights, the verdict, torch's attention kernels, and bounds on its steps."""
 
     model: nn.Module
     parity: Parity
@@ -84,12 +82,10 @@ def prove(
     built: Callable[[], None] = lambda: None,
     before: Bindings | None = None,
 ) -> Proof:
-    """Build the plain model, look at it, convert another, and look again. Every rank does so, on its own GPU. strategy:
-    how ranks will be joined; one that divides layers early does so after the blocks were examined, and before the model
-    is looked at as a whole. built: called once the plain model is there. before: what the plain model was made of when
-    the mode was not yet there; None if it is one of ours.
-
-    Raises what `mode.convert` and `strategy.divide` raise, on every rank (see worker.parallel.agreement).
+    """Build the plain model, look at it, convert another, and look again; every rank does so, on its own GPU. strategy:
+    one that divides layers early does so after the blocks were examined, and before the model is looked at as a whole.
+    before: what the plain model was made of before a mode of another package was there. Raises what `mode.convert` and
+    `strategy.divide` raise, on every rank.
     """
     piece = stated(workload, "piece")
     batch = next(Batches(workload, piece, rank, device))
@@ -107,7 +103,11 @@ def prove(
             require_provable(model, workload, batch, partial(_restore, initial, model))
     plain = _plainly(model, workload, batch, rounding)
     with agreement():
-        other = _another(plain.model, initial, workload, device)
+        other = workload.build(device)
+        with torch.no_grad():
+            for mine, weight in zip(other.parameters(), plain.model.parameters(), strict=True):
+                mine.copy_(weight)
+        _restore(initial, other)
         # It is converted with yet other weights, and then gets the plain model's as an optimizer would write them.
         perturb(other, seed + 1)
         model = mode.convert(other)
@@ -147,9 +147,8 @@ def prove(
 
 @dataclass
 class _Plain:
-    """The plain model, perturbed, and what it showed. glue: as it is, then without autocast, and then rounded to fp8,
-    as far as it can be. rounding: what of it an fp8 mode rounds. of_bf16, alone: the errors that bf16 autocast and fp8
-    make of logits and input gradient; None without fp8.
+    """The plain model, perturbed, and what it showed. glue: as it is, without autocast, and rounded to fp8. of_bf16,
+    alone: the errors that bf16 autocast and fp8 make of logits and input gradient.
     """
 
     model: nn.Module
@@ -162,9 +161,7 @@ class _Plain:
 
 
 def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes.Rounding | None) -> _Plain:
-    """Look at the plain model. One that leaves no room for another on the GPU waits on the host, to which its blocks
-    return after each comparison.
-    """
+    """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do."""
     place = next(model.parameters()).device
     if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= ROOM * size(model.parameters()):
         place = torch.device("cpu")
@@ -188,15 +185,6 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
                 fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
     return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
-
-
-def _another(plain: nn.Module, buffers: Mapping[str, Tensor], workload: Workload, device: torch.device) -> nn.Module:
-    model = workload.build(device)
-    with torch.no_grad():
-        for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
-            mine.copy_(other)
-    _restore(buffers, model)
-    return model
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:

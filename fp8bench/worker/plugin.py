@@ -1,17 +1,12 @@
-"""Checks what the methods of a mode or a workload return: a wrong value is one line that names the method, its file and
-its line, and not the error of whatever meets the value later.
+"""Checks what a mode or a workload of another package gives, so that a wrong value is one line that names the method,
+its file and its line, and not the error of whatever meets it later: what its methods return at their first call, its
+batches, and whether it leaves the plain model alone.
 
-Of each method the first call is checked, which is long before a step is timed.
-
-The batches of a rank, counted as steps take them.
-
-Whether a mode leaves the plain model alone.
-
-A mode of another package may replace functions or methods that the plain model is made of too, as packages of fused
-kernels do (`apply_..._to_llama()`). Then the plain model, from which everything is proved, computes the same as the
-converted one, whatever that is. So what the names of these modules and classes stand for is noted before the mode is
-imported, and looked at again after the gate and after timing. What a mode replaces within its `forward_context` alone
-is its own business.
+A mode may replace functions or methods that the plain model is made of too, as packages of fused kernels do
+(`apply_..._to_llama()`). Then the plain model, from which everything is proved, computes the same as the converted one,
+whatever that is. So what the names of its modules and classes stand for is noted before the mode is imported, and
+looked at again after the gate and after timing. What a mode replaces within its `forward_context` alone is its own
+business.
 """
 
 import inspect
@@ -37,10 +32,6 @@ from fp8bench.workloads.protocol import Batch, Workload, prefetched
 Plugin = TypeVar("Plugin")
 SHOWN = 2
 """The number of trailing parts of a file's path that are shown: a record need not reveal whose home folder this was."""
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, Tensor) and value.numel() == 1
 
 
 def _are_names(value: object) -> bool:
@@ -75,7 +66,7 @@ IF_THERE: Returns = {
 OF_WORKLOAD: Returns = {
     "build": ("a torch.nn.Module", nn.Module),
     "batches": ("an iterator", Iterator),
-    "loss": ("a scalar tensor", _is_scalar),
+    "loss": ("a scalar tensor", lambda value: isinstance(value, Tensor) and value.numel() == 1),
     "units_per_step": ("a number", object),
     "flops_per_step": ("a number", object),
     "sizes": ("a dict", dict),
@@ -83,9 +74,7 @@ OF_WORKLOAD: Returns = {
 
 
 def require_stated(mode: Mode) -> None:
-    """Raise RunFailed if a mode states bounds wider than those of its kind, or what is no bound; if it says what it
-    rounds, and is no fp8 mode; or if its scales for the gate are none.
-    """
+    """Raise RunFailed if a mode states bounds wider than its kind's, rounding without fp8, or no gate_scales."""
     tolerance, fp8 = stated(mode, "tolerance"), bool(stated(mode, "fp8"))
     widest = FP8_TOLERANCE if fp8 else BF16_TOLERANCE
     if not isinstance(tolerance, Tolerance):
@@ -114,10 +103,8 @@ def require_scaling(mode: Mode) -> None:
 
 
 def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: Any, **options: Any) -> Plugin:
-    """Return an object of the class, whose methods are checked at their first call.
-
-    kind, name: `mode` and its name, for messages. values, options: of its constructor. Raises RunFailed if the class
-    does not take them, or lacks a method.
+    """Return an object of the class, whose methods are checked at their first call. kind: `mode` or `workload`. Raises
+    RunFailed if the class does not take the values and options, or lacks a method.
     """
     what = f"{kind} {name!r}"
     try:
@@ -196,11 +183,9 @@ def _shown(value: object) -> str:
 
 
 class Batches(Iterator[Batch]):
-    """A workload's batches. taken: how many were. size: the samples that were requested of each. unlike: the first that
-    had another number, and that number; None if there was none. shape: of the last inputs. first: of the first.
-    changed: the first step whose inputs had another shape than the first, and that shape.
-
-    Raises RunFailed where the workload gives no more, or no batch.
+    """A workload's batches. taken: their number. size: samples requested of each. unlike: the first with another number
+    of samples, and that. shape, first: of the last inputs and the first. changed: the first with another shape, and
+    that. Raises RunFailed where the workload gives no more, or no batch.
     """
 
     def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:

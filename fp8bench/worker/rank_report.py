@@ -30,9 +30,8 @@ NAMED = ("torch", "transformer-engine", "torchao", "triton")
 
 @dataclass(frozen=True)
 class Aside:
-    """What a rank produces in addition to its report. progress: the file that shows its progress. trace: where rank 0
-    keeps its Chrome trace. Both are None for nowhere. keep: takes what is found so far, which counts if the rank never
-    reports. enough: says that what was kept is a measurement, from which only the profile is missing.
+    """What a rank produces beside its report. progress, trace: files, None for nowhere. keep: takes what is found so
+    far, which counts if the rank never reports. enough: says that only the profile is missing from what was kept.
     """
 
     progress: Path | None = None
@@ -119,9 +118,7 @@ def to_evidence(
     execution: Execution | None = None,
     profiled: Profiled = NOT_PROFILED,
 ) -> Evidence:
-    """Return what the mode says of its model, what the gate saw of attention, and the profile of kernels; and how steps
-    were launched, with the proof of that, once it is decided.
-    """
+    """Return what the mode says of its model, what the gate saw of attention, the profile, and how steps ran."""
     found, islands = mode.evidence(proof.model), stated(mode, "compile_islands")
     own = {name: found[name] for name in _OWN_FIELDS if name in found}
     if own.get("attention") is None:

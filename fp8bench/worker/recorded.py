@@ -1,6 +1,5 @@
-"""Tensors within containers and dataclasses: the arguments and outputs of modules.
-
-Calls of a model's blocks: recorded in one pass, and run again on one block.
+"""Calls of a model's blocks: recorded in one pass, and run again on one block; and tensors within containers and
+dataclasses, which their arguments and outputs are.
 
 A block is an element of the model's list of repeated blocks, or an outermost module that is called beside them and has
 weights: the embedding, the last norm, the head. What a block gives in an object that is neither a container nor a
@@ -85,9 +84,9 @@ def opaque(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a block in the plain model's pass. arguments: (args, kwargs) as they were before it; those that had a
-    gradient require one. output: as the block gave it. autocast: whether the model left it on. gradients: at the
-    output's differentiable tensors; None where the backward pass did not come.
+    """A call of a block in the plain pass. arguments: (args, kwargs) as before it; those that had a gradient require
+    one. autocast: whether it was left on. gradients: at the output's tensors; None where the backward pass did not
+    come.
     """
 
     block: str
@@ -113,9 +112,7 @@ class Run:
 
 
 def _candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules with weights that are blocks if they are not called within another one: not the model, what
-    holds repeated blocks, or a plain sequence with most of the weights.
-    """
+    # Blocks if they are not called within another: not what holds repeated blocks, nor a sequence with most weights.
     repeated = set(map(id, repeated_blocks(model)))
     whole = _size(model)
 
@@ -136,9 +133,7 @@ def _size(module: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a forward pass recorded, kept at `place`. marks: leaves of its graph, to which a backward pass goes that
-    fills in the gradients.
-    """
+    """What a forward pass recorded, kept at `place`. marks: leaves of its graph, by which backward comes there."""
 
     place: torch.device
     calls: list[Call] = field(default_factory=list)
@@ -148,10 +143,8 @@ class Recording:
 @contextmanager
 def recording(model: nn.Module, found: Recording) -> Iterator[None]:
     """Record the calls of blocks in forward passes with gradients."""
-    kind = next(model.parameters()).device.type
-    home = found.place
+    kind, home = next(model.parameters()).device.type, found.place
     keep = partial(leaf, device=home)
-
     running: list[Any] = []
 
     def record(name: str, block: nn.Module) -> None:

@@ -3,14 +3,11 @@
 It is a process because one NVML call takes up to 3 ms, and a thread would take the interpreter's lock from a training
 loop that the GPU may be waiting for. It imports neither torch nor pydantic because it must run before the first step.
 
-It writes to FILE a header first, a JSON object (see `Header`), then samples, one JSON array per line in the order of
-`Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux is the clock of time.perf_counter()
-in the rank. It ends at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL;
-when its parent has changed, because processes that the rank forked keep the input open; and on SIGTERM: each time after
-one more sample, so that the energy counter is known after the last step too.
-
-It is not exact. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter), and a clock value is of
-one moment. It watches, and changes nothing.
+It writes a header, a JSON object (`Header`), then samples, one JSON array per line in the order of `Sample`'s fields,
+each flushed at once. Times are time.monotonic(), on Linux the clock of the rank's perf_counter(). It ends at the end of
+its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its parent has changed, because
+processes that the rank forked keep the input open; and on SIGTERM: each time after one more sample, so that the energy
+counter is known after the last step too. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter).
 """
 
 import json

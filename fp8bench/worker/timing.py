@@ -7,10 +7,8 @@ prefetched is dropped -> lead-in -> timed steps -> the split of a step, if the c
 The number of timed steps follows from warm-up's pace. What the loader made ahead is dropped; otherwise the timed steps
 would live on it, and a loader that is too slow would go unnoticed. The lead-in, a few steps that are not timed, waits
 for the first batches of the emptied loader and fills the launch queue again; it and the timed steps are one loop, which
-never waits for the device: losses stay there and are read after the last step.
-
-A step that compiles takes seconds, so compilations after the first step are counted separately, and compilations during
-timed steps make a run unsteady. Transformer Engine compiles small functions of its own, which count too.
+never waits for the device: losses are read after the last step. Compilations after the first step are counted
+separately.
 """
 
 import sys
@@ -40,9 +38,7 @@ REASON_LENGTH = 160
 
 @dataclass(frozen=True)
 class Compilations:
-    """Compilations so far. frames: functions compiled, each time. graphs: captured by dynamo. split_graphs: compiled
-    from them, after DDP's buckets. seconds: spent on all of it.
-    """
+    """Compilations so far, each time counted. split_graphs: compiled from graphs, after DDP's buckets."""
 
     frames: int = 0
     graphs: int = 0
@@ -124,10 +120,8 @@ def time_steps(
     decide: Callable[[Training], Training] = lambda warm: warm,
     ready: Callable[[], None] = lambda: None,
 ) -> Timed:
-    """Warm up, then time steps. Every rank of the group calls this, with the same length.
-
-    decide: called after warm-up; returns what is timed, and the same object if nothing changes. ready: called before
-    the steps that lead to the timed ones.
+    """Warm up, then time steps; every rank calls this. decide: called after warm-up; returns what is timed, the same
+    object if nothing changes. ready: called before the steps that lead to the timed ones.
     """
     device = training.device
     watch = _Watch(progress, device)
@@ -201,9 +195,7 @@ def to_samples(
     allocator_retries: int | None,
     split: Split | None = None,
 ) -> RankSamples:
-    """Return the samples. warm: warm-up's loop. result: lead-in and timed steps. split: of separate steps, if the clock
-    saw none. A loss that is not finite becomes None.
-    """
+    """Return the samples. result: lead-in and timed steps. split: of separate steps, if the clock saw no passes."""
     times = result.times
     seen = {name: values[LEAD_IN:] for name, values in vars(times).items() if isinstance(values, list)}
     timed = seen if split is None else {**seen, **vars(split)}

@@ -3,7 +3,8 @@ the work of a model: its parameters, and the FLOPs of a forward and a backward p
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import gcd, prod
 from typing import Any, ClassVar
 
@@ -24,17 +25,18 @@ Work = tuple[int, int]
 
 
 def work_of(build: Callable[[], nn.Module], sample: Callable[[], Tensor]) -> Work:
-    """Return the work of one sample, both made on the meta device, where nothing is computed. Attention takes the plain
-    path there, and all its GEMMs are counted once.
-    """
+    """Return the work of one sample, on the meta device: attention takes the plain path, and its GEMMs count once."""
     with torch.device("meta"):
         model, inputs = build(), sample()
     return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(inputs))
 
 
-def work_of_blocks(work_at: Callable[[int], Work], depth: int) -> Work:
-    """Return the work of a model of `depth` equal blocks. work_at: counts one of as many blocks."""
-    parameters, flops = (one + (two - one) * (depth - 1) for one, two in zip(work_at(1), work_at(2), strict=True))
+def work_of_blocks(
+    build: Callable[..., nn.Module], sizes: Mapping[str, Any], depth: str, sample: Callable[[], Tensor]
+) -> Work:
+    """Return the work of a model of equal blocks, counted of one and of two. depth: the size that is their number."""
+    of_one, of_two = (work_of(partial(build, **{**sizes, depth: blocks}), sample) for blocks in (1, 2))
+    parameters, flops = (one + (two - one) * (sizes[depth] - 1) for one, two in zip(of_one, of_two, strict=True))
     return parameters, flops
 
 

@@ -1,14 +1,10 @@
-"""Finds a model's repeated blocks: a transformer's layers, which are compiled, sharded and checkpointed one by one.
+"""A model's repeated blocks, a transformer's layers, which are compiled, sharded and checkpointed one by one; and
+activation checkpointing: what a block's forward pass computes is dropped, and recomputed in the backward pass.
 
-Activation checkpointing: what a block's forward pass computes is dropped, and recomputed in the backward pass.
-
-full: each block keeps only its input, and its complete forward pass runs twice. selective: as in torchtitan, attention
-and every second GEMM keep their outputs, and what is cheap in comparison is recomputed. Both use torch.utils.checkpoint
-without re-entry, so that blocks may be compiled and sharded. The second forward pass runs in backward, outside of the
-mode's context. A mode that needs its context there has a `checkpoint` of its own, as for Transformer Engine, which then
-uses the scales of the first pass.
-
-Blocks stay the same modules: only their forward method is replaced, not their names and weights.
+full: each block keeps only its input. selective: as in torchtitan, attention and every second GEMM keep their outputs.
+Both use torch.utils.checkpoint without re-entry, so that blocks may be compiled and sharded. The second forward pass
+runs outside of the mode's context; a mode that needs it has a `checkpoint` of its own, as for Transformer Engine. Only
+a block's forward method is replaced, not its name and weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +22,9 @@ from fp8bench.schema.execution import CheckpointChoice
 
 
 def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the members of each outermost list of two or more modules of one class (a transformer's layers). If these
-    are stages, most of each being a list of blocks (ConvNeXt, Swin), yield those blocks. Without such a list, yield the
-    only member of a list (a transformer of one layer) if it has layers of its own. Of a module that names its blocks
-    (`block_names`), because no list contains them, yield those that it names.
+    """Yield the members of each outermost list of two or more modules of one class (a transformer's layers), or, if
+    these are mostly lists of blocks (stages of ConvNeXt, Swin), those blocks; without such a list the only member of a
+    list, if it has layers of its own. Of a module with `block_names`, yield those.
     """
     yield from [*_blocks(model, least=2)] or _blocks(model, least=1)
 
@@ -81,9 +76,7 @@ def require(kind: CheckpointChoice, mode: Mode) -> None:
 
 
 def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
-    """Checkpoint each block in place, before it is compiled or sharded. Raises ModeUnavailable for a model without
-    blocks.
-    """
+    """Checkpoint each block in place, before it is compiled. Raises ModeUnavailable for a model without blocks."""
     if kind == "none":
         return Checkpoints()
     found = Checkpoints(kind, list(repeated_blocks(model)))

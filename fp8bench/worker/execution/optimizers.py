@@ -1,21 +1,14 @@
-"""Creates optimizers by their names.
+"""Creates optimizers by their names, and proves what one does by itself: its settings, and what its first step made of
+the weights, given the gradients that it had.
 
-On a GPU they are fused: torch's documentation ranks fused above foreach above a loop over the weights. Adam then keeps
-its step count on the device (capturable), so that a CUDA graph can contain a complete step. On a CPU, and for SGD of
-sharded weights, which torch cannot fuse, torch's own default applies.
+On a GPU they are fused: torch's documentation ranks fused above foreach above a loop. Adam keeps its step count on the
+device (capturable), so that a CUDA graph can contain a step. On a CPU, and for SGD of sharded weights, which torch
+cannot fuse, torch's default applies. The weights of each mesh are a separate group, as one kernel call needs.
 
-One kernel call over many weights needs them sharded in the same way, so the weights of each mesh are a separate group.
-
-What they do to a weight is written out once more (`UpdateRule`, by torch's documentation of SGD, Adam and AdamW), for
-the steps with which those as executed are compared: torch's optimizers run hooks that anybody may register, and a
-program may replace their methods; then both sides of a comparison would change.
-
-Proves what an optimizer does by itself: its settings, and what its first step made of the weights, given the
-gradients that it had.
-
-The comparison of whole steps (`proof`) is a blunt measure of an optimizer under Adam and in fp8: its bounds are those
-of rounded gradients, and decay is a ten-thousandth of Adam's change. Here the gradients are the executed step's own, so
-that nothing but float32 rounds, and the bounds are narrow.
+What they do to a weight is written out once more (`UpdateRule`, by torch's documentation): torch's optimizers run hooks
+that anybody may register, and a program may replace their methods; then both sides of a comparison would change. The
+comparison of whole steps (`proof`) is a blunt measure under Adam and in fp8: decay is a ten-thousandth of Adam's
+change. Here only float32 rounds, and bounds are narrow.
 """
 
 import math
@@ -98,9 +91,7 @@ def settings_of(name: OptimizerName) -> dict[str, Any]:
 
 
 class UpdateRule:
-    """The rule for weights. state: what it keeps of each, by its kind (`exp_avg` and `exp_avg_sq` of Adam,
-    `momentum_buffer` of SGD) and the weight's name.
-    """
+    """The rule for weights. state: what it keeps of each, by torch's name of it and the weight's."""
 
     def __init__(self, optimizer: OptimizerName) -> None:
         self.state: dict[str, dict[str, Tensor]] = defaultdict(dict)
@@ -152,9 +143,7 @@ SHOWN = 3
 
 
 def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
-    """Return what is wrong about the optimizer after its first step. Every rank calls this. before: what was there
-    before the step.
-    """
+    """Return what is wrong about the optimizer after its first step. before: that. Every rank calls this."""
     found = _unlike_settings(parts, name)
     if wrong := _misapplied(parts, before, name):
         weights = ", ".join(wrong[:SHOWN])
@@ -182,10 +171,8 @@ def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
 
 
 def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
-    """Return the weights of which an optimizer's first step made something else than the named one makes of their
-    gradients. Left out are weights of 16 bits, whose rounding is as large as a step, and those that are kept in fp8. A
-    step with a gradient that is not finite must be skipped under a loss scale, which leaves gradients divided by it.
-    """
+    # Left out are weights of 16 bits, whose rounding is as large as a step, and those that are kept in fp8. Under a
+    # loss scale a step with a gradient that is not finite must be skipped, which leaves gradients divided by it.
     rule, found = UpdateRule(name), []
     skipped = getattr(parts.mode, "loss_scaling", None) is not None and not gradients_are_finite(parts)
     for key, weight in trained_weights(parts.plain).items():

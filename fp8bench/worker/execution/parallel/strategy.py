@@ -1,8 +1,5 @@
-"""Parts of weights: what this rank holds of a tensor, and the tensor that the ranks hold together.
-
-The interface of a way to join ranks.
-
-DistributedDataParallel: every rank holds the complete model, and gradients are averaged while backward runs.
+"""The interface of a way to join ranks; what a rank holds of a tensor, and the tensor that ranks hold together; and the
+first way: DistributedDataParallel. Every rank holds the complete model, and gradients are averaged while backward runs.
 
 A single rank shares with no other and is not wrapped, because DDP would still copy every gradient into its buckets.
 """
@@ -32,9 +29,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def reduced(gradient: Tensor, weight: Tensor) -> Tensor:
-    """Return the gradient, sharded as the weight is. Every rank calls this: ranks that share layers may each hold all
-    of it, or a summand.
-    """
+    """Return the gradient sharded as the weight is; a rank may hold all of it or a summand. Every rank calls this."""
     if isinstance(gradient, DTensor) and isinstance(weight, DTensor) and gradient.placements != weight.placements:
         return gradient.redistribute(placements=weight.placements)
     return gradient
@@ -48,9 +43,8 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def part_of(full: Tensor, like: Tensor) -> Tensor:
-    """Return what this rank holds of a complete tensor, sharded as `like` is. No rank waits for another.
-
-    FSDP2 shards what a rank has of a layer that it shares with others, so the mesh is cut from its last dimension on.
+    """Return what this rank holds of a complete tensor, sharded as `like` is. FSDP2 shards what a rank has of a layer
+    that it shares with others, so the mesh is cut from its last dimension on.
     """
     if not isinstance(like, DTensor):
         return full
@@ -68,9 +62,7 @@ DATA, TENSOR = "data", "tensor"
 
 
 def mesh_of(tensor: int, device: torch.device) -> DeviceMesh:
-    """Return a mesh of [groups, tensor] ranks: `tensor` consecutive ranks share every layer and see the same samples;
-    each such group has its own samples. Every rank calls this.
-    """
+    """Return a mesh of [groups, tensor] ranks: `tensor` consecutive ranks share layers. Every rank calls this."""
     return init_device_mesh(device.type, (dist.get_world_size() // tensor, tensor), mesh_dim_names=(DATA, TENSOR))
 
 
@@ -78,12 +70,17 @@ class Strategy:
     """The contract, with what holds where every rank has the complete model; every rank calls each method at the same
     time.
 
-    sharded: whether weights are parts after `join` or `divide`. divides_early: whether that is before the parity gate.
-    capture_refusal: why its steps cannot be captured in a CUDA graph; None if, as far as known, they can.
-    whole_refusal: the same for torch.compile of the complete model.
+    size: of a group of ranks that share every layer, and mesh: theirs. sharded: whether weights are parts after `join`
+    or `divide`; divides_early: whether that is before the parity gate. prepares_sharding: whether a mode's
+    `before_sharding` applies. capture_refusal: why its steps cannot be captured in a CUDA graph; None if, as far as
+    known, they can. whole_refusal: the same for torch.compile of the complete model.
     """
 
+    size = 1
+    mesh: DeviceMesh | None = None
     sharded = False
+    divides_early = False
+    prepares_sharding = True
     capture_refusal: str | None = None
     whole_refusal: str | None = None
 
@@ -91,14 +88,11 @@ class Strategy:
     def word(self) -> Join:
         raise NotImplementedError
 
-    @property
-    def divides_early(self) -> bool:
-        return False
-
     def divide(self, model: nn.Module) -> None:
-        """Share layers among ranks, in place, before anything is wrapped. Raises ModeUnavailable for a model for which
-        this is impossible.
-        """
+        """Share layers among ranks, in place, before anything is wrapped. Raises ModeUnavailable if impossible."""
+
+    def was_sharded(self, model: nn.Module) -> None:
+        """Called after FSDP2 has sharded the model's weights."""
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
         """Return the model to train, whose gradients are those of all ranks' samples when backward ends."""
@@ -121,14 +115,12 @@ class Strategy:
         return dist.group.WORLD
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the complete tensor of a weight, a buffer, or an optimizer's tensor for a weight, by name, with rows
-        in the plain model's order. Every rank calls this if weights are sharded.
-        """
+        """Return the complete tensor of a weight, buffer or optimizer's state, by name, rows in the plain order."""
         return tensor
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
         """Return what this rank holds of such a tensor of the plain model. like: the sharded weight of that name."""
-        return full
+        return part_of(full, like)
 
     def elements(self, name: str, weight: Tensor) -> int:
         """Return the number of elements of the complete weight. weight: as this rank has it."""
@@ -147,12 +139,10 @@ TIMED_EVERY = 100
 
 
 class DDP(Strategy):
-    """Joins ranks with DDP (see the module). reason: why it was chosen, for the record."""
+    """Joins ranks with DDP. reason: why. alone: whether a single rank is wrapped too, to measure what that costs."""
 
     def __init__(self, reason: str = "auto: every GPU holds the whole model", alone: bool = False) -> None:
-        """alone: whether a single rank is wrapped too, to measure what that costs."""
-        self._reason = reason
-        self._alone = alone
+        self._reason, self._alone = reason, alone
 
     @property
     def word(self) -> Join:
@@ -162,11 +152,8 @@ class DDP(Strategy):
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
         if self.word == "none":
             return model
-        return DistributedDataParallel(
-            model,
-            device_ids=[device.index] if device.type == "cuda" else None,
-            gradient_as_bucket_view=True,
-        )
+        devices = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
 
     def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
         if isinstance(joined, DistributedDataParallel):

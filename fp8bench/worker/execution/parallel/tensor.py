@@ -1,36 +1,23 @@
-"""Which layers of a model ranks share, and how: plans for timm's blocks and for Llama's layers in transformers' naming.
-
-timm's block: qkv and fc1 by rows, proj and fc2 by columns; norms, which are cheap, are computed by every rank. The rows
-of qkv are all queries, all keys, all values: they are rearranged so that a rank's part contains the queries, keys and
-values of its heads.
-
-Llama: q, k, v, gate and up by rows, o and down by columns. Between blocks each rank has a part of the sequence
-(sequence parallel): embeddings are scattered over it, norms work on it, and it is gathered before a layer that is
-shared by rows. The head returns the loss itself (`workloads.head`), of each rank's own tokens. A model whose head
-returns logits has no plan here: what lies between its embedding and its layers may count the tokens of a part.
-
-Tensor parallel: ranks of one host share every layer of a block, and see the same samples.
+"""Tensor parallel: ranks of one host share every layer of a block, and see the same samples.
 
 A layer whose rows are shared (q, k, v, gate, up; timm's qkv and fc1) gives each rank some of its outputs, in complete
 heads; a layer whose columns are shared (o, down; proj, fc2) takes them and gives summands, which one collective adds
-up. A block needs two such collectives forward and two backward. A plan (`plans`) decides which layers are shared and
-how, with DTensors of torch.distributed.tensor.parallel.
+up: twice a block forward, and twice backward. A group of N ranks takes the samples of N: `--batch-size` remains samples
+per GPU and step, so that a step on a number of GPUs is the same work however they share it.
 
-A group of N ranks takes the samples of N: `--batch-size` remains samples per GPU and step, so that a step on a number
-of GPUs is the same work however they share it. Transformer Engine's layers have their own tensor parallel: see
-`own_layers`.
+torch's layers are shared by plans, with DTensors of torch.distributed.tensor.parallel. In timm's block every rank
+computes the norms, which are cheap; the rows of qkv, all queries, all keys, all values, are rearranged so that a rank's
+part contains those of its heads. Between Llama's blocks each rank has a part of the sequence (sequence parallel): the
+embedding is scattered over it, norms work on it, and it is gathered before a layer that is shared by rows. The head
+returns the loss itself (`workloads.head`), of each rank's own tokens; for a head that returns logits there is no plan,
+since what lies between embedding and layers may count the tokens of a part.
 
-Tensor parallel by the arguments of a mode's own library, if its layers are no torch layers for which a DTensor plan
-could be made: Transformer Engine's (see `modes.te_parallel`).
-
-Weights are plain tensors, each rank's being its part. When the mode divides the model, it says which part of which
-weight a rank has; the proof joins and divides tensors by that. Layers are divided before the parity gate, which
-therefore proves them as they are shared, even for a recipe that does not allow a second model in a process. Ranks of a
-group see the same batch there.
-
-If each rank computes a summand of a weight's gradient, the summands are added on arrival, before accumulation. Several
-groups are joined by FSDP2, which replaces every weight by a sharded one, and its hooks with it: summands are then added
-after each reduction over the groups.
+Transformer Engine's layers are shared by the library's own arguments (see `modes.te_parallel`), with weights that are
+plain tensors. When the mode divides the model, it says which part of which weight a rank has. That is before the parity
+gate, which therefore proves layers as they are shared, even for a recipe that does not allow a second model in a
+process. If each rank computes a summand of a weight's gradient, the summands are added on arrival, before accumulation.
+Several groups are joined by FSDP2, which replaces every weight by a sharded one, and its hooks with it: summands are
+then added after each reduction over the groups.
 """
 
 import inspect
@@ -63,9 +50,7 @@ from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR, Strategy, 
 
 @dataclass(frozen=True)
 class Plan:
-    """How ranks share a model. styles: by the layer's dotted name. orders: for weights with rearranged rows, the plain
-    model's row at each place. prepare: changes the model before layers are shared.
-    """
+    """How ranks share a model. styles: by layer. orders: the plain row at each place of a rearranged weight."""
 
     name: str
     styles: dict[str, ParallelStyle]
@@ -194,10 +179,8 @@ class _Scattered(RowwiseParallel):
 
 
 class LossOfTokens(ParallelStyle):
-    """A head that returns the loss itself, of hidden [batch, this rank's tokens, width] and targets [batch, tokens].
-
-    Each rank takes its own tokens and the complete head. The loss is the mean over the ranks'; each computes a summand
-    of the head's gradient, and these are added up in the backward pass, before anything else uses them.
+    """A head that returns the loss of hidden [batch, this rank's tokens, width] and targets [batch, tokens]: the mean
+    over the ranks'. Each has the complete head and computes a summand of its gradient, added up in the backward pass.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -230,9 +213,7 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
+        return summed_over(ctx.group)(gradients[0]), None
 
 
 class TensorParallel(Strategy):
@@ -240,14 +221,12 @@ class TensorParallel(Strategy):
 
     sharded = True
     prepares_sharding = False
-    """Whether a mode's `before_sharding` applies: it prepares layers of its library, and these are DTensors."""
-    capture_refusal = None
+    """It prepares layers of its library, and these are DTensors."""
+    mesh: DeviceMesh
     whole_refusal = "torch.compile takes the layers that ranks share block by block"
 
     def __init__(self, mesh: DeviceMesh, reason: str) -> None:
-        self.mesh = mesh
-        self.size = mesh[TENSOR].size()
-        self._reason = reason
+        self.mesh, self.size, self._reason = mesh, mesh[TENSOR].size(), reason
         self._orders: dict[str, Tensor] = {}
         self._plan = ""
 
@@ -256,16 +235,11 @@ class TensorParallel(Strategy):
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        """Share the layers of the model's blocks. Raises ModeUnavailable if there is no plan for the model, or its
-        sizes cannot be divided.
-        """
+        """Share the layers of the model's blocks. Raises ModeUnavailable without a plan for the model or its sizes."""
         plan = plan_for(model, self.size)
         self._plan, self._orders = plan.name, plan.orders
         plan.prepare()
         parallelize_module(model, self.mesh[TENSOR], plan.styles)
-
-    def was_sharded(self, model: nn.Module) -> None:
-        """Called after FSDP2 has sharded the model's weights: a DTensor knows all of its dimensions."""
 
     def group(self) -> dist.ProcessGroup | None:
         group: dist.ProcessGroup = self.mesh[DATA].get_group()
@@ -294,16 +268,13 @@ class OwnTensorParallel(TensorParallel):
     """Joins ranks by the arguments of a mode's library (see the module)."""
 
     prepares_sharding = True
+    divides_early = True
 
     def __init__(self, mesh: DeviceMesh, reason: str, mode: Mode) -> None:
         super().__init__(mesh, reason)
         self._mode = mode
         self._shares: dict[str, Share] | None = None
         self._parts: set[int] = set()
-
-    @property
-    def divides_early(self) -> bool:
-        return True
 
     def divide(self, model: nn.Module) -> None:
         if self._shares is None:
