@@ -26,7 +26,7 @@ qkv_weight_interleaved=False. By default its mask is causal, its GELU the tanh f
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,24 +44,19 @@ PACKED = "qkv_layer"
 
 
 @dataclass
-class Beat:
-    """Which forward pass of a step comes next. Layers read it."""
+class Options:
+    """switches: their names. alone: the process group of only this rank. fp8_weights: the context in which weights are
+    made in fp8 alone. first: whether the next forward pass is the first of a step; layers read it.
+    """
 
+    switches: frozenset[str] = frozenset()
+    alone: Any = None
+    fp8_weights: Callable[[], AbstractContextManager[Any]] = nullcontext
     first: bool = True
 
     def begin(self, first: bool) -> None:
         """Begin a forward pass; first: of its step."""
         self.first = first
-
-
-@dataclass(frozen=True)
-class Options:
-    """alone: the process group of only this rank. fp8_weights: the context in which weights are in fp8 alone."""
-
-    switches: frozenset[str] = frozenset()
-    beat: Beat = field(default_factory=Beat)
-    alone: Any = None
-    fp8_weights: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def of_layer(self) -> dict[str, Any]:
         """Return the arguments of te.TransformerLayer."""
@@ -75,7 +70,7 @@ class Options:
     @property
     def is_first_microbatch(self) -> bool | None:
         """The argument of the layer's forward pass; None if every pass casts the weights."""
-        return self.beat.first if "weight-cache" in self.switches else None
+        return self.first if "weight-cache" in self.switches else None
 
 
 def split_packed(layer: Any) -> None:
@@ -147,10 +142,7 @@ class TEGPTLayer(SharedLayer):
             "ffn_hidden_size": plain.fc1.out_features,
             "num_attention_heads": plain.heads,
             "layernorm_epsilon": plain.ln1.eps,
-            "hidden_dropout": 0.0,
             "attention_dropout": 0.0,
-            "self_attn_mask_type": "causal",
-            "qkv_weight_interleaved": False,
             "activation": "gelu",
             "bias": True,
             "params_dtype": weight.dtype,
@@ -159,7 +151,7 @@ class TEGPTLayer(SharedLayer):
         super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes | options.of_layer())
         self.options = options
         with options.fp8_weights():
-            self.layer = self.made(attn_input_format="bshd")
+            self.layer = self.made()
         self.copy_from(plain)
         self._accumulate()
 
@@ -178,7 +170,7 @@ class TEGPTLayer(SharedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, sequence, width]."""
         for weight in self.accumulated():
-            weight.overwrite_main_grad = self.options.beat.first
+            weight.overwrite_main_grad = self.options.first
         # A divided layer takes the sequence as the first dimension; each rank has a part of it.
         inner = x if self.group is None else scattered(x, self.group)
         y = self.noted(self.layer(inner, is_first_microbatch=self.options.is_first_microbatch))

@@ -101,11 +101,8 @@ class TELlamaLayer(SharedLayer):
             "num_gqa_groups": attention.k_proj.out_features // head_dim,
             "kv_channels": head_dim,
             "layernorm_epsilon": plain.input_layernorm.variance_epsilon,
-            "hidden_dropout": 0.0,
             "attention_dropout": float(attention.attention_dropout),
-            "self_attn_mask_type": "causal",
             "fuse_qkv_params": True,
-            "qkv_weight_interleaved": False,
             "normalization": "RMSNorm",
             "activation": "swiglu",
             "bias": False,
@@ -115,7 +112,7 @@ class TELlamaLayer(SharedLayer):
         super().__init__(te, LLAMA_NAMES, sizes)
         # Not a buffer, because DDP would broadcast it to all ranks before every step.
         self.angles, self.options = angles, options
-        self.layer = self.made(attn_input_format="bshd")
+        self.layer = self.made()
         self.copy_from(plain)
 
     def forward(

@@ -62,6 +62,15 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
     return torch.cat(parts)
 
 
+CAUSAL = {
+    "attn_input_format": "bshd",
+    "self_attn_mask_type": "causal",
+    "hidden_dropout": 0.0,
+    "qkv_weight_interleaved": False,
+}
+"""Arguments of the layers of language models."""
+
+
 class SharedLayer(ConvertedLayer):
     """A te.TransformerLayer that ranks can share; divided, it takes this rank's [sequence / size, batch, width]."""
 
@@ -75,7 +84,7 @@ class SharedLayer(ConvertedLayer):
 
     def made(self, **options: Any) -> Any:
         """Return a new te.TransformerLayer."""
-        return self.te.TransformerLayer(**{**self.sizes, **options})
+        return self.te.TransformerLayer(**{**CAUSAL, **self.sizes, **options})
 
     @torch.no_grad()
     def divide(self, group: Group) -> None:

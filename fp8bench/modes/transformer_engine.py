@@ -28,7 +28,7 @@ from fp8bench.modes.protocol import (
 )
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
 from fp8bench.modes.te_block import ConvertedLayer, Swaps, TEBlock, TESDPABlock, plan_swaps, swap_layers, timm_blocks
-from fp8bench.modes.te_gpt import SPLIT_QKV, Beat, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
+from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
 from fp8bench.modes.te_parallel import Group, Share
@@ -86,9 +86,9 @@ class TEBF16:
         refuse_recipe(self.name, recipe)
         self.te_attention = te_attention
         self.te_switches = split(te_switches)
-        self._beat = Beat()
+        self._options = Options(frozenset(self.te_switches), fp8_weights=self.fp8_weights)
         # Only switches make a difference between the first forward pass of a step and later ones.
-        self.micro_batch = self._beat.begin if self.te_switches else None
+        self.micro_batch = self._options.begin if self.te_switches else None
         self.reuses = "weight-cache" in self.te_switches
         self.joined_alone = "parallel-setup" in self.te_switches
         self.tensor_parallel_refusal = None if te_attention == "te" else NO_WHOLE_LAYER
@@ -112,13 +112,12 @@ class TEBF16:
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
-        alone = dist.group.WORLD if dist.is_initialized() else None
-        options = Options(frozenset(self.te_switches), self._beat, alone, self.fp8_weights)
+        self._options.alone = dist.group.WORLD if dist.is_initialized() else None
         if gpt_layers(model):
-            return convert_gpt(te, model, self.te_attention, options)
+            return convert_gpt(te, model, self.te_attention, self._options)
         if has_llama_layers(model):
             self._gemms = LLAMA_GEMMS
-            return convert_llama(te, model, self.te_attention, options)
+            return convert_llama(te, model, self.te_attention, self._options)
         self._swaps = plan_swaps(model)
         if SPLIT_QKV in self.te_switches and not self._swaps.blocks:
             raise ModeUnavailable(

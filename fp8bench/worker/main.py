@@ -26,7 +26,6 @@ from fp8bench.worker.environment import environment
 from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
-from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import Gate
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
@@ -138,7 +137,7 @@ def proved(
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
     progress.stage("building")
-    proof = proof_of(config, mode, workload, rank, device, choice, lambda: progress.stage("proving"), before)
+    proof = parity.prove(mode, workload, rank, device, choice.strategy, lambda: progress.stage("proving"), before)
     found["parity"] = proof.parity
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
@@ -154,22 +153,6 @@ def proved(
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
     """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
     return Gate(proof.of_steps, proof.loss_size, again, frozenset(trained_weights(proof.model)))
-
-
-def proof_of(
-    config: RunConfig,
-    mode: Mode,
-    workload: Workload,
-    rank: int,
-    device: torch.device,
-    choice: Choice,
-    built: Callable[[], None] = lambda: None,
-    before: Bindings | None = None,
-) -> Proof:
-    """Run the parity gate. Ranks that share layers already see the same batch. built, before: see `parity.prove`."""
-    if choice.strategy.divides_early:
-        (_, rank), before = samples_of(config, rank), None
-    return parity.prove(mode, workload, rank, device, choice.strategy, built, before)
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:

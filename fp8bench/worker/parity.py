@@ -87,6 +87,10 @@ def prove(
     before: what the plain model was made of before a mode of another package was there. Raises what `mode.convert` and
     `strategy.divide` raise, on every rank.
     """
+    early = strategy is not None and strategy.divides_early
+    if strategy is not None and early:
+        # Ranks that share layers see the same batch.
+        rank, before = rank // strategy.size, None
     piece = stated(workload, "piece")
     batch = next(Batches(workload, piece, rank, device))
     if len(batch.inputs) < FEWEST:
@@ -117,7 +121,6 @@ def prove(
         faults = faults_of(found, shapes_of(plain.model), shapes_of(model))
         faults = faults or other_values(found, plain.model, model, seed + 1)
     whole = shapes_of(model)
-    early = strategy is not None and strategy.divides_early
     with modes.apart(mode) if early else nullcontext():
         by_block, by_blocks = _by_block(mode, model, workload, batch, plain, found)
     plain.model = nn.Identity()

@@ -41,7 +41,17 @@ class Sampler:
         if self._device.type == "cuda":
             try:
                 self._file = tempfile.TemporaryFile(prefix="fp8bench-sampler-")
-                self._process = _start(_uuid(self._device), self._period_s, self._file)
+                number = self._file.fileno()
+                given = (_uuid(self._device), str(self._period_s), f"/proc/self/fd/{number}")
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "fp8bench.worker.sampler", *given],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(number,),
+                    # A separate session: an interrupt from the terminal goes to the rank, which then ends the sampler.
+                    start_new_session=True,
+                )
             except (OSError, RuntimeError) as error:
                 self._trouble = f"the sampler did not start: {_line(error)}"
         return self
@@ -92,20 +102,6 @@ class Sampler:
 def _uuid(device: torch.device) -> str:
     """Return the GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and numbers GPUs differently from CUDA."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[bytes]":
-    number = file.fileno()
-    command = [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), f"/proc/self/fd/{number}"]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(number,),
-        # A separate session: an interrupt from the terminal goes to the rank, which then ends the sampler.
-        start_new_session=True,
-    )
 
 
 def _end(process: "subprocess.Popen[bytes]") -> str | None:

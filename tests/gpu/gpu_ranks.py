@@ -21,8 +21,9 @@ from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import gate_of, proof_of, rank_group
+from fp8bench.worker.main import gate_of, rank_group
 from fp8bench.worker.memory import peak_memory
+from fp8bench.worker.parity import prove
 from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.workloads.llama import LLM1B
 
@@ -122,7 +123,7 @@ def _group(run, rank, rendezvous):
 def _settled(run, rank, device, capture, hook):
     mode, workload = make_mode(run), make_workload(run)
     choice = choose(run, mode, device, workload)
-    proof = proof_of(run, mode, workload, rank, device, choice)
+    proof = prove(mode, workload, rank, device, choice.strategy)
     if hook is not None:
         proof.model.blocks[-1].register_forward_hook(hook)
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):

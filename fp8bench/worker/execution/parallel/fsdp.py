@@ -35,12 +35,12 @@ class FSDP(Strategy):
 
     def __init__(self, reason: str, tensor: Strategy | None = None) -> None:
         self._tensor = tensor or Strategy()
-        self.divides_early = self._tensor.divides_early
+        self.size, self.divides_early = self._tensor.size, self._tensor.divides_early
         self._evidence = ParallelEvidence(reason=reason)
 
     @property
     def word(self) -> Join:
-        return join_of("fsdp", self._tensor.size)
+        return join_of("fsdp", self.size)
 
     def divide(self, model: nn.Module) -> None:
         self._tensor.divide(model)
@@ -83,7 +83,7 @@ class FSDP(Strategy):
         return self._tensor.group()
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        return None if self._tensor.size == 1 else self._tensor.replicas(weight)
+        return None if self.size == 1 else self._tensor.replicas(weight)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
         return self._tensor.whole(name, whole(tensor))
@@ -95,10 +95,10 @@ class FSDP(Strategy):
         return self._tensor.elements(name, weight)
 
     def evidence(self) -> ParallelEvidence:
-        if self._tensor.size == 1:
+        if self.size == 1:
             return self._evidence
         notes = (*self._tensor.evidence().notes, *self._evidence.notes)
-        return self._evidence.model_copy(update={"tensor_parallel": self._tensor.size, "notes": notes})
+        return self._evidence.model_copy(update={"tensor_parallel": self.size, "notes": notes})
 
 
 @contextmanager
