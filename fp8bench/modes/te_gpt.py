@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import named, named_exactly
@@ -45,12 +46,11 @@ PACKED = "qkv_layer"
 
 @dataclass
 class Options:
-    """switches: their names. alone: the process group of only this rank. fp8_weights: the context in which weights are
-    made in fp8 alone. first: whether the next forward pass is the first of a step; layers read it.
+    """switches: their names. fp8_weights: the context in which weights are made in fp8 alone. first: whether the next
+    forward pass is the first of a step; layers read it.
     """
 
     switches: frozenset[str] = frozenset()
-    alone: Any = None
     fp8_weights: Callable[[], AbstractContextManager[Any]] = nullcontext
     first: bool = True
 
@@ -64,7 +64,9 @@ class Options:
         if "fused-wgrad" in self.switches:
             found["fuse_wgrad_accumulation"] = True
         if "parallel-setup" in self.switches:
-            found |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": self.alone}
+            # The group of only this rank.
+            alone = dist.group.WORLD if dist.is_initialized() else None
+            found |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": alone}
         return found
 
     @property

@@ -112,7 +112,6 @@ class TEBF16:
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
-        self._options.alone = dist.group.WORLD if dist.is_initialized() else None
         if gpt_layers(model):
             return convert_gpt(te, model, self.te_attention, self._options)
         if has_llama_layers(model):

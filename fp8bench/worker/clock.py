@@ -13,7 +13,7 @@ diagnostic. GPU idle time shows whether the GPU waits for the host.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -37,22 +37,10 @@ class StepTimes:
     host_lead_s: list[float] | None
 
 
-class Clock(Protocol):
-    """Call these in order, forward_done and backward_done for each micro-batch or never (a replay); `finish` once."""
-
-    def start_step(self) -> None: ...
-
-    def data_ready(self) -> None: ...
-
-    def forward_done(self) -> None: ...
-
-    def backward_done(self) -> None: ...
-
-    def finish(self) -> StepTimes: ...
-
-
 class HostClock:
-    """Uses perf_counter alone: on a CPU the work is done when the call returns."""
+    """Uses perf_counter alone: on a CPU the work is done when the call returns. Call methods in this order: `finish`
+    once, forward_done and backward_done alternately for each micro-batch, or never, if Python sees no pass end.
+    """
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -129,7 +117,7 @@ class CudaClock(HostClock):
         )
 
 
-def clock_for(device: torch.device) -> Clock:
+def clock_for(device: torch.device) -> HostClock:
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 

@@ -8,7 +8,7 @@ With this, weights are compared and written by the plain model's names, whatever
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,8 +101,9 @@ def other_values(ties: Sequence[Tie], plain: nn.Module, converted: nn.Module, se
     """Return the first weight that does not hold the plain model's numbers, perturbed by this seed, in its dtype."""
     mine, shapes = trained_weights(converted), shapes_of(converted)
     device = next(iter(mine.values())).device
-    theirs = _Perturbed(plain, seed, device)
+    perturbed = _perturbed(plain, seed, device)
     for tie in ties:
+        theirs = {name: perturbed(name) for name in tie.plain}
         for name, values in divided(tie.plain, theirs, tie.trained, shapes).items():
             weight = mine[name].detach()
             if type(mine[name]) is not nn.Parameter:
@@ -183,37 +184,29 @@ was, and a gain of 1 remains positive.
 @torch.no_grad()
 def perturb(model: nn.Module, seed: int) -> None:
     """Add seeded noise to every trained weight, once if tied, so that what is 0 or 1 in a fresh model is seen."""
-    others = _Perturbed(model, seed, None)
+    others = _perturbed(model, seed)
     for name, weight in trained_weights(model).items():
-        weight.copy_(others[name])
+        weight.copy_(others(name))
 
 
-class _Perturbed(Mapping[str, Tensor]):
-    """The trained weights of a model with their noise, made one by one, on a device; None for the weights' own."""
+def _perturbed(model: nn.Module, seed: int, device: torch.device | None = None) -> Callable[[str], Tensor]:
+    """Return what makes a trained weight with its noise, by name, on a device; None for the weight's own."""
+    weights = trained_weights(model)
+    places = {name: place for place, name in enumerate(weights)}
+    # Rows of padding stay as they are.
+    embeddings = (one for one in model.modules() if isinstance(one, nn.Embedding) and one.padding_idx is not None)
+    padding = {one.weight: one.padding_idx for one in embeddings}
 
-    def __init__(self, model: nn.Module, seed: int, device: torch.device | None) -> None:
-        self._weights, self._seed, self._device = trained_weights(model), seed, device
-        self._places = {name: place for place, name in enumerate(self._weights)}
-        self._padding = {
-            module.weight: module.padding_idx
-            for module in model.modules()
-            if isinstance(module, nn.Embedding) and module.padding_idx is not None
-        }
-
-    def __getitem__(self, name: str) -> Tensor:
-        weight = self._weights[name]
-        values = weight.detach().to(self._device or weight.device)
-        generator = torch.Generator(values.device).manual_seed(self._seed * 1_000_003 + self._places[name])
+    def noisy(name: str) -> Tensor:
+        weight = weights[name]
+        values = weight.detach().to(device or weight.device)
+        generator = torch.Generator(values.device).manual_seed(seed * 1_000_003 + places[name])
         size = float(values.float().norm()) / max(1, values.numel()) ** 0.5
         spread = GAIN * size if size > 1e-3 else BIAS if values.dim() < 2 else MATRIX
         noise = torch.empty_like(values, dtype=torch.float32).uniform_(-1, 1, generator=generator)
         noise = spread * (noise + noise.sign()).div_(math.sqrt(7 / 3))
-        if weight in self._padding:
-            noise[self._padding[weight]] = 0
+        if weight in padding:
+            noise[padding[weight]] = 0
         return values + noise.to(values.dtype)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
+    return noisy

@@ -102,15 +102,14 @@ class _Card:
         return Header(**values, denied=denied, error=None)
 
     def sample(self) -> Sample:
+        def column(name: str) -> Any:
+            return None if name in self._denied else self._query(_COLUMNS[name])
+
         before = time.monotonic()
-        energy = self._column("energy_j")
+        energy = column("energy_j")
         # The counter was read between the two times: the middle is wrong by at most half the call.
         at_s = (before + time.monotonic()) / 2
-        rest: dict[str, Any] = {name: self._column(name) for name in _COLUMNS if name != "energy_j"}
-        return Sample(at_s=at_s, energy_j=energy, **rest)
-
-    def _column(self, name: str) -> float | None:
-        return None if name in self._denied else self._query(_COLUMNS[name])
+        return Sample(at_s=at_s, energy_j=energy, **{name: column(name) for name in _COLUMNS if name != "energy_j"})
 
     def _query(self, query: Callable[[Any], float]) -> float | None:
         try:

@@ -19,7 +19,7 @@ import torch
 
 from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, SPLIT_STEPS, Length, pace_s, timed_steps
-from fp8bench.worker.clock import Clock, StepTimes, clock_for
+from fp8bench.worker.clock import HostClock, StepTimes, clock_for
 from fp8bench.worker.execution.step import Launch, Split
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
@@ -88,7 +88,7 @@ class Training:
     device: torch.device
 
 
-def train(training: Training, steps: int, clock: Clock, before_step: Callable[[int], None]) -> LoopResult:
+def train(training: Training, steps: int, clock: HostClock, before_step: Callable[[int], None]) -> LoopResult:
     """Train for `steps` steps. before_step: called with the step's number; its cost falls into the step before."""
     losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):

@@ -100,7 +100,7 @@ def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=
     with mock.patch.dict(sys.modules, te_stand_in.MODULES):
         mode = TEBF16(te_switches=switches)
         try:
-            gate = prove(mode, workload, dist.get_rank() // 2, CPU, choice_of(mode).strategy).parity
+            gate = prove(mode, workload, dist.get_rank(), CPU, choice_of(mode).strategy).parity
         except Fp8benchError as refusal:
             return {"refused": refusal.what}
         found = settled(choice_of(mode), launch, mode, tolerance, workload, **values)
