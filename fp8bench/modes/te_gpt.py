@@ -130,7 +130,7 @@ def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: O
         if te_attention == "te":
             model.set_submodule(name, TEGPTLayer(te, layer, options).train(layer.training))
         else:
-            swap_layers(te, layer, named(layer, nn.Linear))
+            swap_layers(te, layer, list(named(layer, nn.Linear)))
     return model
 
 

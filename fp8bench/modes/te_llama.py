@@ -82,7 +82,7 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options:
                     "Use a workload without it, or baseline and torchao modes, which keep the model's own layers",
                 )
             if angles is None:
-                swap_layers(te, layer, named(layer, nn.Linear))
+                swap_layers(te, layer, list(named(layer, nn.Linear)))
             else:
                 llama.layers[number] = TELlamaLayer(te, layer, angles, options).train(layer.training)
     return model

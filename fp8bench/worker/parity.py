@@ -107,11 +107,7 @@ def prove(
             require_provable(model, workload, batch, partial(_restore, initial, model))
     plain = _plainly(model, workload, batch, rounding)
     with agreement():
-        other = workload.build(device)
-        with torch.no_grad():
-            for mine, weight in zip(other.parameters(), plain.model.parameters(), strict=True):
-                mine.copy_(weight)
-        _restore(initial, other)
+        other = _another(plain.model, initial, workload, device)
         # It is converted with yet other weights, and then gets the plain model's as an optimizer would write them.
         perturb(other, seed + 1)
         model = mode.convert(other)
@@ -188,6 +184,15 @@ def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes
                 fp8.append(between(model, lambda: _loss(model, workload, batch), calls))
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
     return _Plain(model.to(place), view, calls, (glue, bf16, fp8), rounding, of_bf16, alone)
+
+
+def _another(plain: nn.Module, buffers: Mapping[str, Tensor], workload: Workload, device: torch.device) -> nn.Module:
+    model = workload.build(device)
+    with torch.no_grad():
+        for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
+            mine.copy_(other)
+    _restore(buffers, model)
+    return model
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:

@@ -103,8 +103,8 @@ def other_values(ties: Sequence[Tie], plain: nn.Module, converted: nn.Module, se
     device = next(iter(mine.values())).device
     perturbed = _perturbed(plain, seed, device)
     for tie in ties:
-        theirs = {name: perturbed(name) for name in tie.plain}
-        for name, values in divided(tie.plain, theirs, tie.trained, shapes).items():
+        values_of = divided(tie.plain, {name: perturbed(name) for name in tie.plain}, tie.trained, shapes)
+        for name, values in values_of.items():
             weight = mine[name].detach()
             if type(mine[name]) is not nn.Parameter:
                 right = relative_error([values.float()], [weight.float()]) <= QUANTIZED

@@ -116,6 +116,8 @@ def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
             (loss if scaling is None else scaling.scaled(loss)).backward()
             marks.backward_done()
         losses.append(loss.detach())
+        # The graph, and what it holds, goes before the next forward pass and the optimizer's step.
+        del loss
     update(parts)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
