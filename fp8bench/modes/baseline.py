@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, count_linears
-from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, count_linears, refuse_recipe
+from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import Tolerance
 
 
@@ -22,8 +22,7 @@ class BaselineBF16:
     compile_policy = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the GEMMs")
 
     def __init__(self, recipe: str | None = None) -> None:
-        if recipe is not None:
-            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
+        refuse_recipe(self.name, recipe)
 
     def check(self, device: torch.device) -> None:
         """Accept any device that torch supports."""

@@ -1,12 +1,10 @@
 """`baseline-fp16`: the plain model under fp16 autocast, which was common before bf16 and is for GPUs without bf16.
 
-fp16 has 10 bits of mantissa and a largest value of 65504, and its range below 1 is so short that small gradients become
-zero. So the loss is multiplied by a scale (torch.amp.GradScaler): gradients are divided by it before the optimizer uses
-them, a step whose gradients are not finite is skipped and halves the scale, and 2000 good ones in a row double it.
-
-None of this waits for the GPU if the optimizer is fused, as it is here on GPUs: a fused one skips the step by itself,
-according to a number on the device. So a step can be captured in a CUDA graph with its skips, and the proof of
-execution also compares the scale. Skipped steps are counted on the device, by the decreases of the scale.
+fp16's range below 1 is so short that small gradients become zero. So the loss is multiplied by a scale
+(torch.amp.GradScaler): gradients are divided by it before the optimizer uses them, a step whose gradients are not
+finite is skipped and halves it, and 2000 good ones in a row double it. A fused optimizer skips the step by a number on
+the device, so a step can be captured in a CUDA graph with its skips, and the proof of execution also compares the
+scale.
 """
 
 from contextlib import AbstractContextManager
@@ -84,7 +82,6 @@ class BaselineFP16(BaselineBF16):
         return self.loss_scaling.state() if self.loss_scaling is not None else []
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return the baseline's evidence, with the scale and the number of steps that were skipped."""
         scaling = self.loss_scaling.evidence() if self.loss_scaling is not None else {}
         found = {**super().evidence(model), **scaling}
         skipped, steps = scaling.get("skipped_steps", 0), scaling.get("optimizer_steps", 0)
@@ -97,9 +94,8 @@ class BaselineFP16(BaselineBF16):
 
 
 def _begin_momentum(optimizer: Optimizer) -> None:
-    """Set the optimizer's momentum to zero. torch's fused SGD allocates its momentum as empty memory in its first step
-    and fills it there, so a skipped first step would leave it uninitialized. Starting from zero gives the same result.
-    """
+    # torch's fused SGD allocates its momentum as empty memory in its first step and fills it there, so a skipped first
+    # step would leave it uninitialized. Starting from zero gives the same result.
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return
     for group in optimizer.param_groups:

@@ -1,7 +1,5 @@
-"""Which linear layers of a model go to fp8, according to `layers=` of a recipe, and the result, for the evidence.
-
-A layer is identified by its dotted name in the plain model. For `auto` the launcher has made a list of names, in which
-`*` stands for a number (see launch/gemm_pays.py).
+"""Which linear layers of a model go to fp8, according to `layers=` of a recipe. A layer is identified by its dotted
+name in the plain model; for `auto` the launcher has made a list of names, in which `*` stands for a number.
 """
 
 import re

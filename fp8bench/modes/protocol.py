@@ -45,6 +45,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import Tolerance
 
 
@@ -59,8 +60,8 @@ class CompilePolicy:
 
 @dataclass(frozen=True)
 class Rounding:
-    """What a mode rounds to fp8. layers: the dotted names, in the plain model, of the linear layers whose GEMMs run in
-    fp8. gradient: the format of the gradients of their outputs; inputs and weights are e4m3.
+    """What a mode rounds to fp8. layers: dotted names, in the plain model, of linear layers whose GEMMs run in fp8.
+    gradient: the format of their outputs' gradients; inputs and weights are e4m3.
     """
 
     layers: frozenset[str]
@@ -87,9 +88,8 @@ these bounds serve modes that do not say what they round; those of others follow
 
 
 class Mode(Protocol):
-    """The contract of a mode. name: its name in the registry. recipe: None for the mode's default. capture_refusal: why
-    its step cannot be captured in a CUDA graph; None if no reason is known. compile_islands: why torch.compile breaks
-    its graphs, shown if that happens; None if it has no reason to.
+    """The contract of a mode. name: in the registry. capture_refusal: why its step cannot be captured in a CUDA graph.
+    compile_islands: why torch.compile breaks its graphs, shown if that happens.
     """
 
     name: str
@@ -120,9 +120,7 @@ class Mode(Protocol):
         """Return the context of each forward pass. It is entered inside bf16 autocast."""
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """Return what ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; other
-        keys are kept too.
-        """
+        """Return what ran: converted_layers, total_layers, recipe, attention, emulated, warnings, and other keys."""
 
 
 def apart(mode: Mode) -> AbstractContextManager[Any]:
@@ -136,9 +134,25 @@ def stated(mode: Mode | type[Mode], name: str) -> Any:
     return getattr(mode, name, getattr(Mode, name))
 
 
+def refuse_recipe(mode: str, recipe: str | None) -> None:
+    """Raise UsageError if a mode without recipes is given one."""
+    if recipe is not None:
+        raise UsageError(f"mode {mode!r} has no recipes, so not {recipe!r}", f"Use `--mode {mode}`")
+
+
+def named(model: nn.Module, kind: type) -> dict[str, Any]:
+    """Return the modules of a class or a subclass of it by dotted name, in the model's order."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+
+def named_exactly(model: nn.Module, *kinds: tuple[str, str]) -> dict[str, Any]:
+    """Return the modules of exactly these classes, (module, name) so that none is imported, by dotted name."""
+    return {name: part for name, part in model.named_modules() if (type(part).__module__, type(part).__name__) in kinds}
+
+
 def count_linears(model: nn.Module) -> int:
     """Return the number of plain and converted `nn.Linear` layers (a subclass counts)."""
-    return sum(isinstance(module, nn.Linear) for module in model.modules())
+    return len(named(model, nn.Linear))
 
 
 def compute_capability(device: torch.device) -> tuple[int, int]:

@@ -1,12 +1,11 @@
 """`te-bf16-article` and `te-fp8-article`: the block that two well-known articles put into timm's ViT, in bf16 and in
 their fp8 form. Both are hidden and never ranked.
 
-They subclass te.TransformerLayer and pass it to VisionTransformer(block_fn=...) with the layer's defaults. The layer
-then reads timm's [batch, tokens, width] as [sequence, batch, width], under a causal mask: token t of an image attends
-to token t of the images before it in the batch. The class token starts equal in every image, so it never learns what
-any image shows: the logits are the same for every image, and the gradient at the input is exactly zero. Nothing
-crashes, and every step has a time. These modes copy the model's weights, so that attention is the only difference. They
-show the purpose of the parity gate, and must end `invalid`.
+They pass te.TransformerLayer to VisionTransformer(block_fn=...) with its defaults. The layer then reads timm's [batch,
+tokens, width] as [sequence, batch, width], under a causal mask: token t of an image attends to token t of the images
+before it in the batch. The class token starts equal in every image, so the logits are the same for every image, and the
+gradient at the input is exactly zero. These modes copy the model's weights, so that attention is the only difference.
+They show the purpose of the parity gate, and must end `invalid`.
 """
 
 from typing import Any

@@ -1,8 +1,6 @@
-"""Finds which attention Transformer Engine chose, from its module's state and its log.
-
-Transformer Engine chooses a backend at the first forward pass of each shape, and logs the reasons
-(`DotProductAttention`) at a level that is off by default. `listen` enables the level and stores the lines instead of
-printing them. The choice is made once per shape, so listening costs no time in the timed steps.
+"""Finds which attention Transformer Engine chose, from its module's state and its log. It chooses a backend once per
+shape, and logs the reasons (`DotProductAttention`) at a level that is off by default: `listen` enables it and stores
+the lines.
 """
 
 import logging

@@ -1,4 +1,5 @@
-"""Transformer Engine blocks that compute timm's Block, with timm's weights; and the base of all converted layers.
+"""Transformer Engine in any model: blocks that compute timm's Block with timm's weights, single layers, and the base of
+all converted layers.
 
 timm's Block is pre-norm: x + proj(attention(norm1(x))), then x + fc2(gelu(fc1(norm2(x)))). Its constructor's signature
 changes between versions, so parts are matched by name. A part that a conversion would silently lose is refused.
@@ -19,15 +20,23 @@ The arguments that make te.TransformerLayer compute timm's Block, because its de
 
 Two differences remain, inside the gate's tolerance and stated in the evidence: GELU is the tanh form and timm's the erf
 form, and under autocast the residual stream of the TransformerLayer is bf16 and timm's is float32.
+
+In a model whose blocks have no equivalent, or whose attention must remain torch's, te.Linear and te.LayerNorm replace
+single layers. A linear layer is swapped if fp8 can take it, by the rule of every fp8 mode (`modes.torchao`), so that
+modes differ in how they compute and not in what they convert. A layer whose class is not exactly a plain layer's is
+unchanged, because a subclass may compute something else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fp8bench.modes.protocol import named_exactly
+from fp8bench.modes.torchao import convertible, why_none
 from fp8bench.schema.errors import ModeUnavailable
 
 Block = Any
@@ -48,10 +57,8 @@ MODULES = ("qkv.layer_norm_", "qkv.", "proj.", "mlp.layer_norm_", "mlp.fc1_", "m
 
 
 class ConvertedLayer(nn.Module):
-    """The base of all converted layers: its weights are those of a plain layer, and it notes the residual's dtype.
-
-    own: what names begin with here. plain: the parts of the plain layer; several, whose rows follow each other, for a
-    fused weight. fused_qkv: whether queries, keys and values are one weight here.
+    """The base of converted layers, with a plain layer's weights. own: what names begin with here. plain: the parts of
+    the plain layer, several for a fused weight. fused_qkv: whether queries, keys and values are one weight here.
     """
 
     residual_dtype: torch.dtype | None = None
@@ -126,7 +133,7 @@ class _TimmBlock(ConvertedLayer):
         return self.noted(self.compute(x))
 
     def compute(self, x: Tensor) -> Tensor:
-        raise TypeError(f"{type(self).__name__} has no compute")
+        raise NotImplementedError
 
 
 class TEBlock(_TimmBlock):
@@ -190,26 +197,18 @@ def layer_sizes(block: Block) -> dict[str, Any]:
     }
 
 
-def find_timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """Return every timm Block in the model with its dotted name. The class is recognized by module and name, so that
-    timm is not imported for another kind of model.
-    """
-    kind = ("timm.models.vision_transformer", "Block")
-    named = model.named_modules()
-    return [(name, part) for name, part in named if (type(part).__module__, type(part).__name__) == kind]
+TIMM_BLOCK = ("timm.models.vision_transformer", "Block")
 
 
-def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """Return every timm Block with its dotted name. Raises ModeUnavailable if there is none, or if one has a part that
-    only timm computes.
-    """
-    found = find_timm_blocks(model)
+def timm_blocks(model: nn.Module) -> dict[str, Block]:
+    """Return timm's Blocks by dotted name. Raises ModeUnavailable without any, or for parts only timm computes."""
+    found = named_exactly(model, TIMM_BLOCK)
     if not found:
         raise ModeUnavailable(
             "the model has no timm Block and no Llama layer, which are what this mode knows how to convert",
             "Use a vit or an llm workload, or write a mode for this model",
         )
-    for _, block in found:
+    for block in found.values():
         if odd := odd_parts(block):
             raise ModeUnavailable(
                 f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
@@ -243,3 +242,79 @@ def odd_parts(block: Block) -> list[str]:
 
 def _absent(module: nn.Module, *names: str) -> bool:
     return all(isinstance(getattr(module, name, None), nn.Identity) for name in names)
+
+
+_LINEARS = {("torch.nn.modules.linear", "Linear"), ("timm.layers.linear", "Linear")}
+_NORMS = {("torch.nn.modules.normalization", "LayerNorm"), ("timm.layers.norm", "LayerNorm")}
+"""By module and class name, so that timm is not imported for another kind of model. timm's layers equal torch's."""
+
+
+@dataclass(frozen=True)
+class Swaps:
+    """What is replaced, by dotted names: timm's Blocks, and layers outside. why: why Blocks are not replaced whole."""
+
+    blocks: tuple[str, ...] = ()
+    linears: tuple[str, ...] = ()
+    norms: tuple[str, ...] = ()
+    why: str | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """Return the fields for a record. Empty if complete blocks are replaced and no other layers."""
+        if not self.linears and not self.norms:
+            return {}
+        swapped = {"te_blocks": len(self.blocks), "te_linears": len(self.linears), "te_norms": len(self.norms)}
+        return swapped | ({"te_blocks_refused": self.why} if self.why else {})
+
+
+def plan_swaps(model: nn.Module) -> Swaps:
+    """Plan to replace complete blocks if all can be converted, otherwise layers. Raises ModeUnavailable without any."""
+    blocks = named_exactly(model, TIMM_BLOCK)
+    why = next((f"{name} uses {', '.join(odd)}" for name, block in blocks.items() if (odd := odd_parts(block))), None)
+    whole = () if why else tuple(blocks)
+    inside = tuple(f"{block}." for block in whole)
+    plain = {name: one for name, one in named_exactly(model, *_LINEARS).items() if not name.startswith(inside)}
+    linears = tuple(name for name, layer in plain.items() if convertible(layer, name))
+    if not whole and not linears:
+        exactly = set(map(id, plain.values()))
+        raise ModeUnavailable(
+            "Transformer Engine can take none of the model's layers: "
+            + why_none(model, lambda layer: id(layer) in exactly),
+            "Use a model whose linear layers have widths that are multiples of 16, or baseline modes",
+        )
+    # Around complete blocks the model is unchanged, except for layers that are worth an fp8 GEMM.
+    norms = () if whole else tuple(name for name, norm in named_exactly(model, *_NORMS).items() if _affine(norm))
+    return Swaps(whole, linears, norms, why)
+
+
+def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
+    """Swap the layers of these names, in place and one at a time: memory never holds two copies of all weights."""
+    for name in names:
+        plain = model.get_submodule(name)
+        made = te_norm(te, plain) if isinstance(plain, nn.LayerNorm) else te_linear(te, plain)
+        model.set_submodule(name, made.train(plain.training))
+
+
+def te_linear(te: Any, plain: Any) -> nn.Module:
+    """Return a te.Linear with the layer's weight and bias."""
+    sizes = (plain.in_features, plain.out_features)
+    return _with_weights(te.Linear(*sizes, bias=plain.bias is not None, **_as(plain.weight)), plain)
+
+
+def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
+    """Return a te.LayerNorm with the layer's weights. Under autocast its output is bf16; torch's is float32."""
+    return _with_weights(te.LayerNorm(plain.normalized_shape[0], eps=plain.eps, **_as(plain.weight)), plain)
+
+
+def _as(weight: Tensor) -> dict[str, Any]:
+    return {"params_dtype": weight.dtype, "device": weight.device}
+
+
+def _with_weights(made: nn.Module, plain: nn.Module) -> nn.Module:
+    for name, weight in plain.named_parameters():
+        copy_weight(getattr(made, name), weight)
+    return made
+
+
+def _affine(norm: Any) -> bool:
+    """Return whether the norm has one axis, a weight and a bias, as te.LayerNorm does."""
+    return len(norm.normalized_shape) == 1 and norm.weight is not None and norm.bias is not None

@@ -1,38 +1,136 @@
-"""Transformer Engine in the layer of a GPT (see workloads/gpt_layer.py), with the layer's weights and the switches of
-te_switches.py.
+"""Transformer Engine in the layer of a GPT (see workloads/gpt_layer.py), with its weights, and the options of its
+performance tutorial, each a switch:
+
+  parallel-setup  set_parallel_mode, sequence_parallel and a tp_group of only this rank: the cost of being ready for
+                  tensor parallel
+  fused-qkv       fuse_qkv_params: one weight for queries, keys and values; the default has three
+  fused-wgrad     fuse_wgrad_accumulation: GEMMs add weight gradients to main_grad, a float32 tensor attached to the
+                  weight; the first micro-batch of a step overwrites it (overwrite_main_grad), so nothing is zeroed
+  weight-cache    is_first_microbatch: the first micro-batch of a step casts weights to fp8, and later ones reuse them
+  fp8-weights     quantized_model_init: weights exist only in fp8, and nothing is cast
+  split-qkv       queries, keys and values are split without copies of their gradient (timm's blocks have it too)
+
+About split-qkv: from 2.19 on, te.MultiheadAttention passes the output of its projection to attention as one tensor
+(`qkv_layer`), and attention takes three slices of it. The gradient of a slice is a tensor of the whole's size: zeros,
+into which the slice's gradient is copied. Three of these are filled, and added up: 50 of 388 ms a step in ViT-Huge at
+batch 256 on an H100. Yet attention's backward pass writes the three gradients side by side into one tensor, which
+already is the whole's gradient. Up to 2.18, a function of Transformer Engine returned that tensor; the function here
+does. A hook on attention replaces the packed tensor by its three parts; Transformer Engine then finds out from
+addresses that they are packed, and runs the same kernels. With a release that splits by itself, the hook has nothing to
+do. Under torch.compile it does nothing, because there Transformer Engine refuses to look at addresses.
 
 The arguments that make te.TransformerLayer compute the layer, because its defaults do not: attn_input_format="bshd"
 (the default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
 qkv_weight_interleaved=False. By default its mask is causal, its GELU the tanh form and its epsilon 1e-5.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from fp8bench.modes.te_layers import swap_linears
+from fp8bench.modes.protocol import named, named_exactly
+from fp8bench.modes.te_block import swap_layers
 from fp8bench.modes.te_parallel import Group, SharedLayer, gathered, scattered
-from fp8bench.modes.te_switches import SPLIT_QKV, Options, split_packed
 from fp8bench.schema.config import TEAttention
 
-_CLASS = ("fp8bench.workloads.gpt_layer", "GPTLayer")
+SPLIT_QKV = "split-qkv"
+
+PACKED = "qkv_layer"
+"""The keyword of te.DotProductAttention under which a packed tensor comes."""
 
 
-def gpt_layers(model: nn.Module) -> list[tuple[str, Any]]:
-    """Return every plain layer with its dotted name. The class is recognized by name, so its module is not imported."""
-    named = model.named_modules()
-    return [(name, part) for name, part in named if (type(part).__module__, type(part).__name__) == _CLASS]
+@dataclass
+class Options:
+    """switches: their names. fp8_weights: the context in which weights are made in fp8 alone. first: whether the next
+    forward pass is the first of a step; layers read it.
+    """
+
+    switches: frozenset[str] = frozenset()
+    fp8_weights: Callable[[], AbstractContextManager[Any]] = nullcontext
+    first: bool = True
+
+    def begin(self, first: bool) -> None:
+        """Begin a forward pass; first: of its step."""
+        self.first = first
+
+    def of_layer(self) -> dict[str, Any]:
+        """Return the arguments of te.TransformerLayer."""
+        found: dict[str, Any] = {"fuse_qkv_params": "fused-qkv" in self.switches}
+        if "fused-wgrad" in self.switches:
+            found["fuse_wgrad_accumulation"] = True
+        if "parallel-setup" in self.switches:
+            # The group of only this rank.
+            alone = dist.group.WORLD if dist.is_initialized() else None
+            found |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": alone}
+        return found
+
+    @property
+    def is_first_microbatch(self) -> bool | None:
+        """The argument of the layer's forward pass; None if every pass casts the weights."""
+        return self.first if "weight-cache" in self.switches else None
+
+
+def split_packed(layer: Any) -> None:
+    """Let a te.TransformerLayer's attention split what it is given. Once for each layer."""
+
+    def with_parts(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        packed = kwargs.get(PACKED)
+        if packed is None or torch.compiler.is_compiling():
+            return args, kwargs
+        parts = Split.apply(packed, kwargs.get("qkv_interleave_dim", -3))
+        # Queries, keys and values are the first three arguments, and None beside a packed tensor.
+        return (*parts, *args[3:]), {**kwargs, PACKED: None}
+
+    layer.self_attention.core_attention.register_forward_pre_hook(with_parts, with_kwargs=True)
+
+
+class Split(torch.autograd.Function):
+    """packed: [..., 3, ...], with queries, keys and values along `dim`. Returns the three, views of it."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, dim: int) -> tuple[Tensor, ...]:
+        ctx.dim = dim % packed.ndim
+        return packed.unbind(dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        whole = whole_of(gradients, ctx.dim)
+        return torch.stack(gradients, ctx.dim) if whole is None else whole, None
+
+
+def whole_of(parts: tuple[Tensor, ...], dim: int) -> Tensor | None:
+    """Return the contiguous tensor of which these are the slices along `dim`, in order; None if they are not."""
+    first, shape = parts[0], list(parts[0].shape)
+    shape.insert(dim, len(parts))
+    strides = torch.empty(shape, device="meta").stride()
+    alike = all(
+        part.shape == first.shape
+        and part.dtype == first.dtype
+        and part.stride() == (*strides[:dim], *strides[dim + 1 :])
+        and part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and part.storage_offset() == first.storage_offset() + place * strides[dim]
+        for place, part in enumerate(parts)
+    )
+    return first.as_strided(shape, strides) if alike else None
+
+
+def gpt_layers(model: nn.Module) -> dict[str, Any]:
+    """Return every plain layer by dotted name."""
+    return named_exactly(model, ("fp8bench.workloads.gpt_layer", "GPTLayer"))
 
 
 def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
     """Replace each layer, or its linear layers, in place."""
-    for name, layer in gpt_layers(model):
+    for name, layer in gpt_layers(model).items():
         if te_attention == "te":
             model.set_submodule(name, TEGPTLayer(te, layer, options).train(layer.training))
         else:
-            swap_linears(te, layer)
+            swap_layers(te, layer, list(named(layer, nn.Linear)))
     return model
 
 
@@ -46,10 +144,7 @@ class TEGPTLayer(SharedLayer):
             "ffn_hidden_size": plain.fc1.out_features,
             "num_attention_heads": plain.heads,
             "layernorm_epsilon": plain.ln1.eps,
-            "hidden_dropout": 0.0,
             "attention_dropout": 0.0,
-            "self_attn_mask_type": "causal",
-            "qkv_weight_interleaved": False,
             "activation": "gelu",
             "bias": True,
             "params_dtype": weight.dtype,
@@ -58,7 +153,7 @@ class TEGPTLayer(SharedLayer):
         super().__init__(te, ("ln1", "qkv", "proj", "ln2", "fc1", "fc2"), sizes | options.of_layer())
         self.options = options
         with options.fp8_weights():
-            self.layer = self.made(attn_input_format="bshd")
+            self.layer = self.made()
         self.copy_from(plain)
         self._accumulate()
 
@@ -77,7 +172,7 @@ class TEGPTLayer(SharedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, sequence, width]."""
         for weight in self.accumulated():
-            weight.overwrite_main_grad = self.options.beat.first
+            weight.overwrite_main_grad = self.options.first
         # A divided layer takes the sequence as the first dimension; each rank has a part of it.
         inner = x if self.group is None else scattered(x, self.group)
         y = self.noted(self.layer(inner, is_first_microbatch=self.options.is_first_microbatch))

@@ -24,16 +24,16 @@ The mask is causal by default, and is set explicitly nevertheless. One differenc
 residual stream is bf16, and the plain model's is float32. The head and the embedding are unchanged.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fp8bench.modes.te_layers import swap_linears
+from fp8bench.modes.protocol import named, named_exactly
+from fp8bench.modes.te_block import swap_layers
+from fp8bench.modes.te_gpt import Options
 from fp8bench.modes.te_parallel import SUMMED, Group, Share, SharedLayer, gathered, mean_over, scattered
-from fp8bench.modes.te_switches import Options
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -54,18 +54,17 @@ _PLAIN_ROTATIONS = ("default", "linear", "llama3")
 
 
 def has_llama_layers(model: nn.Module) -> bool:
-    return any(_is(module, "LlamaDecoderLayer") for module in model.modules())
+    return bool(named_exactly(model, (_MODULE, "LlamaDecoderLayer")))
 
 
 def llama_models(model: nn.Module) -> list[Any]:
     """Return every LlamaModel in the model; none if the layers are elsewhere."""
-    return [module for module in model.modules() if _is(module, "LlamaModel")]
+    return list(named_exactly(model, (_MODULE, "LlamaModel")).values())
 
 
 def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
-    """Replace the layers of every LlamaModel, or their linear layers, in place. Layers are replaced one at a time, so
-    that memory never holds two copies of all weights. Raises ModeUnavailable for layers that Transformer Engine would
-    not compute the same.
+    """Replace the layers of every LlamaModel, or their linear layers, in place and one at a time. Raises
+    ModeUnavailable for layers that Transformer Engine would not compute the same.
     """
     llamas = llama_models(model)
     if not llamas:
@@ -83,7 +82,7 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention, options:
                     "Use a workload without it, or baseline and torchao modes, which keep the model's own layers",
                 )
             if angles is None:
-                swap_linears(te, layer)
+                swap_layers(te, layer, list(named(layer, nn.Linear)))
             else:
                 llama.layers[number] = TELlamaLayer(te, layer, angles, options).train(layer.training)
     return model
@@ -102,11 +101,8 @@ class TELlamaLayer(SharedLayer):
             "num_gqa_groups": attention.k_proj.out_features // head_dim,
             "kv_channels": head_dim,
             "layernorm_epsilon": plain.input_layernorm.variance_epsilon,
-            "hidden_dropout": 0.0,
             "attention_dropout": float(attention.attention_dropout),
-            "self_attn_mask_type": "causal",
             "fuse_qkv_params": True,
-            "qkv_weight_interleaved": False,
             "normalization": "RMSNorm",
             "activation": "swiglu",
             "bias": False,
@@ -116,15 +112,13 @@ class TELlamaLayer(SharedLayer):
         super().__init__(te, LLAMA_NAMES, sizes)
         # Not a buffer, because DDP would broadcast it to all ranks before every step.
         self.angles, self.options = angles, options
-        self.layer = self.made(attn_input_format="bshd")
+        self.layer = self.made()
         self.copy_from(plain)
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_of_the_plain_layer: Any
     ) -> Tensor:
-        """hidden_states: [batch, sequence, width]. A mask is refused, because it would be ignored. The other arguments
-        of the plain layer are ignored, among them positions as precomputed sines and cosines.
-        """
+        """hidden_states: [batch, sequence, width]. A mask would be ignored, and is refused; positions are its own."""
         if attention_mask is not None:
             raise ModeUnavailable(
                 "the model passes an attention mask to a layer that was converted without one",
@@ -135,10 +129,9 @@ class TELlamaLayer(SharedLayer):
 
 
 def rotation(llama: Any) -> Tensor:
-    """Return the angle of each position and pair, [positions, 1, 1, head width] float32, the same for both halves of a
-    head. The frequencies and their base are the model's own.
-
-    Raises ModeUnavailable for frequencies that change while the model runs, and for a rotation that is scaled.
+    """Return the angle of each position and pair, [positions, 1, 1, head width] float32, by the model's own
+    frequencies. Raises ModeUnavailable for frequencies that change while the model runs, and for a rotation that is
+    scaled.
     """
     rotary = llama.rotary_emb
     if rotary.rope_type not in _PLAIN_ROTATIONS or rotary.attention_scaling != 1:
@@ -152,16 +145,12 @@ def rotation(llama: Any) -> Tensor:
     return torch.cat((angles, angles), -1)[:, None, None, :]
 
 
-def _is(module: nn.Module, name: str) -> bool:
-    return type(module).__module__ == _MODULE and type(module).__name__ == name
-
-
 def _odd_parts(layer: Any) -> list[str]:
     attention, mlp = layer.self_attn, layer.mlp
     norms = (layer.input_layernorm, layer.post_attention_layernorm)
     of_attention = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
     linears = [*of_attention, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    rms = all(_is(norm, "LlamaRMSNorm") for norm in norms)
+    rms = all((type(norm).__module__, type(norm).__name__) == (_MODULE, "LlamaRMSNorm") for norm in norms)
     plain = all(type(linear) is nn.Linear for linear in linears)
     activation = attention.config.hidden_act
     faults = {
@@ -176,12 +165,9 @@ def _odd_parts(layer: Any) -> list[str]:
 
 
 def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
-    """Share every converted layer of the LlamaModel among the ranks of a group, in place. Embeddings are scattered over
-    the sequence, and the norm after the last layer and the head process this rank's tokens. Returns, by name, the
-    shares of the weights outside of the layers.
-
-    Raises ModeUnavailable for a model whose head does not compute the loss itself (see workloads.head), and for sizes
-    that cannot be divided.
+    """Share every converted layer among the ranks of a group, in place; the last norm and the head process this rank's
+    tokens. Returns the shares of weights outside of layers. Raises ModeUnavailable for a head without the loss, or
+    sizes.
     """
     head: Any = getattr(model, "lm_head", None)
     llamas = llama_models(model)
@@ -194,20 +180,15 @@ def divide_llama(model: nn.Module, group: Group) -> dict[str, Share]:
     for layer in llama.layers:
         layer.divide(group)
     llama.embed_tokens.register_forward_hook(lambda _module, _inputs, output: scattered(output, group))
-    head.forward = _of_own_tokens(head.forward, group)
-    of_own_tokens = (llama.norm.weight, head.weight)
-    return {name: SUMMED for name, weight in model.named_parameters() if any(weight is one for one in of_own_tokens)}
-
-
-def _of_own_tokens(plain: Callable[..., Tensor], group: Group) -> Callable[..., Tensor]:
-    """Return a forward function of the head that takes this rank's tokens. plain: the head's forward. The new function
-    takes [sequence / size, batch, width] and returns the mean loss over all tokens; without targets, the logits of all.
-    """
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    rank, size, plain = dist.get_rank(group), dist.get_world_size(group), head.forward
 
     def forward(hidden: Tensor, targets: Tensor | None = None) -> Tensor:
+        """hidden: [sequence / size, batch, width]. Returns the mean loss over all tokens, or the logits of all."""
         if targets is None:
-            return plain(gathered(hidden, group))
+            logits: Tensor = plain(gathered(hidden, group))
+            return logits
         return mean_over(plain(hidden.transpose(0, 1).contiguous(), targets.chunk(size, 1)[rank]), group)
 
-    return forward
+    head.forward = forward
+    of_own_tokens = (llama.norm.weight, head.weight)
+    return {name: SUMMED for name, weight in model.named_parameters() if any(weight is one for one in of_own_tokens)}

@@ -1,15 +1,13 @@
 """Transformer Engine's own tensor and sequence parallel: the layers of a model are rebuilt with `tp_group`,
 `set_parallel_mode` and `sequence_parallel`, so that each rank has a part of the weights.
 
-The weights of a layer's queries, keys, values and first MLP layer are divided by rows into complete heads; those of its
-projection and second MLP layer by columns. Between the two, each rank has a part of the sequence: Transformer Engine
-gathers the sequence before the first and scatters the sums after the second in its own kernels, which need the sequence
-as the first dimension (`attn_input_format="sbhd"`). So the input of the first layer is scattered, and the output of the
-last one is gathered, or used as it is.
+Queries, keys, values and the first MLP layer are divided by rows into complete heads; the projection and the second MLP
+layer by columns. Between the two each rank has a part of the sequence, which must be the first dimension
+(`attn_input_format="sbhd"`). So the input of the first layer is scattered, and the output of the last one gathered, or
+used as it is.
 
 Parameters that every rank has in full (norms, biases added after the scattering) see only a part of the sequence on
-each rank, so each rank computes a summand of their gradient. A mode says so (`SUMMED`); the sum is up to what joins the
-ranks.
+each rank, which computes a summand of their gradient (`SUMMED`); the sum is up to what joins the ranks.
 """
 
 from dataclasses import dataclass
@@ -28,9 +26,8 @@ Group = Any
 
 @dataclass(frozen=True)
 class Share:
-    """A rank's share of a weight. dim: the dimension that is divided into equal parts; None if every rank has the
-    complete weight. order: for rows that are rearranged before the division, the index of each row in the plain weight.
-    summed: whether each rank computes a summand of the gradient of a weight that it has in full.
+    """A rank's share of a weight. dim: the one divided into equal parts; None if every rank has all. order: the plain
+    row at each place, before the division. summed: whether each rank computes a summand of the gradient.
     """
 
     dim: int | None = None
@@ -55,9 +52,7 @@ WHOLE, SUMMED = Share(), Share(summed=True)
 
 
 def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
-    """Return an order of the rows of a weight with several sections (queries, keys, values; gate and up) in which each
-    of `size` equal parts has its part of every section.
-    """
+    """Return an order of the rows of a weight in which each of `size` equal parts has its part of every section."""
     starts = [sum(sections[:place]) for place in range(len(sections))]
     parts = [
         torch.arange(start + rank * rows // size, start + (rank + 1) * rows // size)
@@ -67,11 +62,17 @@ def rows_together(sections: tuple[int, ...], size: int) -> Tensor:
     return torch.cat(parts)
 
 
-class SharedLayer(ConvertedLayer):
-    """A te.TransformerLayer that ranks can share; divided, it takes this rank's [sequence / size, batch, width].
+CAUSAL = {
+    "attn_input_format": "bshd",
+    "self_attn_mask_type": "causal",
+    "hidden_dropout": 0.0,
+    "qkv_weight_interleaved": False,
+}
+"""Arguments of the layers of language models."""
 
-    sizes: the layer's arguments, however it is divided.
-    """
+
+class SharedLayer(ConvertedLayer):
+    """A te.TransformerLayer that ranks can share; divided, it takes this rank's [sequence / size, batch, width]."""
 
     layer: Any
 
@@ -83,7 +84,7 @@ class SharedLayer(ConvertedLayer):
 
     def made(self, **options: Any) -> Any:
         """Return a new te.TransformerLayer."""
-        return self.te.TransformerLayer(**{**self.sizes, **options})
+        return self.te.TransformerLayer(**{**CAUSAL, **self.sizes, **options})
 
     @torch.no_grad()
     def divide(self, group: Group) -> None:
@@ -161,9 +162,7 @@ def _all(part: Tensor, group: Group, dim: int = 0) -> Tensor:
 
 
 class _Exchange(torch.autograd.Function):
-    """Forward returns all parts of the first dimension, or this rank's; backward the other of the gradient, which is
-    the same on every rank where it is whole.
-    """
+    """All parts of the first dimension, or this rank's; backward the other, of a gradient equal on all ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group, there: Any, back: Any) -> Tensor:

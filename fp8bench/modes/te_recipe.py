@@ -1,12 +1,8 @@
-"""A recipe's name as Transformer Engine's recipe object, what the library supports of it, and which of its modules run
-in fp8.
+"""A recipe's name as Transformer Engine's recipe object, what the library supports of it, and which modules run in fp8.
 
-The fields are those of `transformer_engine.common.recipe`, under its names. Only the fields that were named are passed,
-so a field that a release lacks affects only users who name it.
-
-With `layers=`, a layer is named as in the plain model, and each module contains one layer of it or several: qkv and its
-norm are one module, fc1, fc2 and their norm another. A module is in fp8 as a whole or not at all. An excluded module
-keeps its place and its weights, and runs forward and backward in bf16, under its own disabled autocast.
+Only the fields that were named are passed, so a field that a release lacks affects only users who name it. With
+`layers=`, a layer is named as in the plain model; a module contains one layer or several (qkv and its norm; fc1, fc2
+and theirs), and is in fp8 as a whole or not at all. An excluded module runs in bf16, under its own disabled autocast.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -91,9 +87,7 @@ def make_recipe(recipe: Recipe) -> Any:
 
 
 def fields_of(resolved: Any) -> dict[str, Any]:
-    """Return the values of the object's fields that a name can set, in a form that a record can hold: an enumeration's
-    member by its name. The object's own text omits some.
-    """
+    """Return the object's fields that a name can set, for a record: an enumeration's member by its name."""
     found = {one.upstream: getattr(resolved, one.upstream, None) for one in FIELDS.values() if one.name != "layers"}
     return {
         name: value if isinstance(value, bool | int | str) else str(getattr(value, "name", value))
@@ -121,11 +115,9 @@ def leave_out(
     label: str,
     off: Callable[[], Any],
 ) -> list[str]:
-    """Exclude the modules from fp8 whose layers are not chosen, in place. modules: by their names in the converted
-    model. plain: the names of all linear layers of the plain one. off: creates a disabled autocast. Returns the layers
-    that are excluded.
-
-    Raises ModeUnavailable if no layer is left, or if only some of a module's layers are chosen.
+    """Exclude modules from fp8 whose layers are not chosen, in place; return these layers. plain: all linear layers of
+    the plain model. off: creates a disabled autocast. Raises ModeUnavailable if none is left, or a part of a module is
+    chosen.
     """
     found = [(module, stands_for(name, plain)) for name, module in modules.items()]
     choice.require_some([layer for _, layers in found for layer in layers], label)

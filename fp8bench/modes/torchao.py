@@ -1,17 +1,13 @@
 """torchao's float8 training: each `nn.Linear` becomes a `Float8Linear`, whose three GEMMs run in fp8.
 
-Input, weight and output gradient are each scaled anew in every pass (dynamic scaling), per tensor or per row, cast to
-fp8 and multiplied. Without torch.compile the casts are separate kernels and cost more than fp8 saves. The weights
-remain the float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does
-a layer with a dimension that is not a multiple of 16, which the fp8 kernels cannot take. `layers=` of the recipe
-excludes more layers: by their names, or with `torchao` by the library's own rule for small shapes.
+Input, weight and output gradient are scaled anew in every pass, per tensor or per row, cast to fp8 and multiplied;
+without torch.compile the casts cost more than fp8 saves. The weights remain float32. The head stays plain (its gradient
+is the most sensitive), and so does a layer with a dimension that is not a multiple of 16. `layers=` of the recipe
+excludes more: by their names, or with `torchao` by the library's own rule for small shapes.
 
-Under FSDP2 the tensorwise recipe gathers its weights in float8 (enable_fsdp_float8_all_gather), with scales that one
-all-reduce computes after each optimizer step. torchao supports this for no other recipe; their weights are gathered in
-bf16.
-
-On a CPU the casts are performed and the GEMMs emulated: the numbers are right and the times are meaningless. torchao
-takes only CUDA's autocast into account, so on a CPU the GEMMs are emulated from float32.
+Under FSDP2 the tensorwise recipe alone gathers its weights in float8 (enable_fsdp_float8_all_gather), with scales that
+one all-reduce computes after each optimizer step. On a CPU the GEMMs are emulated, from float32 because torchao takes
+only CUDA's autocast into account: the numbers are right and the times are meaningless.
 """
 
 import dataclasses
@@ -24,7 +20,7 @@ import torch
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, count_linears
+from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, Rounding, compute_capability, count_linears, named
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
@@ -58,10 +54,8 @@ def require_convertible(model: nn.Module) -> None:
 
 
 def why_none(model: nn.Module, plain: Callable[[nn.Module], bool] = lambda _layer: True) -> str:
-    """Return what is wrong with the first linear layer, the head last, and which other layers the model has instead.
-    plain: whether a layer is of a class that can be replaced.
-    """
-    linears = linear_layers(model)
+    """Return what is wrong with the first linear layer, the head last. plain: whether its class can be replaced."""
+    linears = named(model, nn.Linear)
     name = min(linears, key=is_head, default="")
     layer = linears.get(name)
     if layer is None:
@@ -74,11 +68,6 @@ def why_none(model: nn.Module, plain: Callable[[nn.Module], bool] = lambda _laye
         why = f"{name} is {layer.in_features} x {layer.out_features}, no multiples of {ALIGNMENT}"
     kinds = Counter(type(other).__name__ for other in model.modules() if isinstance(other, nn.Conv2d))
     return why + "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
-
-
-def linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
-    """Return the linear layers by dotted name, in the model's order; subclasses count."""
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
 
 
 class TorchAOFloat8:
@@ -177,7 +166,6 @@ class TorchAOFloat8:
         """Prepare tensorwise weights: float32 parameters that cast themselves to float8 when they are gathered."""
         if self.recipe != "tensorwise":
             return False
-        plain: Any
         for name, plain in _float8_linears(model).items():
             config = dataclasses.replace(plain.config, enable_fsdp_float8_all_gather=True)
             model.set_submodule(name, type(plain).from_float(plain, config))
@@ -190,7 +178,7 @@ class TorchAOFloat8:
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return the number of Float8Linear layers in the model, and how they report that they cast."""
-        found, linears = _float8_linears(model), linear_layers(model)
+        found, linears = _float8_linears(model), named(model, nn.Linear)
         casts = {module.extra_repr().partition("cast_configs=")[2].strip('"') for module in found.values()}
         return {
             "converted_layers": len(found),
@@ -204,10 +192,10 @@ class TorchAOFloat8:
         }
 
 
-def _float8_linears(model: nn.Module) -> dict[str, nn.Module]:
+def _float8_linears(model: nn.Module) -> dict[str, Any]:
     from torchao.float8.float8_linear import Float8Linear
 
-    return {name: module for name, module in model.named_modules() if isinstance(module, Float8Linear)}
+    return named(model, Float8Linear)
 
 
 def _float8() -> Any:

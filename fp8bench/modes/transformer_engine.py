@@ -1,15 +1,11 @@
-"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`. They convert timm's Blocks (see te_block.py), the layers of
-transformers' Llama (see te_llama.py) or those of a GPT (see te_gpt.py), whichever the model has; in any other model
-they convert linear layers and layer norms one by one (see te_layers.py). Ranks share whole layers by Transformer
-Engine's own arguments (see te_parallel.py).
+"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`. They convert timm's Blocks (te_block.py), the layers of
+transformers' Llama (te_llama.py) or those of a GPT (te_gpt.py), whichever the model has; in any other model linear
+layers and layer norms one by one. Ranks share whole layers by Transformer Engine's own arguments (te_parallel.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
-`block` and `mxfp8`). The default recipe is fixed here as `delayed`, because Transformer Engine's own default depends on
-the GPU. The recipe's name includes its fields and which modules are left out (te_recipe.py). Attention is fp8 only with
-`dpa=on`. Under DDP the amax histories are reduced over the data-parallel group, so that every rank uses the same
-scales.
-
-Transformer Engine is imported on first use, never with this file.
+`block` and `mxfp8`). The default recipe is fixed as `delayed`, because Transformer Engine's own depends on the GPU.
+Attention is fp8 only with `dpa=on`. Under DDP amax histories are reduced over the data-parallel group. Transformer
+Engine is imported on first use, never with this file.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +17,18 @@ import torch.distributed as dist
 from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
-from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Rounding, compute_capability, count_linears
+from fp8bench.modes.protocol import (
+    BF16_TOLERANCE,
+    FP8_TOLERANCE,
+    Rounding,
+    compute_capability,
+    count_linears,
+    named,
+    refuse_recipe,
+)
 from fp8bench.modes.te_attention import UNFUSED, AttentionLog, attention_backend, listen
-from fp8bench.modes.te_block import ConvertedLayer, TEBlock, TESDPABlock, timm_blocks
-from fp8bench.modes.te_gpt import TEGPTLayer, convert_gpt, gpt_layers
-from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
+from fp8bench.modes.te_block import ConvertedLayer, Swaps, TEBlock, TESDPABlock, plan_swaps, swap_layers, timm_blocks
+from fp8bench.modes.te_gpt import SPLIT_QKV, Options, TEGPTLayer, convert_gpt, gpt_layers, split_packed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import TELlamaLayer, convert_llama, divide_llama, has_llama_layers
 from fp8bench.modes.te_parallel import Group, Share
@@ -38,10 +41,9 @@ from fp8bench.modes.te_recipe import (
     require_fp8_attention,
     versions,
 )
-from fp8bench.modes.te_switches import SPLIT_QKV, Beat, Options, split_packed
 from fp8bench.modes.torchao import convertible
 from fp8bench.schema.config import TEAttention
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.recipe import ALL_LAYERS, split_recipe
 from fp8bench.schema.switches import split
 
@@ -52,7 +54,6 @@ DELAYED_SETTLE_PASSES = 3
 """Delayed scaling starts from a scale of 1. After the first pass every amax is in the history, and after another one
 the gradients that the first one lost reach the layers below. The third is a safety margin.
 """
-
 
 NO_WHOLE_LAYER = "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
 
@@ -82,13 +83,12 @@ class TEBF16:
     def __init__(
         self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None
     ) -> None:
-        if recipe is not None:
-            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
+        refuse_recipe(self.name, recipe)
         self.te_attention = te_attention
         self.te_switches = split(te_switches)
-        self._beat = Beat()
+        self._options = Options(frozenset(self.te_switches), fp8_weights=self.fp8_weights)
         # Only switches make a difference between the first forward pass of a step and later ones.
-        self.micro_batch = self._beat.begin if self.te_switches else None
+        self.micro_batch = self._options.begin if self.te_switches else None
         self.reuses = "weight-cache" in self.te_switches
         self.joined_alone = "parallel-setup" in self.te_switches
         self.tensor_parallel_refusal = None if te_attention == "te" else NO_WHOLE_LAYER
@@ -108,19 +108,15 @@ class TEBF16:
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every known block, in place, by one with the same weights. In a model without known blocks, replace
-        layers one by one.
-        """
+        """Replace every known block, or else layers one by one, in place, by one with the same weights."""
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
-        alone = dist.group.WORLD if dist.is_initialized() else None
-        options = Options(frozenset(self.te_switches), self._beat, alone, self.fp8_weights)
         if gpt_layers(model):
-            return convert_gpt(te, model, self.te_attention, options)
+            return convert_gpt(te, model, self.te_attention, self._options)
         if has_llama_layers(model):
             self._gemms = LLAMA_GEMMS
-            return convert_llama(te, model, self.te_attention, options)
+            return convert_llama(te, model, self.te_attention, self._options)
         self._swaps = plan_swaps(model)
         if SPLIT_QKV in self.te_switches and not self._swaps.blocks:
             raise ModeUnavailable(
@@ -134,7 +130,7 @@ class TEBF16:
 
     def convert_timm(self, te: Any, model: nn.Module, block_class: Callable[..., nn.Module]) -> nn.Module:
         """Replace every timm Block, in place."""
-        for name, block in timm_blocks(model):
+        for name, block in timm_blocks(model).items():
             converted: Any = block_class(te, block)
             if SPLIT_QKV in self.te_switches:
                 split_packed(converted.layer)
@@ -145,17 +141,7 @@ class TEBF16:
         """Return the context in which a layer is created."""
         return nullcontext()
 
-    @property
-    def _te_attends(self) -> bool:
-        """Whether attention is Transformer Engine's. If layers are swapped one by one, it is the model's own."""
-        return self.te_attention == "te" and self._has_blocks
-
-    @property
-    def _has_blocks(self) -> bool:
-        return self._swaps is None or bool(self._swaps.blocks)
-
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Return an empty context, because the training loop applies bf16 autocast."""
         return nullcontext()
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -164,57 +150,56 @@ class TEBF16:
 
     def clear_gradients(self, model: nn.Module) -> None:
         """Clear the gradients that are stored separately from their weights."""
-        for layer in _named(model, TEGPTLayer).values():
+        for layer in named(model, TEGPTLayer).values():
             layer.clear_gradients()
 
     def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
-        """Share the converted layers among the ranks of a group, in place. Returns, by name, this rank's share of each
-        weight that is divided, or whose gradient must be summed over the group.
-
-        Raises ModeUnavailable for a model whose layers cannot be shared.
+        """Share the converted layers among the ranks of a group, in place. Returns this rank's share of each weight
+        that is divided or whose gradient must be summed, by name. Raises ModeUnavailable for other layers.
         """
         found: dict[str, Share] = {}
-        if layers := _named(model, TEGPTLayer):
+        if layers := named(model, TEGPTLayer):
             for layer in layers.values():
                 layer.divide(group)
-        elif layers := _named(model, TELlamaLayer):
+        elif layers := named(model, TELlamaLayer):
             found = divide_llama(model, group)
         else:
             raise ModeUnavailable(
                 "Transformer Engine's layers are shared in gpt-layer and in language models, and this is neither",
                 "Omit --tensor-parallel, or use baseline-bf16",
             )
-        shares = [(name, of, share) for name, layer in layers.items() for of, share in layer.shares.items()]
-        return found | {f"{name}.layer.{of}": share for name, of, share in shares}
+        shares = {f"{name}.layer.{of}": one for name, layer in layers.items() for of, one in layer.shares.items()}
+        return found | shares
 
     def plain_weights(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """Return the plain model's names of each trained weight of a converted block; others keep their names."""
-        blocks = _named(model, ConvertedLayer).items()
-        stated = [(name, own, of) for name, block in blocks for own, of in block.plain_weights.items()]
-        return {f"{name}.{own}": tuple(f"{name}.{one}" for one in of) for name, own, of in stated}
+        return {
+            f"{name}.{own}": tuple(f"{name}.{one}" for one in of)
+            for name, block in named(model, ConvertedLayer).items()
+            for own, of in block.plain_weights.items()
+        }
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Return the number of Transformer Engine layers in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
-        backend = attention_backend() if self._te_attends else None
-        dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in _named(model, ConvertedLayer).values()}
+        has_blocks = self._swaps is None or bool(self._swaps.blocks)
+        # If layers are swapped one by one, attention is the model's own.
+        te_attends = self.te_attention == "te" and has_blocks
+        backend = attention_backend() if te_attends else None
+        dtypes = {str(block.residual_dtype).removeprefix("torch.") for block in named(model, ConvertedLayer).values()}
         return {
             "converted_layers": converted,
             "total_layers": converted + count_linears(model),
             "recipe": None,
-            "attention": f"te:{backend or 'unknown'}" if self._te_attends else None,
+            "attention": f"te:{backend or 'unknown'}" if te_attends else None,
             "residual_dtypes": sorted(dtypes),
-            **({"gelu": "tanh"} if self._gemms is GEMMS and self._has_blocks else {}),
+            **({"gelu": "tanh"} if self._gemms is GEMMS and has_blocks else {}),
             **(self._swaps.evidence() if self._swaps is not None else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
             "warnings": [UNFUSED] if backend == "unfused" else [],
-            **(self._attention_log.evidence() if self._attention_log and self._te_attends else {}),
+            **(self._attention_log.evidence() if self._attention_log and te_attends else {}),
         }
-
-
-def _named(model: nn.Module, kind: type) -> dict[str, Any]:
-    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
 
 
 class TEFP8(TEBF16):
@@ -238,9 +223,9 @@ class TEFP8(TEBF16):
     ) -> None:
         """recipe: the name with its fields. fp8_layer_names: the names for `layers=auto`."""
         super().__init__(te_attention=te_attention, te_switches=te_switches)
-        self._named = split_recipe(recipe or "delayed")
-        self.recipe = self._named.base
-        self._layers = LayerChoice(self._named.layers, fp8_layer_names)
+        self._recipe = split_recipe(recipe or "delayed")
+        self.recipe = self._recipe.base
+        self._layers = LayerChoice(self._recipe.layers, fp8_layer_names)
         self._left_out: list[str] = []
         self._resolved: Any = None
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
@@ -264,16 +249,14 @@ class TEFP8(TEBF16):
         may be a few more or fewer. fp8 attention rounds more, which is left to the bound's margin.
         """
         able = (name for name, module in model.named_modules() if convertible(module, name))
-        e4m3 = self._named.value("format") == "e4m3"
+        e4m3 = self._recipe.value("format") == "e4m3"
         return Rounding(frozenset(filter(self._layers.takes, able)), torch.float8_e4m3fn if e4m3 else torch.float8_e5m2)
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Convert as te-bf16 does; modules of layers that were not chosen stay in bf16. Raises ModeUnavailable, also if
-        no backend of fp8 attention supports the model's heads.
-        """
-        plain = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-        if self._named.fp8_attention:
-            require_fp8_attention(self._named, model, compute_capability(next(model.parameters()).device))
+        """Convert as te-bf16 does; modules of other layers stay in bf16. Raises ModeUnavailable."""
+        plain = list(named(model, nn.Linear))
+        if self._recipe.fp8_attention:
+            require_fp8_attention(self._recipe, model, compute_capability(next(model.parameters()).device))
         model = super().convert(model)
         if self._layers.layers != ALL_LAYERS:
             modules = {name: module for name, module in model.named_modules() if is_te(module, *GEMMS)}
@@ -289,17 +272,15 @@ class TEFP8(TEBF16):
         return import_te().autocast(enabled=True, recipe=self._te_recipe(), amax_reduction_group=group)
 
     def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run Transformer Engine's own checkpoint, whose second forward pass uses the scales of the first.
-
-        The second pass opens an autocast of its own, and the end of an outermost one rolls the amax histories of all
-        modules: once for each block, besides once for the step. Inside another autocast it rolls none.
+        """Run Transformer Engine's checkpoint, whose second pass uses the scales of the first. The end of an outermost
+        autocast rolls all amax histories: once for each block, besides once for the step. Inside another it rolls none.
         """
         return super().checkpoint(function, *args, context_fn=lambda: (nullcontext(), self._off()), **kwargs)
 
     def before_sharding(self, model: nn.Module) -> bool:
-        """Let layers find out again whether they are sharded by FSDP2: they keep the answer of the first forward pass,
-        which the gate runs on whole weights. A sharded layer casts its weight again in backward; another keeps the
-        whole weight in fp8 until then. Return False: weights are gathered in their own dtype.
+        """Let layers find out again whether FSDP2 shards them, which they keep from the gate's pass on whole weights: a
+        sharded layer casts its weight again in backward, another keeps it in fp8. Return False: weights keep their
+        dtype.
         """
         for layer in te_layers(model):
             layer.__dict__.pop("_is_fsdp2", None)
@@ -316,7 +297,7 @@ class TEFP8(TEBF16):
         return {
             **found,
             "converted_layers": number,
-            "attention": f"{found['attention']}+fp8" if self._named.fp8_attention else found["attention"],
+            "attention": f"{found['attention']}+fp8" if self._recipe.fp8_attention else found["attention"],
             "recipe": "; ".join(sorted(recipes)),
             "recipe_fields": fields_of(in_fp8[0].fp8_meta.get("recipe")),
             "fp8_layers": number,
@@ -327,7 +308,7 @@ class TEFP8(TEBF16):
     def step_state(self, model: nn.Module) -> list[torch.Tensor]:
         """Return the scales of delayed scaling and the amax histories behind them; other recipes have no state."""
         # Dot-product attentions have their own scales in fp8.
-        attentions = [m for m in model.modules() if self._named.fp8_attention and is_te(m, "DotProductAttention")]
+        attentions = [m for m in model.modules() if self._recipe.fp8_attention and is_te(m, "DotProductAttention")]
         scaled = [*te_layers(model), *attentions]
         metas = [getattr(layer, "fp8_meta", {}).get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
@@ -345,7 +326,6 @@ class TEFP8(TEBF16):
         return own_state()
 
     def fp8_weights(self) -> Any:
-        """Return the context in which a layer is created."""
         if "fp8-weights" not in self.te_switches:
             return nullcontext()
         return import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
@@ -353,15 +333,13 @@ class TEFP8(TEBF16):
     def _te_recipe(self) -> Any:
         # One object for the entire run, because Transformer Engine compares recipes by identity.
         if self._resolved is None:
-            self._resolved = make_recipe(self._named)
+            self._resolved = make_recipe(self._recipe)
         return self._resolved
 
 
 @contextmanager
 def own_state() -> Iterator[None]:
-    """Within the context, give this process a new state of Transformer Engine's, and the old one again after it. Raises
-    ModeUnavailable for a release whose state is not replaced by its `reset`.
-    """
+    """Within the context, this process has a new state of Transformer Engine's. Raises ModeUnavailable."""
     from transformer_engine.pytorch.quantization import FP8GlobalStateManager as Manager
 
     before = {name: value for name, value in vars(Manager).items() if not name.startswith("__")}

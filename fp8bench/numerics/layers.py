@@ -25,8 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
-from fp8bench.modes.te_block import TEBlock
-from fp8bench.modes.te_layers import te_linear
+from fp8bench.modes.te_block import TEBlock, te_linear
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
 from fp8bench.numerics.definitions import E4M3

@@ -13,8 +13,8 @@ from torch import nn
 
 from fp8bench import registry
 from fp8bench.modes.protocol import count_linears
+from fp8bench.modes.te_block import plan_swaps
 from fp8bench.modes.te_gpt import gpt_layers
-from fp8bench.modes.te_layers import plan_swaps
 from fp8bench.modes.te_llama import has_llama_layers, llama_models
 from fp8bench.modes.torchao import require_convertible
 from fp8bench.numerics.gemm.linear_layers import linear_gemms

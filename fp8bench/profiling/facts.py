@@ -28,7 +28,7 @@ PARTS: dict[Category, str] = {
 
 IDLE = "idle"
 
-# From this Transformer Engine on, attention is passed one packed tensor (`modes.te_switches`):
+# From this Transformer Engine on, attention is passed one packed tensor (`modes.te_gpt`):
 PACKED_SINCE = (2, 19)
 # A sentence for each of ONLY_GAIN; figures as in docs/models.md.
 ADVICE = {

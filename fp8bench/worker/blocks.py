@@ -30,17 +30,14 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, Rounding
 from fp8bench.worker import recorded
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.nested import differentiable, gradient_at
 from fp8bench.worker.plain_weights import Tie, by_plain_names, gradient_of, trained_weights
-from fp8bench.worker.recorded import Call, Run
+from fp8bench.worker.recorded import Call, Run, differentiable, gradient_at
 from fp8bench.worker.rounding import grids, rounded
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The plain model and the converted one with its ties. context: makes the mode's. rounding: what it rounds; None
-    without fp8, or if the mode does not say it. stated: bounds on outputs and gradients that such a mode states.
-    """
+    """Both models with their ties. context: the mode's. rounding: None if unknown. stated: bounds of such a mode."""
 
     plain: nn.Module
     converted: nn.Module
@@ -61,9 +58,9 @@ class Pair:
 
 
 def examine(pair: Pair, calls: Sequence[Call], scale: float = 1.0, look: bool = True) -> tuple[list[Judged], list[str]]:
-    """Run every call on the converted model, in one context, and on the plain one. Returns what was compared, and in
-    words which blocks are missing or give something of another kind. scale: multiplies gradients at outputs, for
-    float16. look: False only runs the converted model, for a recipe whose scales come from earlier passes.
+    """Run every call on both models. Returns what was compared, and which blocks are missing or of another kind, in
+    words. scale: of gradients at outputs, for float16. look: False only runs the converted model, for scales that come
+    from earlier passes.
     """
     device = next(pair.converted.parameters()).device
     faults, running = [], []

@@ -1,20 +1,19 @@
 """Measures when steps begin and end: on a GPU with CUDA events, on a CPU with perf_counter.
 
-A step's time runs from its start to the start of the next step, so nothing between steps escapes it. On a GPU the
-starts are events on the compute stream, and no step waits for the device: the difference of two events is the device's
-time for a step, idle time included. Two more events split a step into forward (with the copy of the batch), backward
-(with the part of the all-reduce that it cannot hide) and optimizer; passes of several micro-batches are added up.
+A step's time runs from its start to the start of the next, so nothing between steps escapes it. On a GPU the starts are
+events on the compute stream, and no step waits for the device: their difference is the device's time for a step, idle
+time included. Two more events split it into forward (with the copy of the batch), backward (with what it cannot hide of
+the all-reduce) and optimizer; micro-batches are added up.
 
 The host's lead is how much later the GPU reached the start of a step than the host recorded it. A faster host runs
-ahead until the launch queue is full, at about 1,024 launches, so the lead is the depth of that queue in time, and is
-small, too, for a deep model whose GPU never waits: a diagnostic. GPU idle time shows whether the GPU waits for the
-host.
+ahead until the launch queue is full, at about 1,024 launches, so the lead is the depth of that queue in time: a
+diagnostic. GPU idle time shows whether the GPU waits for the host.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -38,24 +37,10 @@ class StepTimes:
     host_lead_s: list[float] | None
 
 
-class Clock(Protocol):
-    """Call the methods in this order, and `finish` once after the last step. forward_done and backward_done are called
-    in every step, alternately for each micro-batch, or never, if Python does not see the passes end.
-    """
-
-    def start_step(self) -> None: ...
-
-    def data_ready(self) -> None: ...
-
-    def forward_done(self) -> None: ...
-
-    def backward_done(self) -> None: ...
-
-    def finish(self) -> StepTimes: ...
-
-
 class HostClock:
-    """Uses perf_counter alone: on a CPU the work is done when the call returns."""
+    """Uses perf_counter alone: on a CPU the work is done when the call returns. Call methods in this order: `finish`
+    once, forward_done and backward_done alternately for each micro-batch, or never, if Python sees no pass end.
+    """
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -77,78 +62,62 @@ class HostClock:
 
     def finish(self) -> StepTimes:
         self._starts.append(perf_counter())
-        ends = self._starts[1:]
-        steps = _differences(self._starts[:-1], ends)
-        waits = _differences(self._starts[:-1], self._ready)
-        forward, backward, optimizer = passes(self._ready, self._passes, ends, lambda start, end: end - start)
-        return StepTimes(
-            began_s=self._starts[0],
-            step_s=steps,
-            host_s=_differences(self._ready, ends),
-            data_wait_s=waits,
-            forward_s=forward,
-            backward_s=backward,
-            optimizer_s=optimizer,
-            host_lead_s=None,
+        starts, ends = self._starts[:-1], self._starts[1:]
+        steps, waits, host = (
+            [end - start for start, end in zip(*pair, strict=True)]
+            for pair in ((starts, ends), (starts, self._ready), (self._ready, ends))
         )
+        forward, backward, optimizer = passes(self._ready, self._passes, ends, lambda start, end: end - start)
+        return StepTimes(self._starts[0], steps, host, waits, forward, backward, optimizer, host_lead_s=None)
 
     def since_first_step(self) -> list[float]:
         """Return when each step started, in seconds after the first step did."""
         return [start - self._starts[0] for start in self._starts]
 
 
-class CudaClock:
+class CudaClock(HostClock):
     """Uses events for the device's steps, and the host clock for what the host did meanwhile."""
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self._device = device
-        self._host = HostClock()
-        self._starts: list[torch.cuda.Event] = []
-        self._passes: list[list[torch.cuda.Event]] = []
+        self._started: list[torch.cuda.Event] = []
+        self._ended: list[list[torch.cuda.Event]] = []
 
     def start_step(self) -> None:
-        """Begin a step: record an event on the current stream, and the host's time.
-
-        Before the first step the device is idle, so that both clocks begin together.
-        """
-        if not self._starts:
+        """Begin a step. Before the first one the device is idle, so that both clocks begin together."""
+        if not self._started:
             torch.cuda.synchronize(self._device)
-        self._host.start_step()
-        self._starts.append(_record())
-        self._passes.append([])
-
-    def data_ready(self) -> None:
-        self._host.data_ready()
+        super().start_step()
+        self._started.append(_record())
+        self._ended.append([])
 
     def forward_done(self) -> None:
-        self._host.forward_done()
-        self._passes[-1].append(_record())
+        super().forward_done()
+        self._ended[-1].append(_record())
 
     def backward_done(self) -> None:
-        self._host.backward_done()
-        self._passes[-1].append(_record())
+        super().backward_done()
+        self._ended[-1].append(_record())
 
     def finish(self) -> StepTimes:
-        self._starts.append(_record())
-        host = self._host.finish()
+        self._started.append(_record())
+        host = super().finish()
         torch.cuda.synchronize(self._device)
-        starts, ends = self._starts[:-1], self._starts[1:]
-        reached = [self._starts[0].elapsed_time(event) / 1e3 for event in starts]
-        leads = [device - host for device, host in zip(reached, self._host.since_first_step(), strict=False)]
-        forward, backward, optimizer = passes(starts, self._passes, ends, between)
-        return StepTimes(
-            began_s=host.began_s,
+        starts, ends = self._started[:-1], self._started[1:]
+        reached = [between(starts[0], event) for event in starts]
+        forward, backward, optimizer = passes(starts, self._ended, ends, between)
+        return replace(
+            host,
             step_s=[between(start, end) for start, end in zip(starts, ends, strict=True)],
-            host_s=host.host_s,
-            data_wait_s=host.data_wait_s,
             forward_s=forward,
             backward_s=backward,
             optimizer_s=optimizer,
-            host_lead_s=leads,
+            host_lead_s=[device - at for device, at in zip(reached, self.since_first_step(), strict=False)],
         )
 
 
-def clock_for(device: torch.device) -> Clock:
+def clock_for(device: torch.device) -> HostClock:
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 
@@ -156,10 +125,6 @@ def _record() -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event
-
-
-def _differences(starts: list[float], ends: list[float]) -> list[float]:
-    return [end - start for start, end in zip(starts, ends, strict=True)]
 
 
 def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
@@ -178,10 +143,7 @@ def passes(
     ended: Sequence[Moment],
     between: Callable[[Moment, Moment], float],
 ) -> Passes:
-    """Return (forward, backward, optimizer) of each step in seconds; None if no pass was seen to end.
-
-    ends_of_passes: for each step, alternately the ends of forward and backward of each micro-batch, which add up.
-    """
+    """Return (forward, backward, optimizer) seconds of each step, from the ends of its passes; None without any."""
     if not any(ends_of_passes):
         return None, None, None
     forward, backward, optimizer = [], [], []

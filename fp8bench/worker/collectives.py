@@ -1,12 +1,9 @@
 """One rank of `fp8bench collectives`: it proves each operation, then times it.
 
-To prove an operation, every rank fills its array with small integers that depend on the element and the rank, so that
-any sum of them is exact in bf16 too; each element of the result must then equal its expected value. A wrong element
-anywhere keeps the case from being timed.
-
-Timed repetitions follow each other without a wait, as in nccl-tests, between events on the compute stream of a GPU; on
-a CPU by the host's clock. A small message's time includes its launch from Python, as in a training step. Ranks agree on
-how many repetitions fill the budget. Cases run forwards and backwards (A B C, C B A), round after round, so that a
+To prove one, every rank fills its array with small integers, so that any sum is exact in bf16 too; each element of the
+result must equal its expected value, or the case is not timed. Repetitions follow each other without a wait, as in
+nccl-tests, between events on the compute stream, on a CPU by the host's clock; a small message's time includes its
+launch from Python. Ranks agree on how many fill the budget. Cases run forwards and backwards (A B C, C B A), so that a
 machine that slows down affects all equally.
 """
 
@@ -44,10 +41,7 @@ Call = Callable[[], object]
 
 
 def measure(_config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
-    """Time every case, as a rank inside its group. plan: a CollectivesConfig. The report's `found` is a RankOutcome.
-
-    Raises RunFailed if memory does not suffice.
-    """
+    """Time every case of `plan`, a CollectivesConfig; `found` is a RankOutcome. Raises RunFailed without memory."""
     config = CollectivesConfig.model_validate(plan)
     ProgressFile(aside.progress).stage("timing")
     try:
@@ -79,9 +73,7 @@ def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[
 
 
 class Arrays:
-    """The arrays of one case on this rank. ours: what the rank gives. result: what it gets; in an all-reduce this is
-    the same array.
-    """
+    """The arrays of a case. ours: what the rank gives. result: what it gets; in an all-reduce the same array."""
 
     def __init__(self, case: Case, rank: int, ranks: int, device: torch.device) -> None:
         self.case, self.rank, self.ranks = case, rank, ranks
@@ -117,10 +109,8 @@ class Arrays:
         return total[self.rank * part : (self.rank + 1) * part]
 
     def _values(self, rank: int, size: int) -> Tensor:
-        """Return a rank's elements: its number plus each element's position in a stride that depends on the rank,
-        modulo a number so small that sums stay exact. With one stride for all, as many ranks as there are values would
-        add up to the same sum everywhere, and an element in the wrong place would go unnoticed.
-        """
+        # With one stride for all, as many ranks as there are values would add up to the same sum everywhere, and an
+        # element in the wrong place would go unnoticed. Sums stay exact.
         values = max(2, min(LARGEST_VALUE, EXACT_IN_BF16 // self.ranks) + 1)
         places = torch.arange(size, device=self.ours.device)
         return places.div_(rank % STRIDES + 1, rounding_mode="floor").add_(rank).remainder_(values).float()

@@ -29,18 +29,17 @@ from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
 from fp8bench.stats.length import PACE_STEPS, pace_s
 from fp8bench.worker.clock import clock_for
-from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
-from fp8bench.worker.evidence import NOT_PROFILED, to_evidence
 from fp8bench.worker.execution.build import ready_to_train, uncompiled
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import Parts, PythonLaunch, Snapshot, forward, scales
 from fp8bench.worker.main import gate_of, profile, proved, require_fp8_kernels
+from fp8bench.worker.memory import peak_memory, reset_peaks
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.rank_report import Aside, reported
+from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
 from fp8bench.worker.relative import finite
 from fp8bench.worker.subject import make_mode, make_workload
-from fp8bench.worker.timing import Training, compiled_to, train
+from fp8bench.worker.timing import Training, compilations, compiled_to, train
 from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload
 from fp8bench.workloads.text import byte_level, read

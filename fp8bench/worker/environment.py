@@ -22,7 +22,7 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
     return Environment(
         fp8bench=__version__,
         python=platform.python_version(),
-        versions={**{name: installed(name) for name in (*PACKAGES, *packages)}, **_cuda_versions(on_gpu)},
+        versions={name: installed(name) for name in (*PACKAGES, *packages)} | (_cuda_versions() if on_gpu else {}),
         device_name=torch.cuda.get_device_name(device) if on_gpu else None,
         compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)) if on_gpu else None,
         driver=driver_version() if on_gpu else None,
@@ -34,9 +34,7 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
     )
 
 
-def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:
-    if not on_gpu:
-        return {}
+def _cuda_versions() -> dict[str, str | None]:
     cudnn = torch.backends.cudnn.version()
     nccl = torch.cuda.nccl.version()
     return {

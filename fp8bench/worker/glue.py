@@ -16,9 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.worker.judged import Judged, Kind, Part, Rounded, judged, of_weights
-from fp8bench.worker.nested import copied, differentiable, gradient_at, leaf, leaves, mapped, numbers
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
-from fp8bench.worker.recorded import Call, without_autocast
+from fp8bench.worker.recorded import (
+    Call,
+    copied,
+    differentiable,
+    gradient_at,
+    leaf,
+    leaves,
+    mapped,
+    numbers,
+    without_autocast,
+)
 from fp8bench.worker.relative import norm
 
 SIMPLE = (bool, int, float, str)
@@ -28,27 +37,11 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A call of a block that gave what the plain one had given. given: the tensors among its arguments. simple: numbers
-    and words among them. at_outputs: the gradients there.
-    """
-
-    block: str
-    given: list[Tensor]
-    simple: list[Any]
-    at_outputs: list[Tensor]
-
-
-@dataclass(frozen=True)
 class Glue:
-    """A pass in which every block gave what the plain one had given. calls: in order. at_inputs: the gradient at the
-    model's input. weights: gradients of what lies between alone, by the plain model's names.
-    """
+    """A pass between blocks. calls: in order, the block and of what kind its arguments were. parts: what it shows."""
 
-    calls: list[Passed]
-    loss: Tensor
-    at_inputs: Tensor
-    weights: Mapping[str, Tensor | None]
+    calls: list[tuple[str, list[Any]]]
+    parts: dict[str, Part]
 
 
 def between(
@@ -58,12 +51,10 @@ def between(
     names: Callable[[Mapping[str, Tensor | None]], Mapping[str, Tensor | None]] = dict,
     scale: float = 1.0,
 ) -> Glue:
-    """Run what lies between the blocks, forward and backward. lossy: runs the model, and returns the tensor that takes
-    the gradient at the input, and the loss. names: turns gradients of the model's weights into those of the plain
-    model's. scale: of the backward pass, whose results are divided by it again.
-
-    Backward starts from the loss, and from seeded noise at the arguments of each call, as large as the gradients that
-    went through it.
+    """Run what lies between the blocks, forward and backward: from the loss, and from seeded noise at the arguments of
+    each call, as large as the gradients that went through it. lossy: runs the model, and returns the tensor that takes
+    the gradient at the input, and the loss. names: gives gradients the plain model's names. scale: of the backward
+    pass, whose results are divided by it again.
     """
     waiting: dict[str, deque[Call]] = {call.block: deque() for call in calls}
     for call in calls:
@@ -79,7 +70,9 @@ def between(
         size = max((norm(numbers(one)) for one in call.at_outputs), default=0.0)
         given = leaves((args, kwargs))
         for one in differentiable(given):
-            roots.append((one, _noise(one, size, seed=len(roots))))
+            generator = torch.Generator(one.device).manual_seed(len(roots))
+            noise = torch.empty(one.shape, device=one.device).normal_(0, 1, generator=generator)
+            roots.append((one, (noise * (size / max(1, one.numel()) ** 0.5)).to(one.dtype)))
         output = mapped(partial(leaf, device=device, dtype=without_autocast(call, device)), call.output)
         kept = [leaf(one, one.device) if isinstance(one, Tensor) else one for one in given]
         came.append((name, kept, differentiable(output)))
@@ -95,19 +88,19 @@ def between(
         torch.autograd.backward([one for one, _ in roots], [scale * gradient for _, gradient in roots])
     inside = {weight for block in blocks for weight in block.parameters()}
     weights = {name: one.grad if one in inside else gradient_of(one) for name, one in trained_weights(model).items()}
-    passed = [
-        Passed(
-            name,
-            [_finite(one) for one in given if isinstance(one, Tensor)],
-            [one for one in given if isinstance(one, SIMPLE)],
-            [gradient_at(one) / scale for one in outputs],
-        )
-        for name, given, outputs in came
+    scaled = names({name: None if one is None else one / scale for name, one in weights.items()})
+    parts = [
+        Part("the loss", "output", [loss.detach()]),
+        Part("the input gradient", "input gradient", [gradient_at(inputs) / scale]),
     ]
-    scaled = {name: None if one is None else one / scale for name, one in weights.items()}
-    result = Glue(passed, loss.detach(), gradient_at(inputs) / scale, names(scaled))
+    for number, (name, given, outputs) in enumerate(came, 1):
+        where, tensors = f"{name} in call {number}", [_finite(one) for one in given if isinstance(one, Tensor)]
+        gradients = [gradient_at(one) / scale for one in outputs]
+        parts.append(Part(f"what is given to {where}", "output", tensors))
+        parts.append(Part(f"the gradient given to {where}", "input gradient", gradients))
+    parts += of_weights(scaled, " beside the blocks")
     model.zero_grad(set_to_none=True)
-    return result
+    return Glue([(name, _kinds(given)) for name, given, _ in came], {part.what: part for part in parts})
 
 
 @contextmanager
@@ -131,33 +124,22 @@ def _standing_in(model: nn.Module, names: Sequence[str], stand_in: Callable[...,
 def of_glue(
     plain: Glue, bf16: Sequence[Glue], fp8: Sequence[Glue], converted: Glue, more: Mapping[Kind, float]
 ) -> tuple[list[Judged], list[str]]:
-    """Compare what lies between the blocks. bf16, fp8: the plain model's under other rounding. Returns what was
-    compared, and what is of another kind, in words.
-    """
-    names, others = [one.block for one in plain.calls], [one.block for one in converted.calls]
+    """Compare what lies between the blocks. bf16, fp8: the plain model's, rounded. Returns comparisons, and faults."""
+    names, others = ([block for block, _ in glue.calls] for glue in (plain, converted))
     if names != others:
         return [], [_other_calls(names, others)]
     faults = [
-        f"what {one.block} is given is of another kind"
-        for one, other in zip(plain.calls, converted.calls, strict=True)
-        if one.simple != other.simple or list(map(_kind, one.given)) != list(map(_kind, other.given))
+        f"what {block} is given is of another kind"
+        for (block, kinds), (_, theirs) in zip(plain.calls, converted.calls, strict=True)
+        if kinds != theirs
     ]
-    rounding = Rounded(list(map(_glue_parts, bf16)), list(map(_glue_parts, fp8)), more)
-    return judged(_glue_parts(plain), rounding, _glue_parts(converted)), faults[:SHOWN]
+    rounding = Rounded([one.parts for one in bf16], [one.parts for one in fp8], more)
+    return judged(plain.parts, rounding, converted.parts), faults[:SHOWN]
 
 
-def _kind(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.requires_grad
-
-
-def _glue_parts(glue: Glue) -> dict[str, Part]:
-    parts = [Part("the loss", "output", [glue.loss]), Part("the input gradient", "input gradient", [glue.at_inputs])]
-    for number, one in enumerate(glue.calls, 1):
-        where = f"{one.block} in call {number}"
-        parts.append(Part(f"what is given to {where}", "output", one.given))
-        parts.append(Part(f"the gradient given to {where}", "input gradient", one.at_outputs))
-    parts += of_weights(glue.weights, " beside the blocks")
-    return {part.what: part for part in parts}
+def _kinds(given: Sequence[Any]) -> list[Any]:
+    tensors = [(one.shape, one.requires_grad) for one in given if isinstance(one, Tensor)]
+    return [tensors, [one for one in given if isinstance(one, SIMPLE)]]
 
 
 def _other_calls(plain: Sequence[str], converted: Sequence[str]) -> str:
@@ -175,10 +157,3 @@ def _finite(tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point() or tensor.requires_grad:
         return tensor
     return torch.nan_to_num(tensor, nan=math.nan, posinf=1.0, neginf=-1.0)
-
-
-def _noise(like: Tensor, size: float, seed: int) -> Tensor:
-    generator = torch.Generator(like.device).manual_seed(seed)
-    noise = torch.empty(like.shape, device=like.device).normal_(0, 1, generator=generator)
-    sized: Tensor = noise * (size / max(1, like.numel()) ** 0.5)
-    return sized.to(like.dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fp8bench.modes.layers import counted
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.rank import BlockParity
-from fp8bench.worker.nested import numbers
+from fp8bench.worker.recorded import numbers
 from fp8bench.worker.relative import finite, norm
 
 OF_FP8, OF_BF16, FLOOR = 2.0, 3.0, 0.01
@@ -55,9 +55,7 @@ Kind = Literal["output", "input gradient", "weight gradient"]
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that a run shows. what: in words, equal in all runs. tensors: None where there is no gradient. through:
-    what went through a block beside them, in the plain run. weight: its name, if it is the gradient of one.
-    """
+    """One thing that a run shows. tensors: None without a gradient. through: what went through a block beside them."""
 
     what: str
     kind: Kind
@@ -77,9 +75,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Judged:
-    """A part of the converted model beside the plain one's. rounding: whether the plain one is nothing else; then the
-    error is its size, in units of what rounding makes.
-    """
+    """A part beside the plain one's. rounding: whether that is nothing else; then the error is a size, in its units."""
 
     part: Part
     error: float
@@ -122,9 +118,7 @@ def judged(plain: Mapping[str, Part], rounding: Rounded, found: Mapping[str, Par
 
 
 def _judge(plain: Part, bf16: Sequence[Part], fp8: Sequence[Part], found: Part | None, more: float) -> list[Judged]:
-    """Judge one part; of a weight's gradient also its scale and groups of its rows. bf16, fp8: the plain model's, under
-    other rounding. more: a bound on top of what these make, by squares.
-    """
+    # Of a weight's gradient also its scale and groups of its rows.
     other = found.tensors if found is not None else None
     mine = plain.tensors
     few = max(1.0, (FEW / max(1, mine[0].numel())) ** 0.5) if plain.weight is not None and mine else 1.0
@@ -182,9 +176,7 @@ def _errors_of_groups(plain: Tensor, others: Sequence[Tensor]) -> list[list[floa
 
 
 def norms_of_groups(tensors: Sequence[Tensor]) -> list[list[float]]:
-    """Return the Euclidean norm of each group of rows of each tensor, all of one shape. All come from the GPU at once,
-    since thousands of single numbers take a deep model's gate longer than its passes do.
-    """
+    """Return the norm of each group of rows of tensors of one shape, from the GPU at once: thousands are slow."""
     rows = torch.stack([torch.linalg.vector_norm(one.flatten(1), dim=1, dtype=torch.float64) for one in tensors]).cpu()
     norms = torch.stack([torch.linalg.vector_norm(group, dim=1) for group in rows.tensor_split(GROUPS, 1)], 1)
     found: list[list[float]] = norms.tolist()

@@ -22,26 +22,22 @@ from fp8bench.schema.rank import Evidence, RankReport
 from fp8bench.stats.length import PROFILED_STEPS, Length
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
-from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import to_evidence
-from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work
+from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
-from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.proof import Gate
-from fp8bench.worker.execution.sketches import sketches
 from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.memory import require_memory
+from fp8bench.worker.memory import peak_memory, require_memory, reset_peaks
 from fp8bench.worker.parallel import agreement, device_of, process_group
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.plain_weights import trained_weights
+from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.rank_report import Aside, reported
+from fp8bench.worker.rank_report import Aside, reported, to_evidence
 from fp8bench.worker.subject import check_workload, facts_of, make_mode, make_workload
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
-from fp8bench.worker.unchanged import INSTEAD, Bindings
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 
@@ -55,10 +51,8 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
-    """Run one rank of `config` inside its group; a refusal is a report too, with what was found before it.
-
-    Raises RunFailed if the memory of the GPU or the host does not suffice: siblings may be waiting, and must be ended
-    from outside.
+    """Run one rank inside its group; a refusal is a report too, with what was found before it. Raises RunFailed without
+    memory: siblings may be waiting, and must be ended from outside.
     """
     return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
 
@@ -69,7 +63,10 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     without_loader = config.model_copy(update={"data": "device"})
     of_gate = make_workload(without_loader)
     with agreement():
-        before = before_the_mode(config, of_gate, device)
+        entry = registry.modes().get(config.mode)
+        # What the plain model is made of before a mode of another package is imported; one of ours replaces nothing.
+        ours = entry is None or registry.is_built_in(entry.target)
+        before = None if ours else Bindings.of(of_gate.build(device), of_gate)
     mode = make_mode(config)
     workload = make_workload(config)
     proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before)
@@ -96,7 +93,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         aside.keep(RankReport(**found))
         progress.stage("comparing")
         with agreement():
-            _require_finite(rank, timed.losses)
+            require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
         after = require_still(parts, decided[0].launch, config, partial(make_workload, without_loader), gate, begun)
         with agreement():
@@ -127,10 +124,8 @@ def proved(
     progress: ProgressFile,
     before: Bindings | None = None,
 ) -> tuple[Proof, Choice]:
-    """Return the model as the parity gate proved it, and how it will be executed. workload: gives the gate its batch.
-    before: see `parity.prove`. Fills in the report's environment, facts, parity and evidence.
-
-    Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
+    """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
+    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
     with agreement():
         found["environment"] = environment(device, of_workload.stated(workload, "packages"))
@@ -142,7 +137,7 @@ def proved(
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
     progress.stage("building")
-    proof = proof_of(config, mode, workload, rank, device, choice, lambda: progress.stage("proving"), before)
+    proof = parity.prove(mode, workload, rank, device, choice.strategy, lambda: progress.stage("proving"), before)
     found["parity"] = proof.parity
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
@@ -155,35 +150,9 @@ def proved(
     return proof, choice
 
 
-def before_the_mode(config: RunConfig, workload: Workload, device: torch.device) -> Bindings | None:
-    """Return what the plain model is made of, before a mode of another package is imported; None for a mode of ours,
-    which replaces nothing.
-    """
-    entry = registry.modes().get(config.mode)
-    return (
-        None if entry is None or registry.is_built_in(entry.target) else Bindings.of(workload.build(device), workload)
-    )
-
-
 def gate_of(proof: Proof, again: Callable[[], Mode]) -> Gate:
     """Return what the proof of steps needs to know from the gate's. again: makes the mode anew."""
     return Gate(proof.of_steps, proof.loss_size, again, frozenset(trained_weights(proof.model)))
-
-
-def proof_of(
-    config: RunConfig,
-    mode: Mode,
-    workload: Workload,
-    rank: int,
-    device: torch.device,
-    choice: Choice,
-    built: Callable[[], None] = lambda: None,
-    before: Bindings | None = None,
-) -> Proof:
-    """Run the parity gate. Ranks that share layers already see the same batch. built, before: see `parity.prove`."""
-    if choice.strategy.divides_early:
-        (_, rank), before = samples_of(config, rank), None
-    return parity.prove(mode, workload, rank, device, choice.strategy, built, before)
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:
@@ -198,7 +167,8 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
     return profile_steps(run_steps, training.device, label, step_time_s, aside.trace, aside.folder)
 
 
-def _require_finite(rank: int, losses: list[float]) -> None:
+def require_finite(rank: int, losses: list[float]) -> None:
+    """Raise MeasurementInvalid for a loss that is not finite. losses: one per step, warm-up first."""
     bad = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         raise MeasurementInvalid(

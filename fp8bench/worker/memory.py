@@ -1,22 +1,28 @@
-"""Checks whether the memory of a GPU, or of a host, can hold what training keeps, before anything is built.
+"""Memory of a GPU or a host: whether it can hold what training keeps, before anything is built; where copies for a
+proof are kept; and its peaks.
 
-Weights, their gradients and the optimizer's state follow from the number of parameters, all in float32: 12 bytes each
-with SGD and its momentum, 16 with Adam. Activations are not known beforehand, so what passes here may still run out of
-memory; but a model that cannot fit with any batch is refused within seconds, with what is missing. Ranks that share a
-model's weights each keep a part of these, but the gate looks at the complete model, weights and gradients, before it is
-divided. A workload that does not say how many parameters it has is not examined. On a host an allocation does not fail:
-the kernel would end a process, after minutes without memory for anything else.
+Weights, gradients and the optimizer's state are float32: 12 bytes a parameter with SGD and its momentum, 16 with Adam.
+Activations are not known beforehand, but a model that cannot fit with any batch is refused within seconds. Ranks that
+share weights each keep a part, but the gate looks at the complete model. On a host an allocation does not fail: the
+kernel would end a process, after minutes without memory for anything else.
+
+Copies of what a step changes are kept on the GPU if there is room next to the step: the way to the host and back takes
+some 20 s for ViT-Huge in every process (pageable memory, several times over 10 GB).
 """
 
-from collections.abc import Callable
+import resource
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.rank import RankMemory
 from fp8bench.workloads.protocol import Workload
 
 FLOAT32_BYTES = 4
@@ -24,24 +30,13 @@ FLOAT32_BYTES = 4
 STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2, "none": 0}
 """The number of tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
 
+SPARE = 1.25
+"""The step's share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need more blocks."""
+
 
 def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
     """Return the bytes of weights, gradients and optimizer state of a model whose parameters are float32."""
     return parameters * FLOAT32_BYTES * (2 + STATES[optimizer])
-
-
-def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
-    """Raise ModeUnavailable if there is no room for the model, with how much is missing and what helps. sharded:
-    whether ranks share its weights.
-    """
-    count: Callable[[], int] | None = getattr(workload, "parameters", None)
-    room = room_on(device, config.world_size // config.nodes)
-    if room is None or count is None:
-        return
-    parts = 1
-    if sharded:
-        parts = config.tensor_parallel if config.parallel == "ddp" else config.world_size
-    refuse_too_large(config, count(), room, parts)
 
 
 @dataclass(frozen=True)
@@ -64,10 +59,17 @@ def room_on(device: torch.device, ranks: int) -> Room | None:
     return Room(free // ranks, f"are free for {processes} of this host", "a host with more memory, a GPU")
 
 
-def refuse_too_large(config: RunConfig, parameters: int, room: Room, parts: int = 1) -> None:
-    """Raise ModeUnavailable if what is kept exceeds a rank's room. parts: the number of ranks that share it, each of
-    which keeps its part, and sees the complete model in the gate before.
+def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
+    """Raise ModeUnavailable if a rank has no room for what it keeps, with what is missing and helps. sharded: whether
+    ranks share weights. A workload that does not say how many parameters it has is not examined.
     """
+    count: Callable[[], int] | None = getattr(workload, "parameters", None)
+    room = room_on(device, config.world_size // config.nodes)
+    if room is None or count is None:
+        return
+    parameters, parts = count(), 1
+    if sharded:
+        parts = config.tensor_parallel if config.parallel == "ddp" else config.world_size
     needed, gate = kept_bytes(parameters, config.optimizer) // parts, 2 * parameters * FLOAT32_BYTES
     free, billions, helps = room.free_bytes, f"{parameters / 1e9:.2f}e9 parameters", room.remedy
     why = f"for weights, gradients and the state of {config.optimizer} ({billions})"
@@ -77,14 +79,70 @@ def refuse_too_large(config: RunConfig, parameters: int, room: Room, parts: int 
         helps, needed = "more memory a rank, more ranks on other hosts,", max(gate, needed)
     elif kept_bytes(parameters, "sgd") <= free:
         helps = f"--optimizer sgd, {helps}"
-    if needed <= free:
-        return
-    raise ModeUnavailable(
-        f"{config.workload} needs {_gib(needed)} {why}, and {_gib(free)} {room.place}: "
-        f"{_gib(needed - free)} are missing",
-        f"No batch size helps: use {helps} or a smaller workload",
+    if needed > free:
+        wanted, there, missing = (f"{size / 2**30:.1f} GiB" for size in (needed, free, needed - free))
+        raise ModeUnavailable(
+            f"{config.workload} needs {wanted} {why}, and {there} {room.place}: {missing} are missing",
+            f"No batch size helps: use {helps} or a smaller workload",
+        )
+
+
+def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:
+    return [tensor.detach().to(place, copy=True) for tensor in tensors]
+
+
+def size(tensors: Iterable[Tensor]) -> int:
+    """Return the size in bytes."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the free bytes of the GPU. A host's are not known so well that a proof could depend on them."""
+    if device.type != "cuda":
+        return sys.maxsize
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def place_for(needed: int, device: torch.device) -> torch.device:
+    """Return where copies of `needed` bytes are kept, after warm-up: on `device`, or on the host."""
+    host = torch.device("cpu")
+    if device.type != "cuda":
+        return host
+    free, total = torch.cuda.mem_get_info(device)
+    others = total - free - torch.cuda.memory_reserved(device)
+    return device if fits(needed, torch.cuda.max_memory_reserved(device), total - others) else host
+
+
+def fits(needed: int, peak: int, memory: int) -> bool:
+    """Return whether the copies fit. needed: their bytes. peak: of warm-up. memory: of the GPU, for this process."""
+    return needed + SPARE * peak <= memory
+
+
+def reset_peaks(device: torch.device) -> None:
+    """Reset the peaks, and give the allocator's unused memory back."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def allocated(device: torch.device) -> int:
+    """Return the bytes that tensors have, with the allocator's rounding; 0 on a CPU."""
+    return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def allocated_peak(device: torch.device) -> int:
+    """Return the peak in bytes since the last reset; 0 on a CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def peak_memory(device: torch.device, rank: int, captured: int = 0) -> RankMemory:
+    """Return the peaks since the last reset, the host's since its start. captured: bytes, in a graph's capture."""
+    on_gpu = device.type == "cuda"
+    return RankMemory(
+        rank=rank,
+        peak_allocated_bytes=max(captured, allocated_peak(device)) if on_gpu else None,
+        peak_reserved_bytes=torch.cuda.max_memory_reserved(device) if on_gpu else None,
+        peak_host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

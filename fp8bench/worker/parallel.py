@@ -1,11 +1,8 @@
 """How ranks work together: the process group, and what they agree on.
 
-If one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode cannot
-run here, the gate fails, the loss is not finite) is an `agreement`: all ranks exchange what they found, and the first
-refusal by rank is raised on every rank. A crash or a hang cannot be exchanged; the launcher of the ranks then ends the
-others.
-
-`execution.parallel` decides how ranks share a model and its gradients.
+If one rank stops while another waits for it in a collective, both hang. So each stage that may refuse is an
+`agreement`: all ranks exchange what they found, and the first refusal by rank is raised on every rank. A crash or a
+hang cannot be exchanged; the launcher then ends the others. `execution.parallel` decides how ranks share a model.
 """
 
 import os
@@ -63,9 +60,7 @@ def process_group(rank: int, world_size: int, device: torch.device, init_method:
 
 
 def device_of(kind: Device, local_rank: int, ranks: int) -> torch.device:
-    """Return a rank's device. ranks: of this node, which share its cores: more threads than cores would slow each down.
-    Raises ModeUnavailable if torch sees no such device.
-    """
+    """Return a rank's device. ranks: of this node, sharing its cores. Raises ModeUnavailable without such a device."""
     if kind == "cpu":
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
         return torch.device("cpu")

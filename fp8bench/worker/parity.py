@@ -40,18 +40,16 @@ from fp8bench.modes import protocol as modes
 from fp8bench.registry import is_built_in
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks, judged
-from fp8bench.worker.batches import Batches
-from fp8bench.worker.execution.copies import size
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
 from fp8bench.worker.glue import Glue, between, of_glue
+from fp8bench.worker.memory import size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
-from fp8bench.worker.plugin import require_scaling, wrong
+from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
 from fp8bench.worker.recorded import Call, Recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.unchanged import Bindings
 from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, passed
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
@@ -66,9 +64,7 @@ FEWEST = 2
 
 @dataclass(frozen=True)
 class Proof:
-    """The converted model with its initial weights, the verdict on it, torch's attention kernels in its pass, the size
-    of the plain model's loss, and the bounds on its steps as they will be executed.
-    """
+    """The converted model with its initial weights, the verdict, torch's attention kernels, and bounds on its steps."""
 
     model: nn.Module
     parity: Parity
@@ -86,13 +82,15 @@ def prove(
     built: Callable[[], None] = lambda: None,
     before: Bindings | None = None,
 ) -> Proof:
-    """Build the plain model, look at it, convert another, and look again. Every rank does so, on its own GPU. strategy:
-    how ranks will be joined; one that divides layers early does so after the blocks were examined, and before the model
-    is looked at as a whole. built: called once the plain model is there. before: what the plain model was made of when
-    the mode was not yet there; None if it is one of ours.
-
-    Raises what `mode.convert` and `strategy.divide` raise, on every rank (see worker.parallel.agreement).
+    """Build the plain model, look at it, convert another, and look again; every rank does so, on its own GPU. strategy:
+    one that divides layers early does so after the blocks were examined, and before the model is looked at as a whole.
+    before: what the plain model was made of before a mode of another package was there. Raises what `mode.convert` and
+    `strategy.divide` raise, on every rank.
     """
+    early = strategy is not None and strategy.divides_early
+    if strategy is not None and early:
+        # Ranks that share layers see the same batch.
+        rank, before = rank // strategy.size, None
     piece = stated(workload, "piece")
     batch = next(Batches(workload, piece, rank, device))
     if len(batch.inputs) < FEWEST:
@@ -119,7 +117,6 @@ def prove(
         faults = faults_of(found, shapes_of(plain.model), shapes_of(model))
         faults = faults or other_values(found, plain.model, model, seed + 1)
     whole = shapes_of(model)
-    early = strategy is not None and strategy.divides_early
     with modes.apart(mode) if early else nullcontext():
         by_block, by_blocks = _by_block(mode, model, workload, batch, plain, found)
     plain.model = nn.Identity()
@@ -149,9 +146,8 @@ def prove(
 
 @dataclass
 class _Plain:
-    """The plain model, perturbed, and what it showed. glue: as it is, then without autocast, and then rounded to fp8,
-    as far as it can be. rounding: what of it an fp8 mode rounds. of_bf16, alone: the errors that bf16 autocast and fp8
-    make of logits and input gradient; None without fp8.
+    """The plain model, perturbed, and what it showed. glue: as it is, without autocast, and rounded to fp8. of_bf16,
+    alone: the errors that bf16 autocast and fp8 make of logits and input gradient.
     """
 
     model: nn.Module
@@ -164,9 +160,7 @@ class _Plain:
 
 
 def _plainly(model: nn.Module, workload: Workload, batch: Batch, rounding: modes.Rounding | None) -> _Plain:
-    """Look at the plain model. One that leaves no room for another on the GPU waits on the host, to which its blocks
-    return after each comparison.
-    """
+    """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do."""
     place = next(model.parameters()).device
     if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= ROOM * size(model.parameters()):
         place = torch.device("cpu")

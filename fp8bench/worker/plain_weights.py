@@ -8,7 +8,7 @@ With this, weights are compared and written by the plain model's names, whatever
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,7 @@ def trained_weights(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def ties(mode: Mode, model: nn.Module) -> list[Tie]:
     """Return how the converted model's trained weights stand for plain ones, in the order of the mapping."""
-    by_mode: Callable[[nn.Module], Mapping[str, str | Sequence[str]]] = getattr(
-        mode, "plain_weights", lambda _model: {}
-    )
-    stated = by_mode(model)
+    stated: Mapping[str, str | Sequence[str]] = mode.plain_weights(model) if hasattr(mode, "plain_weights") else {}
     found: list[Tie] = []
     names = trained_weights(model)
     # The order of the mapping is that of the rows of a split weight.
@@ -71,22 +68,25 @@ def shapes_of(model: nn.Module) -> dict[str, torch.Size]:
 
 
 def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: Mapping[str, torch.Size]) -> list[str]:
-    """Return why the trained weights of a converted model are not those of the plain one; empty if they are. plain,
-    converted: shapes by name.
-    """
+    """Return why trained weights are not those of the plain model. plain, converted: shapes by name."""
     named = Counter(name for tie in ties for name in tie.plain)
     missing, unknown = [name for name in plain if name not in named], sorted(set(named) - set(plain))
     twice = [name for name, times in named.items() if times > 1]
     faults = []
+
+    def listed(names: Sequence[str]) -> str:
+        more = len(names) - SHOWN
+        return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
     if missing:
-        faults.append(f"it does not train {_listed(missing)} of the plain model")
+        faults.append(f"it does not train {listed(missing)} of the plain model")
     if unknown:
         trained = [name for tie in ties if set(tie.plain) & set(unknown) for name in tie.trained]
         faults.append(
-            f"it trains {_listed(trained)}, which the plain model does not have by that name (the mode's plain_weights)"
+            f"it trains {listed(trained)}, which the plain model does not have by that name (the mode's plain_weights)"
         )
     if twice:
-        faults.append(f"it trains {_listed(twice)} more than once (the mode's plain_weights)")
+        faults.append(f"it trains {listed(twice)} more than once (the mode's plain_weights)")
     for tie in () if unknown or twice else ties:
         if not tie.fits(plain, converted):
             mine = [tuple(converted[name]) for name in tie.trained]
@@ -98,22 +98,21 @@ def faults_of(ties: Sequence[Tie], plain: Mapping[str, torch.Size], converted: M
 
 
 def other_values(ties: Sequence[Tie], plain: nn.Module, converted: nn.Module, seed: int) -> list[str]:
-    """Return the first weight that does not hold the plain model's numbers, perturbed by this seed, in its dtype: in
-    16 bits most steps round to none. Weights that exist in fp8 alone are rounded.
-    """
+    """Return the first weight that does not hold the plain model's numbers, perturbed by this seed, in its dtype."""
     mine, shapes = trained_weights(converted), shapes_of(converted)
     device = next(iter(mine.values())).device
-    theirs = _Perturbed(plain, seed, device)
+    perturbed = _perturbed(plain, seed, device)
     for tie in ties:
-        for name, values in as_trained(tie, theirs, shapes).items():
+        values_of = divided(tie.plain, {name: perturbed(name) for name in tie.plain}, tie.trained, shapes)
+        for name, values in values_of.items():
             weight = mine[name].detach()
-            if type(mine[name]) is nn.Parameter and weight.dtype != values.dtype:
+            if type(mine[name]) is not nn.Parameter:
+                right = relative_error([values.float()], [weight.float()]) <= QUANTIZED
+            elif weight.dtype != values.dtype:
                 kinds = [str(one.dtype).removeprefix("torch.") for one in (weight, values)]
                 return [f"its weight {name} is kept in {kinds[0]}, and the plain model's in {kinds[1]}"]
-            if type(mine[name]) is nn.Parameter:
-                right = torch.equal(weight, values)
             else:
-                right = relative_error([values.float()], [weight.float()]) <= QUANTIZED
+                right = torch.equal(weight, values)
             if not right:
                 return [f"its weight {name} does not hold the numbers of {', '.join(tie.plain)}"]
     return []
@@ -127,16 +126,14 @@ def write(
     converted: nn.Module,
     part: Callable[[str, Tensor, Tensor], Tensor] | None = None,
 ) -> None:
-    """Write the plain model's weights, to the last digit, into those of the converted one that have its shapes. shapes:
-    of the latter, before ranks divided them. part: returns what this rank holds of a weight, by name; None for all.
-    """
+    """Write the plain weights into those of their `shapes`. part: what this rank holds of one; None for all."""
     weights, values, plain_shapes = dict(converted.named_parameters()), trained_weights(plain), shapes_of(plain)
     for name in plain_shapes.keys() & weights.keys() - shapes.keys():
         if weights[name].shape == plain_shapes[name]:
             weights[name].copy_(values[name])
     for tie in ties:
         if tie.fits(plain_shapes, shapes):
-            for name, whole in as_trained(tie, values, shapes).items():
+            for name, whole in divided(tie.plain, values, tie.trained, shapes).items():
                 weights[name].copy_(whole if part is None else part(name, whole, weights[name]))
 
 
@@ -149,25 +146,10 @@ def _stacked(shapes: Sequence[torch.Size]) -> tuple[int, ...] | None:
     return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def as_plain(tie: Tie, trained: Mapping[str, Tensor], plain: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Return tensors shaped as trained weights (gradients, values) by the plain model's names. plain: its shapes."""
-    return _divided(tie.trained, trained, tie.plain, plain)
-
-
-def as_trained(tie: Tie, plain: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Return tensors of the plain model by the converted model's names. shapes: of its weights, by name."""
-    return _divided(tie.plain, plain, tie.trained, shapes)
-
-
-def _divided(
+def divided(
     names: Sequence[str], tensors: Mapping[str, Tensor], into: Sequence[str], shapes: Mapping[str, torch.Size]
 ) -> dict[str, Tensor]:
-    """Return the rows of these tensors, put together, as tensors of other names and shapes."""
+    """Return the rows of the tensors of these names, one after the other, as tensors of other names and shapes."""
     if len(names) == len(into) == 1:
         return {into[0]: tensors[names[0]]}
     rows = torch.cat([tensors[name] for name in names])
@@ -177,14 +159,12 @@ def _divided(
 def by_plain_names(
     found: Sequence[Tie], gradients: Mapping[str, Tensor | None], shapes: Mapping[str, torch.Size]
 ) -> dict[str, Tensor | None]:
-    """Return gradients by the plain model's names; None where one is missing, or does not fit. shapes: the plain
-    model's.
-    """
+    """Return gradients by the plain names; None where one is missing, or does not fit. shapes: the plain model's."""
     result: dict[str, Tensor | None] = {}
     for tie in found:
         came = {name: one for name in tie.trained if (one := gradients.get(name)) is not None}
         fits = tie.fits(shapes, {name: one.shape for name, one in came.items()})
-        result |= as_plain(tie, came, shapes) if fits else dict.fromkeys(tie.plain)
+        result |= divided(tie.trained, came, tie.plain, shapes) if fits else dict.fromkeys(tie.plain)
     return result
 
 
@@ -203,40 +183,30 @@ was, and a gain of 1 remains positive.
 
 @torch.no_grad()
 def perturb(model: nn.Module, seed: int) -> None:
-    """Add seeded noise to every trained weight, so that what is 0 or 1 in a fresh model is seen: a norm's gain and
-    shift, a bias, a layer's scale. Rows of padding stay as they are; buffers are none of it, and a tied weight is one.
-    """
-    others = _Perturbed(model, seed, None)
+    """Add seeded noise to every trained weight, once if tied, so that what is 0 or 1 in a fresh model is seen."""
+    others = _perturbed(model, seed)
     for name, weight in trained_weights(model).items():
-        weight.copy_(others[name])
+        weight.copy_(others(name))
 
 
-class _Perturbed(Mapping[str, Tensor]):
-    """The trained weights of a model with their noise, made one by one, on a device; None for the weights' own."""
+def _perturbed(model: nn.Module, seed: int, device: torch.device | None = None) -> Callable[[str], Tensor]:
+    """Return what makes a trained weight with its noise, by name, on a device; None for the weight's own."""
+    weights = trained_weights(model)
+    places = {name: place for place, name in enumerate(weights)}
+    # Rows of padding stay as they are.
+    embeddings = (one for one in model.modules() if isinstance(one, nn.Embedding) and one.padding_idx is not None)
+    padding = {one.weight: one.padding_idx for one in embeddings}
 
-    def __init__(self, model: nn.Module, seed: int, device: torch.device | None) -> None:
-        self._weights, self._seed, self._device = trained_weights(model), seed, device
-        self._places = {name: place for place, name in enumerate(self._weights)}
-        self._padding = {
-            module.weight: module.padding_idx
-            for module in model.modules()
-            if isinstance(module, nn.Embedding) and module.padding_idx is not None
-        }
-
-    def __getitem__(self, name: str) -> Tensor:
-        weight = self._weights[name]
-        values = weight.detach().to(self._device or weight.device)
-        generator = torch.Generator(values.device).manual_seed(self._seed * 1_000_003 + self._places[name])
+    def noisy(name: str) -> Tensor:
+        weight = weights[name]
+        values = weight.detach().to(device or weight.device)
+        generator = torch.Generator(values.device).manual_seed(seed * 1_000_003 + places[name])
         size = float(values.float().norm()) / max(1, values.numel()) ** 0.5
         spread = GAIN * size if size > 1e-3 else BIAS if values.dim() < 2 else MATRIX
         noise = torch.empty_like(values, dtype=torch.float32).uniform_(-1, 1, generator=generator)
         noise = spread * (noise + noise.sign()).div_(math.sqrt(7 / 3))
-        if weight in self._padding:
-            noise[self._padding[weight]] = 0
+        if weight in padding:
+            noise[padding[weight]] = 0
         return values + noise.to(values.dtype)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
+    return noisy

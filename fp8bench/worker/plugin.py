@@ -1,30 +1,37 @@
-"""Checks what the methods of a mode or a workload return: a wrong value is one line that names the method, its file and
-its line, and not the error of whatever meets the value later.
+"""Checks what a mode or a workload of another package gives, so that a wrong value is one line that names the method,
+its file and its line, and not the error of whatever meets it later: what its methods return at their first call, its
+batches, and whether it leaves the plain model alone.
 
-Of each method the first call is checked, which is long before a step is timed.
+A mode may replace functions or methods that the plain model is made of too, as packages of fused kernels do
+(`apply_..._to_llama()`). Then the plain model, from which everything is proved, computes the same as the converted one,
+whatever that is. So what the names of its modules and classes stand for is noted before the mode is imported, and
+looked at again after the gate and after timing. What a mode replaces within its `forward_context` alone is its own
+business.
 """
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as hooks
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, Mode, Rounding, stated
 from fp8bench.schema.errors import RunFailed, in_words
 from fp8bench.schema.rank import Tolerance
+from fp8bench.workloads.protocol import Batch, Workload, prefetched
 
 Plugin = TypeVar("Plugin")
 SHOWN = 2
 """The number of trailing parts of a file's path that are shown: a record need not reveal whose home folder this was."""
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, Tensor) and value.numel() == 1
 
 
 def _are_names(value: object) -> bool:
@@ -59,7 +66,7 @@ IF_THERE: Returns = {
 OF_WORKLOAD: Returns = {
     "build": ("a torch.nn.Module", nn.Module),
     "batches": ("an iterator", Iterator),
-    "loss": ("a scalar tensor", _is_scalar),
+    "loss": ("a scalar tensor", lambda value: isinstance(value, Tensor) and value.numel() == 1),
     "units_per_step": ("a number", object),
     "flops_per_step": ("a number", object),
     "sizes": ("a dict", dict),
@@ -67,9 +74,7 @@ OF_WORKLOAD: Returns = {
 
 
 def require_stated(mode: Mode) -> None:
-    """Raise RunFailed if a mode states bounds wider than those of its kind, or what is no bound; if it says what it
-    rounds, and is no fp8 mode; or if its scales for the gate are none.
-    """
+    """Raise RunFailed if a mode states bounds wider than its kind's, rounding without fp8, or no gate_scales."""
     tolerance, fp8 = stated(mode, "tolerance"), bool(stated(mode, "fp8"))
     widest = FP8_TOLERANCE if fp8 else BF16_TOLERANCE
     if not isinstance(tolerance, Tolerance):
@@ -98,10 +103,8 @@ def require_scaling(mode: Mode) -> None:
 
 
 def made(kind: str, name: str, found: type[Plugin], returns: Returns, *values: Any, **options: Any) -> Plugin:
-    """Return an object of the class, whose methods are checked at their first call.
-
-    kind, name: `mode` and its name, for messages. values, options: of its constructor. Raises RunFailed if the class
-    does not take them, or lacks a method.
+    """Return an object of the class, whose methods are checked at their first call. kind: `mode` or `workload`. Raises
+    RunFailed if the class does not take the values and options, or lacks a method.
     """
     what = f"{kind} {name!r}"
     try:
@@ -177,3 +180,105 @@ def _shown(value: object) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {list(value.shape)}"
     return f"a {type(value).__name__}"
+
+
+class Batches(Iterator[Batch]):
+    """A workload's batches. taken: their number. size: samples requested of each. unlike: the first with another number
+    of samples, and that. shape, first: of the last inputs and the first. changed: the first with another shape, and
+    that. Raises RunFailed where the workload gives no more, or no batch.
+    """
+
+    def __init__(self, workload: Workload, batch_size: int, rank: int, device: torch.device) -> None:
+        self._workload = workload
+        self._made = workload.batches(batch_size, rank, device)
+        require(workload, "batches", self._made, "an iterator", Iterator)
+        self.taken = 0
+        self.size = batch_size
+        self.unlike: tuple[int, int] | None = None
+        self.shape = torch.Size()
+        self.first: torch.Size | None = None
+        self.changed: tuple[int, torch.Size] | None = None
+
+    def __next__(self) -> Batch:
+        try:
+            batch = next(self._made)
+        except StopIteration:
+            raise self._wrong(
+                f"ended at step {self.taken} (warm-up and proofs included)",
+                "Let it go on without end: begin anew after the last sample",
+            ) from None
+        if not isinstance(batch, Batch) or not all(isinstance(part, Tensor) for part in batch):
+            raise self._wrong(f"gave a {type(batch).__name__} at step {self.taken}, and not a Batch of two tensors")
+        self.shape = batch.inputs.shape
+        if self.first is None:
+            self.first = self.shape
+        if self.shape != self.first and self.changed is None:
+            self.changed = self.taken, self.shape
+        if len(batch.inputs) != self.size and self.unlike is None:
+            self.unlike = self.taken, len(batch.inputs)
+        if not len(batch.inputs):
+            raise self._wrong(
+                f"gave an empty batch at step {self.taken}",
+                "Give as many samples as requested: leave an incomplete last batch out (drop_last)",
+            )
+        self.taken += 1
+        return batch
+
+    def _wrong(self, does: str, remedy: str | None = None) -> Exception:
+        return wrong(self._workload, "batches", does, remedy)
+
+    @property
+    def prefetched(self) -> int:
+        """How many batches may be waiting."""
+        return prefetched(self._made)
+
+    def close(self) -> None:
+        """End what makes the batches, if it can be ended."""
+        close = getattr(self._made, "close", None)
+        if close is not None:
+            close()
+
+
+ALWAYS = ("torch", "torch.nn.functional")
+"""Modules whose functions any model may call."""
+
+INSTEAD = "Replace modules of the model that `convert` is given (model.set_submodule), or patch within forward_context"
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """What the functions and methods of a model are, by the module or class that holds them and their name there."""
+
+    noted: Mapping[tuple[int, str], tuple[ModuleType | type, Any]]
+
+    @classmethod
+    def of(cls, model: nn.Module, workload: Workload) -> "Bindings":
+        """Note those of the model's classes, of the modules that define them, of the workload's, and of torch."""
+        classes = {base for one in model.modules() for base in type(one).__mro__ if base is not object}
+        names = {*ALWAYS, hooks.__name__, type(workload).__module__, *(one.__module__ for one in classes)}
+        modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+        holders: list[ModuleType | type] = [*modules, *classes]
+        return cls({(id(one), name): (one, held) for one in holders for name, held in _held(one)})
+
+    def replaced(self) -> str | None:
+        """Return in words the first that is another one now; None if none is."""
+        for (_, name), (holder, held) in self.noted.items():
+            now = vars(holder).get(name)
+            if (now is not held and not _of_torch(now)) or (isinstance(held, dict) and held):
+                where = holder.__name__ if isinstance(holder, ModuleType) else f"{holder.__module__}.{holder.__name__}"
+                return f"it replaces {where}.{name}, of which the plain model is made too"
+        return None
+
+
+def _of_torch(held: Any) -> bool:
+    """Return whether it is a function of torch, which replaces some of its own when its compiler is imported."""
+    code = getattr(held, "__code__", None)
+    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
+
+
+def _held(one: ModuleType | type) -> Iterator[tuple[str, Any]]:
+    """Yield what can be called, and torch's hooks of all modules, which are none as long as nobody registers any."""
+    for name, held in list(vars(one).items()):
+        descriptor = isinstance(held, staticmethod | classmethod | property)
+        if callable(held) or descriptor or (one is hooks and name.startswith("_global_") and held == {}):
+            yield name, held

@@ -1,8 +1,7 @@
 """Takes a short profile after the timed steps: which kernels ran, and for how long.
 
-Every rank runs the same few steps, because they meet in collectives; only rank 0 is profiled. The host is slower under
-the profiler, so a step's length is not read from it; the kernels are not slower. A profiler that fails costs the
-profile and nothing else.
+Every rank runs the same few steps, because they meet in collectives; only rank 0 is profiled. Kernels are not slower
+under the profiler, steps are. A profiler that fails costs the profile and nothing else.
 """
 
 import json
@@ -38,11 +37,7 @@ def profile_steps(
     keep: Path | None,
     folder: Path | None = None,
 ) -> Profiled:
-    """Run PROFILED_STEPS steps under the profiler. label: of the mode. keep: where to keep the Chrome trace; None for
-    nowhere. folder: for temporary files; None for the system's.
-
-    What the steps themselves raise passes through.
-    """
+    """Run PROFILED_STEPS steps under the profiler; what they raise passes through. keep: where the trace stays."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     try:
         # All events are of one cycle; with this argument, the profiler does not warn that it drops earlier cycles.

@@ -1,12 +1,9 @@
 """Shows the progress of a rank without disturbing it, by a few bytes in a file that both sides map into memory.
 
-The rank writes a number that the launcher reads from time to time. No pipe can fill, no reader can be late, and
-stamping a step costs about a microsecond. The number of steps is known only after warm-up, so the file holds only the
-latest stamps, and the number once it is announced. The step times shown live are the host's pace, which equals the
-GPU's as long as the launch queue is full; what is recorded comes from the clock.
-
-Every rank has such a file, so that the launcher sees which of them no longer moves. perf_counter and monotonic are the
-same clock on Linux, shared by all processes of a machine. This module imports no torch, because the launcher uses it.
+The rank writes a number that the launcher reads from time to time: no pipe can fill, no reader can be late, and a stamp
+costs about a microsecond. The step times shown live are the host's pace, which equals the GPU's as long as the launch
+queue is full; what is recorded comes from the clock. perf_counter and monotonic are the same clock on Linux, shared by
+all processes of a machine. This module imports no torch, because the launcher uses it.
 """
 
 import mmap
@@ -36,11 +33,9 @@ _KEPT = 4 * RECENT
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank has come. step: steps begun, including warm-up. median_s: of the latest steps, of timed ones
-    alone while they are timed; None before there are any. steps: the total, including warm-up; None while unknown.
-    pace_s: seconds per step by the device's clock when `steps` was announced. at_s: when the rank last moved, in
-    seconds of the monotonic clock, as began_s, when it made the file, and since_s, when it came to its stage. seconds:
-    how long it was in each earlier stage.
+    """How far a rank has come. step: steps begun, including warm-up. median_s: of the latest steps, of timed ones alone
+    while they are timed. steps: the total, and pace_s by the device's clock, once known. at_s, began_s, since_s: when
+    the rank last moved, began, and came to its stage, in monotonic seconds. seconds: of each earlier stage.
     """
 
     stage: Stage

@@ -1,17 +1,22 @@
-"""A rank's report, also if something stops the rank: a refusal, an error of memory or of the compiler."""
+"""A rank's report, also if something stops the rank: a refusal, an error of memory or of the compiler; and the evidence
+of what ran in it.
+"""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fp8bench.machine.identity import installed
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, first_line, in_words
-from fp8bench.schema.rank import RankReport
+from fp8bench.schema.rank import CompileEvidence, Evidence, Profile, RankReport
+from fp8bench.worker.execution.decide import Execution
+from fp8bench.worker.parity import Proof
+from fp8bench.worker.profiler import Profiled
 
 NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 """Part of the error of torch's allocator of host memory, which has no class of its own."""
@@ -25,9 +30,8 @@ NAMED = ("torch", "transformer-engine", "torchao", "triton")
 
 @dataclass(frozen=True)
 class Aside:
-    """What a rank produces in addition to its report. progress: the file that shows its progress. trace: where rank 0
-    keeps its Chrome trace. Both are None for nowhere. keep: takes what is found so far, which counts if the rank never
-    reports. enough: says that what was kept is a measurement, from which only the profile is missing.
+    """What a rank produces beside its report. progress, trace: files, None for nowhere. keep: takes what is found so
+    far, which counts if the rank never reports. enough: says that only the profile is missing from what was kept.
     """
 
     progress: Path | None = None
@@ -44,27 +48,28 @@ class Aside:
 def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
     """Return the report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
-    done = False
     try:
         try:
             stages(found)
-            done = True
-        finally:
-            if not done:
-                aside.keep(RankReport(**found))
+        except BaseException:
+            aside.keep(RankReport(**found))
+            raise
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(rank, config, error) from error
-    except MemoryError as error:
-        raise out_of_host_memory(rank, error) from error
-    except RuntimeError as error:
-        broken = compile_failure(config.mode_label, error)
+    except (MemoryError, RuntimeError) as error:
+        broken = compile_failure(config.mode_label, error) if isinstance(error, RuntimeError) else None
         if broken is not None:
             raise broken from error
-        if NO_HOST_MEMORY not in str(error):
+        if isinstance(error, RuntimeError) and NO_HOST_MEMORY not in str(error):
             raise
-        raise out_of_host_memory(rank, error) from error
+        said = next(iter(str(error).splitlines()), "")
+        raise RunFailed(
+            f"rank {rank} ran out of host memory{': ' if said else ''}{said}",
+            "Lower --workers, or end other processes on this host",
+            "oom",
+        ) from error
     return RankReport(**found)
 
 
@@ -86,16 +91,6 @@ def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFail
     )
 
 
-def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFailed:
-    """Return an error that says which rank, and what Python or torch says about it."""
-    said = next(iter(str(error).splitlines()), "")
-    return RunFailed(
-        f"rank {rank} ran out of host memory{': ' if said else ''}{said}",
-        "Lower --workers, or end other processes on this host",
-        "oom",
-    )
-
-
 def compile_failure(label: str, error: Exception) -> RunFailed | None:
     """Return the failure, or None if the error is not a compiler's. label: of the mode."""
     chain: list[BaseException] = []
@@ -105,16 +100,53 @@ def compile_failure(label: str, error: Exception) -> RunFailed | None:
         cause = cause.__cause__
     if not any(type(one).__module__.startswith(COMPILERS) for one in chain):
         return None
+    versions = ", ".join(f"{package} {found}" for package in NAMED if (found := installed(package)))
     return RunFailed(
-        f"torch.compile breaks {label} with {versions()}: {first_line(error)}",
+        f"torch.compile breaks {label} with {versions}: {first_line(error)}",
         "Use --compile off, or --compile blocks, or another release",
     )
 
 
-def versions() -> str:
-    """Return the installed versions in words: `torch 2.11.0, transformer-engine 2.20.2`."""
-    found = []
-    for package in NAMED:
-        with suppress(PackageNotFoundError):
-            found.append(f"{package} {version(package)}")
-    return ", ".join(found)
+_OWN_FIELDS = ("converted_layers", "total_layers", "recipe", "attention", "emulated", "warnings")
+NOT_PROFILED = Profiled(None)
+
+
+def to_evidence(
+    mode: Mode,
+    proof: Proof,
+    compiled: CompileEvidence,
+    execution: Execution | None = None,
+    profiled: Profiled = NOT_PROFILED,
+) -> Evidence:
+    """Return what the mode says of its model, what the gate saw of attention, the profile, and how steps ran."""
+    found, islands = mode.evidence(proof.model), stated(mode, "compile_islands")
+    own = {name: found[name] for name in _OWN_FIELDS if name in found}
+    if own.get("attention") is None:
+        own["attention"] = "sdpa:" + "+".join(sorted(proof.kernels)) if proof.kernels else None
+    warnings = list(own.pop("warnings", ()))
+    if compiled.enabled and compiled.graphs == 0:
+        warnings.append("torch.compile was on but compiled nothing")
+    if compiled.enabled and compiled.graph_breaks and islands is not None:
+        warnings.append(f"torch.compile's graph broke {compiled.graph_breaks} times: {islands}")
+    if profiled.warning is not None:
+        warnings.append(profiled.warning)
+    if _attention_unseen(own["attention"], profiled.profile):
+        warnings.append(f"attention is said to be {own['attention']}, and the profile shows no kernel of attention")
+    if execution is not None:
+        own |= {name: getattr(execution, name) for name in ("join", "parallel", "graph", "executed")}
+        warnings += [execution.warning] if execution.warning is not None else []
+    return Evidence(
+        **{"converted_layers": None, "total_layers": None, "recipe": None, **own},
+        fp8=bool(stated(mode, "fp8")),
+        fp8_kernels=None if profiled.profile is None else profiled.profile.has_fp8_gemm,
+        compile=compiled,
+        warnings=tuple(warnings),
+        details={name: value for name, value in found.items() if name not in _OWN_FIELDS},
+    )
+
+
+def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
+    """Return whether a fused attention was named but no such kernel ran: a fallback without a warning."""
+    if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":
+        return False
+    return profile.by_category.get("attention", 0.0) == 0

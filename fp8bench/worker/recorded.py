@@ -1,4 +1,5 @@
-"""Calls of a model's blocks: recorded in one pass, and run again on one block.
+"""Calls of a model's blocks: recorded in one pass, and run again on one block; and tensors within containers and
+dataclasses, which their arguments and outputs are.
 
 A block is an element of the model's list of repeated blocks, or an outermost module that is called beside them and has
 weights: the embedding, the last norm, the head. What a block gives in an object that is neither a container nor a
@@ -7,26 +8,85 @@ dataclass cannot be told apart; such a block counts as part of what lies between
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from copy import deepcopy
-from dataclasses import dataclass, field
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
-from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.step import bf16_autocast
-from fp8bench.worker.nested import copied, differentiable, gradient_at, leaf, mapped, opaque
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
+
+
+def mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
+    """Return the same containers and dataclasses with other tensors in them; anything else stays."""
+
+    def at_leaf(one: Any) -> Any:
+        if isinstance(one, Tensor):
+            return function(one)
+        if not is_dataclass(one) or isinstance(one, type):
+            return one
+        other = copy(one)
+        for own in fields(one):
+            object.__setattr__(other, own.name, mapped(function, getattr(one, own.name)))
+        return other
+
+    return tree_map(at_leaf, values)
+
+
+def leaves(values: Any) -> list[Any]:
+    """Return what is in containers and dataclasses, in order."""
+    found: list[Any] = []
+    for one in tree_leaves(values):
+        is_data = is_dataclass(one) and not isinstance(one, type)
+        found += leaves([getattr(one, own.name) for own in fields(one)]) if is_data else [one]
+    return found
+
+
+def differentiable(values: Any) -> list[Tensor]:
+    """Return the tensors that take a gradient."""
+    return [one for one in leaves(values) if isinstance(one, Tensor) and one.requires_grad]
+
+
+def copied(values: Any) -> Any:
+    """Return the same with copies of the tensors that take a gradient, which may then be changed in place."""
+    return mapped(lambda one: one.clone() if one.requires_grad else one, values)
+
+
+def leaf(value: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a copy that takes a gradient if the tensor does. dtype: of floats other than float64."""
+    to = dtype if value.is_floating_point() and value.dtype != torch.float64 else None
+    copied = value.detach().to(device=device, dtype=to or value.dtype, copy=True)
+    return copied.requires_grad_(value.requires_grad)
+
+
+def gradient_at(tensor: Tensor) -> Tensor:
+    """Return the gradient of a tensor that takes one, zero if none came."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+
+
+def numbers(tensor: Tensor) -> Tensor:
+    """Return a tensor as real floating-point numbers of at least 32 bits."""
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor.double()
+
+
+def opaque(values: Any) -> bool:
+    """Return whether tensors with a gradient are hidden in an object."""
+    objects = [vars(one) for one in leaves(values) if not isinstance(one, Tensor) and hasattr(one, "__dict__")]
+    return any(isinstance(one, Tensor) and one.requires_grad for held in objects for one in held.values())
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a block in the plain model's pass. arguments: (args, kwargs) as they were before it; those that had a
-    gradient require one. output: as the block gave it. autocast: whether the model left it on. gradients: at the
-    output's differentiable tensors; None where the backward pass did not come.
+    """A call of a block in the plain pass. arguments: (args, kwargs) as before it; those that had a gradient require
+    one. autocast: whether it was left on. gradients: at the output's tensors; None where the backward pass did not
+    come.
     """
 
     block: str
@@ -52,9 +112,7 @@ class Run:
 
 
 def _candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules with weights that are blocks if they are not called within another one: not the model, what
-    holds repeated blocks, or a plain sequence with most of the weights.
-    """
+    # Blocks if they are not called within another: not what holds repeated blocks, nor a sequence with most weights.
     repeated = set(map(id, repeated_blocks(model)))
     whole = _size(model)
 
@@ -75,9 +133,7 @@ def _size(module: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a forward pass recorded, kept at `place`. marks: leaves of its graph, to which a backward pass goes that
-    fills in the gradients.
-    """
+    """What a forward pass recorded, kept at `place`. marks: leaves of its graph, by which backward comes there."""
 
     place: torch.device
     calls: list[Call] = field(default_factory=list)
@@ -87,10 +143,8 @@ class Recording:
 @contextmanager
 def recording(model: nn.Module, found: Recording) -> Iterator[None]:
     """Record the calls of blocks in forward passes with gradients."""
-    kind = next(model.parameters()).device.type
-    home = found.place
+    kind, home = next(model.parameters()).device.type, found.place
     keep = partial(leaf, device=home)
-
     running: list[Any] = []
 
     def record(name: str, block: nn.Module) -> None:

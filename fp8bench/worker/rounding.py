@@ -1,13 +1,12 @@
 """What fp8's rounding alone does to a model: its linear layers with their operands rounded to fp8, and nothing else.
 
-The gate needs this because rounding does not add up to the same in every model. In ViT-Huge it turns a fifth of the
-gradient at the input; in a language model of 32 layers half of it. How far an fp8 mode may be from the plain model must
-follow from the model, or the gate would pass faults in one and refuse what is right in another.
+Rounding does not add up to the same in every model: in ViT-Huge it turns a fifth of the gradient at the input, in a
+language model of 32 layers half of it. So how far an fp8 mode may be from the plain model must follow from the model.
 
 Each layer computes as under autocast, but its input, its weight and the gradient of its output are first rounded, each
-scaled so that its largest value is the format's largest. The products are exact to autocast's dtype. Attention, norms
-and the head are left alone. On an H200, fp8 modes of ViT-Huge, llm-1b and llm-7b were 0.96 to 1.03 times as far off as
-this (evidence/README.md), but for delayed scaling, up to 1.34 times.
+scaled so that its largest value is the format's largest. Attention, norms and the head are left alone. On an H200, fp8
+modes of ViT-Huge, llm-1b and llm-7b were 0.96 to 1.03 times as far off as this (evidence/README.md), but for delayed
+scaling, up to 1.34 times.
 """
 
 import math
@@ -51,9 +50,7 @@ def grids(module: nn.Module, most: int = len(GRIDS)) -> tuple[float, ...]:
 
 @contextmanager
 def rounded(model: nn.Module, rounding: Rounding, full: float = 1.0) -> Iterator[None]:
-    """Round the operands of the model's linear layers that are named, in forward and backward passes begun inside.
-    full: the share of the format's range that is used; another one is another grid.
-    """
+    """Round the operands of the named linear layers in passes begun inside. full: the share of the range used."""
     named = ((name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
     layers = [layer for name, layer in named if name in rounding.layers]
     for layer in layers:
@@ -66,9 +63,8 @@ def rounded(model: nn.Module, rounding: Rounding, full: float = 1.0) -> Iterator
 
 
 def explained(logits_error: float, input_gradient_error: float, plain: Tolerance, stated: Tolerance) -> Tolerance:
-    """Return the bounds of an fp8 mode: OVER_ROUNDING times what rounding alone does, and what two computations without
-    fp8 may differ by, added as independent errors are, by squares. plain: the bounds of the latter. stated: the mode's,
-    of which the others are kept, and these too if rounding alone makes errors that are not finite.
+    """Return the bounds of an fp8 mode: OVER_ROUNDING times what rounding alone does, and by squares the bounds `plain`
+    of two computations without fp8. stated: the mode's own, kept where rounding alone makes errors that are not finite.
     """
     errors = {"logits": logits_error, "input_gradient": input_gradient_error}
     bounds = {
@@ -78,19 +74,15 @@ def explained(logits_error: float, input_gradient_error: float, plain: Tolerance
 
 
 def of_steps(gate: Tolerance, stated: Tolerance) -> Tolerance:
-    """Return the bounds on steps as executed: the gate's, but on gradients at least what the mode states.
-
-    The gate's bound holds for the fresh model and the gradient at its input. Steps are compared after warm-up, by the
-    gradients of weights, and there two fp8 computations may differ more: two layers of llm-1b by 0.34, where the gate
-    allowed 0.29. The faults looked for are far from either bound: a lost step has an error of 1, an old batch more.
+    """Return the bounds on steps as executed: the gate's, but on gradients at least what the mode states. After warm-up
+    two fp8 computations may differ more than in the fresh model: two layers of llm-1b by 0.34, where the gate allowed
+    0.29. The faults looked for are far from either bound: a lost step has an error of 1, an old batch more.
     """
     return gate.model_copy(update={"input_gradient": max(gate.input_gradient, stated.input_gradient)})
 
 
 def round_to(values: Tensor, dtype: torch.dtype, full: float = 1.0) -> Tensor:
-    """Round to an fp8 format under one scale, by which the largest magnitude becomes `full` times the format's, and
-    scale back.
-    """
+    """Round to an fp8 format and back under one scale, by which the largest number is `full` times the format's."""
     largest = values.abs().amax().float()
     scale = torch.where(largest > 0, full * torch.finfo(dtype).max / largest, 1.0)
     return ((values.float() * scale).to(dtype).float() / scale).to(values.dtype)

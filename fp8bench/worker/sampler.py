@@ -3,14 +3,11 @@
 It is a process because one NVML call takes up to 3 ms, and a thread would take the interpreter's lock from a training
 loop that the GPU may be waiting for. It imports neither torch nor pydantic because it must run before the first step.
 
-It writes to FILE a header first, a JSON object (see `Header`), then samples, one JSON array per line in the order of
-`Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux is the clock of time.perf_counter()
-in the rank. It ends at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL;
-when its parent has changed, because processes that the rank forked keep the input open; and on SIGTERM: each time after
-one more sample, so that the energy counter is known after the last step too.
-
-It is not exact. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter), and a clock value is of
-one moment. It watches, and changes nothing.
+It writes a header, a JSON object (`Header`), then samples, one JSON array per line in the order of `Sample`'s fields,
+each flushed at once. Times are time.monotonic(), on Linux the clock of the rank's perf_counter(). It ends at the end of
+its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its parent has changed, because
+processes that the rank forked keep the input open; and on SIGTERM: each time after one more sample, so that the energy
+counter is known after the last step too. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter).
 """
 
 import json
@@ -105,15 +102,14 @@ class _Card:
         return Header(**values, denied=denied, error=None)
 
     def sample(self) -> Sample:
+        def column(name: str) -> Any:
+            return None if name in self._denied else self._query(_COLUMNS[name])
+
         before = time.monotonic()
-        energy = self._column("energy_j")
+        energy = column("energy_j")
         # The counter was read between the two times: the middle is wrong by at most half the call.
         at_s = (before + time.monotonic()) / 2
-        rest: dict[str, Any] = {name: self._column(name) for name in _COLUMNS if name != "energy_j"}
-        return Sample(at_s=at_s, energy_j=energy, **rest)
-
-    def _column(self, name: str) -> float | None:
-        return None if name in self._denied else self._query(_COLUMNS[name])
+        return Sample(at_s=at_s, energy_j=energy, **{name: column(name) for name in _COLUMNS if name != "energy_j"})
 
     def _query(self, query: Callable[[Any], float]) -> float | None:
         try:

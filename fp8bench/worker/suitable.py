@@ -1,14 +1,13 @@
 """Whether a workload can be proved at all, which its plain model shows before any mode is judged by it.
 
-Proofs compare passes with each other, and take a batch in pieces of any size. So the plain model must give the same in
-two passes, must process each sample alone, and the loss of a batch must be the mean of the losses of its samples. What
-is not so would later look like a fault of a mode. Workloads of this package are not asked in each run, since it takes
-passes of six sizes; tests ask them.
+Proofs compare passes, and take a batch in pieces of any size. So the plain model must give the same in two passes and
+process each sample alone, and the loss of a batch must be the mean of its samples' losses; what is not so would later
+look like a fault of a mode. Tests ask workloads of this package, others are asked in each run.
 
 The last is measured by the loss and, since fresh models have nearly the same loss for every sample, by the gradient at
-the input: a sample's is that of its part of the batch, times the part's share of the samples. Measured on a CPU for
-language models, ViTs, ConvNeXt and Swin: within 0.004 of that, the loss within 2e-7. Sequences of 8 to 32 tokens whose
-mean is over valid tokens are off by 0.1 to 0.4, sums by 0.4 to 0.9.
+the input: a sample's is that of its part of the batch, times the part's share. Measured on a CPU for language models,
+ViTs, ConvNeXt and Swin: within 0.004 of that, the loss within 2e-7. Sequences of 8 to 32 tokens whose mean is over
+valid tokens are off by 0.1 to 0.4, sums by 0.4 to 0.9.
 """
 
 import math
@@ -36,9 +35,7 @@ CUTS = (2, 6)
 
 
 def require_provable(model: nn.Module, workload: Workload, batch: Batch, reset: Callable[[], None]) -> None:
-    """Raise MeasurementInvalid, naming the workload, if its plain model cannot be compared with another. reset: gives
-    the model its first buffers again, as before each pass and after the last.
-    """
+    """Raise MeasurementInvalid if the plain model cannot be compared with another. reset: its buffers."""
 
     def again(part: Batch) -> View:
         view = look(model, workload, part)

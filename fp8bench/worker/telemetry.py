@@ -1,11 +1,7 @@
-"""Records what a rank's GPU did while steps were timed: starts the sampler, ends it, and reads what it saw.
-
-Start it before warm-up and wait until it samples; read the telemetry after the last step has ended. Nothing here
-disturbs a measurement: what goes wrong becomes a null and one line of warning, every wait ends, and nothing is left
-behind. The sampler's file has no name on any disk, so it disappears with the processes that hold it open; the sampler
-itself ends when this process does, however that ends (see `worker.sampler`).
-
-This module gives no verdict: `stats.telemetry` does that from all ranks.
+"""Records what a rank's GPU did while steps were timed: starts the sampler (see `worker.sampler`), ends it, and reads
+what it saw. Nothing here disturbs a measurement: what goes wrong becomes a null and one line of warning, every wait
+ends, and nothing is left behind: the sampler's file has no name on any disk. `stats.telemetry` judges it, from all
+ranks.
 """
 
 import signal
@@ -31,10 +27,7 @@ POLL_S = 0.01
 
 
 class Sampler:
-    """The sampler of one rank's GPU, within the context. On a CPU it does nothing.
-
-    device: the rank's. period_s: seconds from sample to sample.
-    """
+    """The sampler of one rank's GPU, within the context. On a CPU it does nothing."""
 
     def __init__(self, device: torch.device, rank: int, period_s: float = PERIOD_S) -> None:
         self._device = device
@@ -48,7 +41,17 @@ class Sampler:
         if self._device.type == "cuda":
             try:
                 self._file = tempfile.TemporaryFile(prefix="fp8bench-sampler-")
-                self._process = _start(_uuid(self._device), self._period_s, self._file)
+                number = self._file.fileno()
+                given = (_uuid(self._device), str(self._period_s), f"/proc/self/fd/{number}")
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "fp8bench.worker.sampler", *given],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(number,),
+                    # A separate session: an interrupt from the terminal goes to the rank, which then ends the sampler.
+                    start_new_session=True,
+                )
             except (OSError, RuntimeError) as error:
                 self._trouble = f"the sampler did not start: {_line(error)}"
         return self
@@ -61,9 +64,7 @@ class Sampler:
             self._file.close()
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the first sample is written, and return whether it was: NVML starts within a second if a CUDA
-        context exists, later on a host that is short of cores. Measure even if the first sample did not come in time.
-        """
+        """Wait for the first sample, and return whether it came in time. Measure even if it did not."""
         deadline = time.monotonic() + timeout_s
         while self._process is not None:
             # The header is one line, a sample another.
@@ -80,10 +81,7 @@ class Sampler:
             self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def telemetry(self, timed_from_s: float, timed_to_s: float) -> RankTelemetry | None:
-        """End the sampler, and return what it saw; None on a CPU. Call this inside the context, after the last step.
-
-        timed_from_s and timed_to_s: when the timed steps began and ended, in seconds of time.perf_counter().
-        """
+        """End the sampler, and return what it saw between two times of perf_counter; None on a CPU."""
         if self._device.type != "cuda":
             return None
         self._end()
@@ -104,20 +102,6 @@ class Sampler:
 def _uuid(device: torch.device) -> str:
     """Return the GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and numbers GPUs differently from CUDA."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[bytes]":
-    number = file.fileno()
-    command = [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), f"/proc/self/fd/{number}"]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(number,),
-        # A separate session: an interrupt from the terminal goes to the rank, which then ends the sampler.
-        start_new_session=True,
-    )
 
 
 def _end(process: "subprocess.Popen[bytes]") -> str | None:
@@ -143,23 +127,19 @@ def read(
 ) -> RankTelemetry:
     """Return telemetry from a sampler's file. trouble: what is already known to be wrong; it goes into the warning."""
     timed_s = timed_to_s - timed_from_s
+    none = RankTelemetry(rank=rank, timed_s=timed_s)
     # What follows the last line break was not completely written.
     lines = content.split(b"\n")[:-1]
     if not lines:
-        return RankTelemetry(rank=rank, timed_s=timed_s, warning=trouble or "the sampler had not begun")
+        return none.model_copy(update={"warning": trouble or "the sampler had not begun"})
     try:
         header = read_header(lines[0].decode())
         if header.error is not None:
-            return RankTelemetry(rank=rank, timed_s=timed_s, warning=f"NVML: {_line(header.error)}")
+            return none.model_copy(update={"warning": f"NVML: {_line(header.error)}"})
         samples = [read_sample(line.decode()) for line in lines[1:]]
         series = _series(samples, timed_from_s, timed_to_s)
-        drawn = drawn_between(
-            [sample.at_s for sample in samples],
-            [sample.energy_j for sample in samples],
-            timed_from_s,
-            timed_to_s,
-            reach_s=period_s,
-        )
+        at_s, energy_j = [sample.at_s for sample in samples], [sample.energy_j for sample in samples]
+        drawn = drawn_between(at_s, energy_j, timed_from_s, timed_to_s, reach_s=period_s)
         parts = [trouble] if trouble else []
         parts += [f"NVML denies {name} ({_line(words)})" for name, words in header.denied.items()]
         if series is None or not any(0 <= at_s <= timed_s for at_s in series.at_s):
@@ -176,15 +156,12 @@ def read(
             warning="; ".join(parts) or None,
         )
     except ValueError as error:
-        return RankTelemetry(
-            rank=rank, timed_s=timed_s, warning=trouble or f"the sampler's file is damaged: {_line(error)}"
-        )
+        return none.model_copy(update={"warning": trouble or f"the sampler's file is damaged: {_line(error)}"})
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
-    """Return the samples from shortly before the first timed step to the first one after the last, which shows where
-    the energy counter ended; None if there are none before that.
-    """
+    # From shortly before the first timed step to the first one after the last, which shows where the energy counter
+    # ended.
     kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]
     if not kept:
         return None

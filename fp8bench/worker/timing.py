@@ -7,9 +7,11 @@ prefetched is dropped -> lead-in -> timed steps -> the split of a step, if the c
 The number of timed steps follows from warm-up's pace. What the loader made ahead is dropped; otherwise the timed steps
 would live on it, and a loader that is too slow would go unnoticed. The lead-in, a few steps that are not timed, waits
 for the first batches of the emptied loader and fills the launch queue again; it and the timed steps are one loop, which
-never waits for the device: losses stay there and are read after the last step.
+never waits for the device: losses are read after the last step. Compilations after the first step are counted
+separately.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -17,8 +19,7 @@ import torch
 
 from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
 from fp8bench.stats.length import LEAD_IN, PACE_STEPS, SPLIT_STEPS, Length, pace_s, timed_steps
-from fp8bench.worker.clock import Clock, StepTimes, clock_for
-from fp8bench.worker.counters import Compilations, allocator_retries, compilations
+from fp8bench.worker.clock import HostClock, StepTimes, clock_for
 from fp8bench.worker.execution.step import Launch, Split
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
@@ -27,6 +28,47 @@ from fp8bench.worker.telemetry import Sampler
 from fp8bench.workloads.protocol import Batch, prefetched
 
 SAMPLER_TIMEOUT_S = 10.0
+
+PHASES = ("entire_frame_compile", "entire_backward_compile")
+"""torch's own clocks that together count all of the time, and none of it twice."""
+
+MAX_REASONS = 5
+REASON_LENGTH = 160
+
+
+@dataclass(frozen=True)
+class Compilations:
+    """Compilations so far, each time counted. split_graphs: compiled from graphs, after DDP's buckets."""
+
+    frames: int = 0
+    graphs: int = 0
+    split_graphs: int = 0
+    graph_breaks: int = 0
+    graph_break_reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def compilations() -> Compilations:
+    """Return the compilations so far; all zero if torch.compile was never loaded."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is None:
+        return Compilations()
+    counters = dynamo.counters
+    spent = dynamo.calculate_time_spent()
+    breaks = counters["graph_break"]
+    return Compilations(
+        frames=counters["frames"]["total"],
+        graphs=counters["stats"]["unique_graphs"],
+        split_graphs=counters["aot_autograd"]["total"],
+        graph_breaks=sum(breaks.values()),
+        graph_break_reasons=tuple(str(reason).split("\n")[0][:REASON_LENGTH] for reason in list(breaks)[:MAX_REASONS]),
+        seconds=sum(spent.get(phase, 0.0) for phase in PHASES),
+    )
+
+
+def allocator_retries(device: torch.device) -> int | None:
+    """Return how often torch's allocator had to free memory and try again; None on a CPU."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
 
 
 @dataclass(frozen=True)
@@ -46,11 +88,8 @@ class Training:
     device: torch.device
 
 
-def train(training: Training, steps: int, clock: Clock, before_step: Callable[[int], None]) -> LoopResult:
-    """Train for `steps` steps.
-
-    before_step: called with the step's number; its cost falls into the step before.
-    """
+def train(training: Training, steps: int, clock: HostClock, before_step: Callable[[int], None]) -> LoopResult:
+    """Train for `steps` steps. before_step: called with the step's number; its cost falls into the step before."""
     losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):
         before_step(step)
@@ -81,10 +120,8 @@ def time_steps(
     decide: Callable[[Training], Training] = lambda warm: warm,
     ready: Callable[[], None] = lambda: None,
 ) -> Timed:
-    """Warm up, then time steps. Every rank of the group calls this, with the same length.
-
-    decide: called after warm-up; returns what is timed, and the same object if nothing changes. ready: called before
-    the steps that lead to the timed ones.
+    """Warm up, then time steps; every rank calls this. decide: called after warm-up; returns what is timed, the same
+    object if nothing changes. ready: called before the steps that lead to the timed ones.
     """
     device = training.device
     watch = _Watch(progress, device)
@@ -111,13 +148,8 @@ def time_steps(
     recompilations = at_end.frames - watch.at_timing.frames
     retried = None if watch.retries is None or retries is None else retries - watch.retries
     split = training.launch.split(training.batches, SPLIT_STEPS)
-    return Timed(
-        samples=to_samples(rank, warm, result, recompilations, retried, split),
-        telemetry=telemetry,
-        losses=warm.losses + result.losses,
-        after_first_step=watch.after_first_step,
-        at_end=at_end,
-    )
+    samples = to_samples(rank, warm, result, recompilations, retried, split)
+    return Timed(samples, telemetry, warm.losses + result.losses, watch.after_first_step, at_end)
 
 
 class _Watch:
@@ -128,8 +160,7 @@ class _Watch:
         self._timed_from: int | None = None
         self._device = device
         self._step = 0
-        self.after_first_step = compilations()
-        self.at_timing = self.after_first_step
+        self.after_first_step = self.at_timing = compilations()
         self.retries: int | None = None
 
     def agreed(self, steps: int, pace: float) -> None:
@@ -152,16 +183,8 @@ def compiled_to(decided: CompileEvidence, after_first_step: Compilations, end: C
     """Return the evidence with what torch.compile made of the model; unchanged if it was off."""
     if not decided.enabled:
         return decided
-    return decided.model_copy(
-        update={
-            "graphs": end.graphs,
-            "split_graphs": end.split_graphs,
-            "graph_breaks": end.graph_breaks,
-            "graph_break_reasons": end.graph_break_reasons,
-            "recompilations": end.frames - after_first_step.frames,
-            "seconds": end.seconds,
-        }
-    )
+    counted = {name: value for name, value in vars(end).items() if name != "frames"}
+    return decided.model_copy(update={**counted, "recompilations": end.frames - after_first_step.frames})
 
 
 def to_samples(
@@ -172,25 +195,15 @@ def to_samples(
     allocator_retries: int | None,
     split: Split | None = None,
 ) -> RankSamples:
-    """Return the samples. warm: warm-up's loop. result: lead-in and timed steps. split: of separate steps, if the clock
-    saw none. A loss that is not finite becomes None.
-    """
+    """Return the samples. result: lead-in and timed steps. split: of separate steps, if the clock saw no passes."""
     times = result.times
-    seen = {name: None if part is None else part[LEAD_IN:] for name, part in _passes(times).items()}
-    passes = seen if split is None else _passes(split)
+    seen = {name: values[LEAD_IN:] for name, values in vars(times).items() if isinstance(values, list)}
+    timed = seen if split is None else {**seen, **vars(split)}
     return RankSamples(
         rank=rank,
         warmup_step_s=(*warm.times.step_s, *times.step_s[:LEAD_IN]),
-        step_s=tuple(times.step_s[LEAD_IN:]),
-        host_s=tuple(times.host_s[LEAD_IN:]),
-        data_wait_s=tuple(times.data_wait_s[LEAD_IN:]),
-        **{name: None if part is None else tuple(part) for name, part in passes.items()},
-        host_lead_s=None if times.host_lead_s is None else tuple(times.host_lead_s[LEAD_IN:]),
         recompilations=recompilations,
         allocator_retries=allocator_retries,
         loss=tuple(map(finite, warm.losses + result.losses)),
+        **{name: tuple(values) for name, values in timed.items()},
     )
-
-
-def _passes(times: StepTimes | Split) -> dict[str, list[float] | None]:
-    return {"forward_s": times.forward_s, "backward_s": times.backward_s, "optimizer_s": times.optimizer_s}

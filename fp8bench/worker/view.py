@@ -40,9 +40,7 @@ states: ReLUs turn a fifth of the gradient at the input of five layers.
 
 @dataclass(frozen=True)
 class View:
-    """A model seen from outside. logits: [batch, ...] float32. loss: a float. input_gradient: shaped as the inputs, or
-    as the embeddings of tokens. loss_size: what errors of the loss are relative to, at least |loss|.
-    """
+    """A model seen from outside. logits: [batch, ...] float32. loss_size: what errors of the loss are relative to."""
 
     logits: Tensor
     loss: float
@@ -59,9 +57,7 @@ def look(
     scale: float = 1.0,
     record: Recording | None = None,
 ) -> View:
-    """Run one forward and backward pass; no weight changes, and no gradient of a weight is computed for its own sake.
-    scale: multiplies the loss and divides the gradients. record: takes the calls of blocks.
-    """
+    """Run one forward and backward pass, without gradients of weights for their own sake. scale: of the loss."""
     with recording(model, record) if record is not None else nullcontext():
         inputs, (logits, loss) = passed(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
@@ -85,10 +81,7 @@ def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.
 
 @dataclass(frozen=True)
 class Leaks:
-    """How much logits depend on what they must not, divided by how much on their own; NaN if on nothing.
-
-    samples: on other samples. later: on later tokens; None if the workload is not causal.
-    """
+    """How much logits depend on other samples and on later tokens, by how much on their own; NaN if on nothing."""
 
     samples: float
     later: float | None = None
@@ -97,10 +90,7 @@ class Leaks:
 def leakage(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
 ) -> Leaks:
-    """Measure leaks by the gradient of one sample's logits at the model's input; for a causal model, of its first half.
-
-    The sample is one in the middle, so that attention only to earlier or only to later samples shows too.
-    """
+    """Measure leaks by the gradient of one sample's logits at the input; for a causal model, of its first half."""
     inputs, logits = passed(logits_of, model, workload, batch, context)
     middle, causal = logits.shape[0] // 2, stated(workload, "causal")
     half = logits.shape[1] // 2
@@ -133,9 +123,7 @@ def passed(
 
 @contextmanager
 def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
-    """Put the output of the first embedding in a pass with gradients into `found`, if that is empty, and keep its
-    gradient; one that only runs without gradients gets none. Raises MeasurementInvalid if there was none.
-    """
+    """Put the first embedding's output in a pass with gradients into `found`, if that is empty."""
     without: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
@@ -164,9 +152,7 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
 
 
 def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return (logits, loss). The logits are what the model passes to the workload's loss, or what the workload says
-    they are, from a separate pass without gradients.
-    """
+    """Return (logits, loss): the model's output under the loss, or the workload's own logits."""
     if hasattr(workload, "logits"):
         with torch.no_grad():
             logits = logits_of(model, workload, batch)
@@ -214,9 +200,9 @@ def compare(
     by_block: BlockParity | None = None,
     of_bf16: tuple[float, float] = (0.0, 0.0),
 ) -> Parity:
-    """Measure and judge. A number that is not finite never passes. rounding: the errors of logits and gradient that
-    rounding alone makes, from which the bounds on them follow; None if the tolerance is all. found: faults by name and
-    by block, in words. by_block: the numbers of the blocks. of_bf16: the errors that bf16 autocast makes.
+    """Measure and judge; what is not finite never passes. rounding: errors that rounding alone makes of logits and
+    gradient, from which their bounds follow; None if the tolerance is all. found: faults by name and by block. of_bf16:
+    errors of autocast.
     """
     tolerance = _widened(tolerance, of_bf16)
     if rounding is not None:
@@ -284,9 +270,7 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
 
 
 def sdpa_kernels(loss: Tensor) -> frozenset[str]:
-    """Return the kernels that torch's scaled_dot_product_attention took, from the autograd graph of `loss`; empty if it
-    took none of them (plain GEMMs). torch chooses by shape, dtype and GPU; which kernels are enabled does not show it.
-    """
+    """Return the attention kernels in the autograd graph of `loss`; none for plain GEMMs."""
     found: set[str] = set()
     seen: set[Any] = set()
     pending = [loss.grad_fn]

@@ -1,20 +1,61 @@
-"""What this package's own workloads on images and on tokens have in common. A plug-in need not inherit from it."""
+"""What this package's own workloads on images and on tokens have in common (a plug-in need not inherit from it), and
+the work of a model: its parameters, and the FLOPs of a forward and a backward pass by torch's FlopCounterMode.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from math import gcd
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import gcd, prod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.workloads.fake_data import endless_batches, fake_images, seeded
-from fp8bench.workloads.flops import Work
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Resizable
+
+Sizes = Sequence[int]
+Work = tuple[int, int]
+"""Parameters, and FLOPs of a sample's step."""
+
+
+def work_of(build: Callable[[], nn.Module], sample: Callable[[], Tensor]) -> Work:
+    """Return the work of one sample, on the meta device: attention takes the plain path, and its GEMMs count once."""
+    with torch.device("meta"):
+        model, inputs = build(), sample()
+    return sum(parameter.numel() for parameter in model.parameters()), flops_of(lambda: model(inputs))
+
+
+def work_of_blocks(
+    build: Callable[..., nn.Module], sizes: Mapping[str, Any], depth: str, sample: Callable[[], Tensor]
+) -> Work:
+    """Return the work of a model of equal blocks, counted of one and of two. depth: the size that is their number."""
+    of_one, of_two = (work_of(partial(build, **{**sizes, depth: blocks}), sample) for blocks in (1, 2))
+    parameters, flops = (one + (two - one) * (sizes[depth] - 1) for one, two in zip(of_one, of_two, strict=True))
+    return parameters, flops
+
+
+def flops_of(forward: Callable[[], object]) -> int:
+    """Return the FLOPs of `forward`, and of the backward pass from its output if that is a tensor."""
+    formulas: dict[Any, Any] = {torch.ops.aten.convolution_backward: _convolution_backward}
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+        output = forward()
+        if isinstance(output, Tensor):
+            output.sum().backward()
+    return int(counter.get_total_flops())
+
+
+def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *arguments: Any, **_others: Any) -> int:
+    # Each gradient costs as much as the forward pass. torch's formula for the weight's ignores groups, and multiplies
+    # the work of a depthwise convolution by its channels.
+    _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = arguments
+    places = prod((inputs if transposed else gradient)[2:])
+    return int(2 * gradient[0] * places * prod(weight) * sum(wanted[:2]))
 
 
 class SeededModel(ABC):

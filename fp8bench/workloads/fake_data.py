@@ -1,9 +1,6 @@
-"""Random samples in a data set of a million: images, float32 and normally distributed, sequences of tokens with all
-words equally likely, or what has the form of a user's examples.
-
-Values are normal and not zero, because matrix units draw less power on zeros and run faster. Sample i is the same in
-every process and every run with the same seed. An image's label is i modulo the number of classes; a token's target is
-the token that follows it.
+"""Random samples in a data set of a million: images, sequences of tokens with all words equally likely, or what has the
+form of a user's examples. Values are normal and not zero, because matrix units draw less power on zeros and run faster.
+Sample i is the same in every process and every run with the same seed.
 """
 
 import os
@@ -11,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -25,9 +23,7 @@ LENGTH = 1_000_000
 
 
 class Drawn(Dataset[Any]):
-    """A data set whose samples follow from the seed and their number. draw: makes a sample of its index and generator,
-    (inputs, labels).
-    """
+    """A data set. draw: makes a sample, (inputs, labels), of its index and a generator that follows from the seed."""
 
     def __init__(self, draw: Callable[[int, torch.Generator], tuple[Tensor, Any]], seed: int) -> None:
         self.draw, self.seed = draw, seed
@@ -52,9 +48,7 @@ def fake_tokens(sequence: int, words: int, seed: int) -> Drawn:
 
 
 def fake_examples(inputs: Tensor, labels: Tensor, classes: int | None, seed: int) -> Drawn:
-    """Return random samples in the form of examples. Items are (inputs, labels): normally distributed, or whole numbers
-    up to the examples' largest; labels below `classes`, or, without any, those of the examples in turn.
-    """
+    """Return random samples in the form of examples. classes: None for the examples' labels in turn."""
     words = None if inputs.is_floating_point() else int(inputs.max()) + 1
     return Drawn(partial(_example, inputs[0].shape, words, labels, classes), seed)
 
@@ -78,10 +72,7 @@ def _example(
 
 @dataclass(eq=False)
 class EndlessSampler(Sampler[int]):
-    """Endless indices: rank r takes every stride-th run of batch_size indices, and starts over at the end.
-
-    The stride is larger than any world size, so that ranks never meet inside one pass over a million images.
-    """
+    """Rank r takes every stride-th run of batch_size indices, a stride larger than any world size."""
 
     length: int
     batch_size: int
@@ -97,9 +88,7 @@ class EndlessSampler(Sampler[int]):
 
 class LoaderBatches:
     """Endless batches from a DataLoader, copied to the device; for a GPU from pinned memory, without waiting.
-
-    prefetched: how many batches may be waiting, prepared by the loader's processes before the step that takes them. The
-    processes start when the first batch is taken, and end with `close`.
+    prefetched: how many may be waiting. The loader's processes start with the first batch, and end with `close`.
     """
 
     def __init__(
@@ -141,25 +130,16 @@ def _leave_with_rank(rank: int, _worker: int) -> None:
 def endless_batches(
     dataset: Drawn, batch_size: int, rank: int, device: torch.device, data: DataSource, workers: int
 ) -> Iterator[Batch]:
-    """Return endless batches, from a DataLoader or kept on the device."""
-    if data == "device":
-        return device_batches(dataset, batch_size, rank, device)
-    return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
-
-
-def device_batches(dataset: Drawn, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-    """Yield one batch, which stays on the device, forever, to measure the cost of the step without a loader."""
+    """Return endless batches from a DataLoader, or one that stays on the device: the step's cost without a loader."""
+    if data != "device":
+        return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
     inputs, targets = default_collate([dataset[rank * batch_size + i] for i in range(batch_size)])
-    batch = Batch(inputs.to(device), targets.to(device))
-    while True:
-        yield batch
+    return repeat(Batch(inputs.to(device), targets.to(device)))
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw weights by the seed on the device itself: on a CPU, 632 M parameters take 10 s or more, in every process of
-    every round. GPUs of the same kind draw the same for a seed; other GPUs and CPUs draw different weights.
-    """
+    """Draw weights on the device itself: on a CPU 632 M take 10 s or more. GPUs of one kind draw the same."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
         torch.manual_seed(seed)
         yield

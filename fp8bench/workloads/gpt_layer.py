@@ -4,19 +4,18 @@
     z = y + fc2(gelu(fc1(ln2(y))))              GELU in its tanh form, as in Transformer Engine
 
 Hidden width 4096, MLP 16384, 32 heads, 2048 tokens, batch 4: 201,379,840 parameters. As in the tutorial, weights and
-activations have the same 16-bit dtype, without autocast (`--weight-dtype`; the tutorial uses float16, and the default
-here is bfloat16, after which the modes are named). With float32 weights, the loop's autocast applies. As in the
-tutorial, the inputs and the gradient at the output are uniform in [0, 1). That gradient is the target of a batch, and
-the loss has that gradient: the sum over tokens and width of output times target, as a mean over samples. Computing it
-is one pass over the output, which the tutorial's timing omits. Dropout is 0, and 0.1 in the tutorial, because two
-models with dropout cannot be proved equal.
+activations have the same 16-bit dtype, without autocast (`--weight-dtype`; float16 there, bfloat16 by default here);
+with float32 weights, the loop's autocast applies. Inputs and the gradient at the output are uniform in [0, 1). That
+gradient is the target of a batch, and the loss has it: the sum of output times target, as a mean over samples. Dropout
+is 0 (0.1 in the tutorial), because two models with dropout cannot be proved equal.
 
 Weights are normal, with a deviation of 0.023 at this width as in Transformer Engine, and a larger one in a narrower
-layer, so that attention is as sharp in a small layer. Without sharp attention, the gate would not notice its faults.
+layer, so that attention is as sharp: otherwise the gate would not notice its faults.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import repeat
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -25,8 +24,7 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource, WeightDtype
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload
-from fp8bench.workloads.flops import Work, work_of
+from fp8bench.workloads.base import TokenWorkload, Work, work_of
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
 
@@ -38,9 +36,7 @@ SEEDS_A_RANK = 1_000_003
 
 
 class GPTLayer(nn.Module):
-    """The layer. The rows of qkv are all queries, all keys, all values, with heads in order. heads: the number of heads
-    in this layer, which may be fewer than the model's if ranks share the layer.
-    """
+    """The layer. Rows of qkv are all queries, keys, values, heads in order. heads: in this layer, maybe shared."""
 
     def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -126,13 +122,11 @@ class GPTLayerWorkload(TokenWorkload):
         return GPTModel(**self.architecture, dtype=self.dtype)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Yield the same batch, which stays on the device, forever: (x, the gradient at the output)."""
+        """Return the same batch, which stays on the device, forever: (x, the gradient at the output)."""
         generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
         shape = (batch_size, self.sequence_length, self.architecture["hidden"])
         x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))
-        batch = Batch(x, gradient)
-        while True:
-            yield batch
+        return repeat(Batch(x, gradient))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return a mean over samples, in float32. Its gradient at the output is the target over the samples."""

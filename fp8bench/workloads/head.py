@@ -2,11 +2,8 @@
 
 For 8,192 tokens of a vocabulary of 32,000, the logits alone take 1 GiB in float32, and their softmax and gradient two
 more. So tokens are processed in chunks, and each chunk's gradients are computed with its loss, because they are linear
-in what the backward pass provides later: a scalar. That takes the same three GEMMs as plain cross entropy, without the
-fourth one that a recomputation would need. torch.nn.functional.linear_cross_entropy also uses chunks in torch 2.15, but
-by its documentation torch.compile falls back to eager there, and one method for every torch keeps records comparable.
-
-The head is an nn.Linear by its weights and its name. Without targets it returns plain logits.
+in what the backward pass provides later: a scalar. torch.nn.functional.linear_cross_entropy also uses chunks in torch
+2.15, but torch.compile falls back to eager there, and one method for every torch keeps records comparable.
 """
 
 from typing import Any
@@ -34,9 +31,7 @@ class Head(nn.Linear):
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The mean loss with its gradients. hidden: [tokens, width]. weight: [words, width]. targets: [tokens]. GEMMs are
-    in the dtype of `hidden`; sums over words and over chunks are in float32.
-    """
+    """The mean loss with its gradients. GEMMs are in the dtype of `hidden`, sums in float32."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
@@ -70,9 +65,8 @@ class _ChunkedLoss(torch.autograd.Function):
 
 
 def _chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
-    """Compute the loss as one node for torch.compile, which looks inside only when kernels are made. By itself it would
-    treat an autograd.Function as a higher-order operator, which DDP's splitting of graphs at buckets may refuse.
-    """
+    # One node for torch.compile. By itself it would treat an autograd.Function as a higher-order operator, which DDP's
+    # splitting of graphs at buckets may refuse.
     loss: Tensor = _ChunkedLoss.apply(hidden, weight, targets, needs_gradient)
     return loss
 

@@ -1,18 +1,16 @@
 """Llama with transformers' own classes, on random tokens: three sizes of published studies, and a tiny one for CPUs.
 
-A model is made from a configuration only: weights are drawn, and nothing is downloaded. `CausalLM` calls transformers'
-embedding, layers and norm directly and not through LlamaModel.forward, for two reasons. Before torch 2.14 that function
-builds a causal mask under torch.compile, so that attention loses its fast kernels. It also inspects the positions on
-the host, which is impossible in a CUDA graph. Without a mask, the attention of every layer is torch's
-scaled_dot_product_attention with is_causal.
+`CausalLM` calls transformers' embedding, layers and norm directly: before torch 2.14 LlamaModel.forward builds a causal
+mask under torch.compile, so that attention loses its fast kernels, and it inspects the positions on the host, which is
+impossible in a CUDA graph. Attention is torch's scaled_dot_product_attention with is_causal, and counts as if it were
+not.
 
 llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616, llm-8b (Llama 3 8B's) 8,030,261,248.
-Attention counts as if it were not causal.
 """
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -20,9 +18,8 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.workloads.base import TokenWorkload
+from fp8bench.workloads.base import TokenWorkload, Work, work_of_blocks
 from fp8bench.workloads.fake_data import endless_batches, fake_tokens
-from fp8bench.workloads.flops import Work, work_of, work_of_blocks
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.resizable import Multiple
@@ -49,9 +46,7 @@ class CausalLM(nn.Module):
         nn.init.normal_(self.lm_head.weight, std=INITIAL_STD)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        """tokens: [batch, sequence] int64. targets: of the same shape, or None. Returns the mean loss if there are
-        targets, otherwise logits [batch, sequence, words].
-        """
+        """[batch, sequence] int64. Returns the mean loss, or without targets logits [batch, sequence, words]."""
         x = self.model.embed_tokens(tokens)
         positions = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
         rotary = self.model.rotary_emb(x, positions)
@@ -90,12 +85,12 @@ class LLM1B(TokenWorkload):
         self.sequence_length = sequence_length or self.usual_length
 
     def check(self, batch_size: int, fp8: bool) -> None:
-        """Raise ModeUnavailable if transformers is missing, or if the number of tokens does not suit fp8's GEMMs."""
+        """Raise ModeUnavailable also if transformers is missing."""
         _llama()
         super().check(batch_size, fp8)
 
     def model(self) -> nn.Module:
-        return _causal_lm(self.architecture, self.sequence_length)
+        return _causal_lm(self.sequence_length, **self.architecture)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         dataset = fake_tokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
@@ -144,9 +139,7 @@ class LLM8B(LLM1B):
 
 
 class LLMMicro(LLM1B):
-    """A model that is small enough for two CPU cores. Its words are bytes, and its widths are multiples of 16, so that
-    float8 layers can be emulated.
-    """
+    """Small enough for two CPU cores. Words are bytes, widths multiples of 16, so that float8 can be emulated."""
 
     name = "llm-micro"
     usual_length: ClassVar[int] = 64
@@ -172,13 +165,11 @@ def _llama() -> Any:
     return modeling_llama
 
 
-def _causal_lm(architecture: Mapping[str, Any], sequence_length: int) -> CausalLM:
-    sizes = dict(architecture)
-    theta = sizes.pop("rope_theta")
+def _causal_lm(sequence_length: int, rope_theta: float, **sizes: int) -> CausalLM:
     config = _llama().LlamaConfig(
         **sizes,
         max_position_embeddings=sequence_length,
-        rope_parameters={"rope_type": "default", "rope_theta": float(theta)},
+        rope_parameters={"rope_type": "default", "rope_theta": float(rope_theta)},
         initializer_range=INITIAL_STD,
         tie_word_embeddings=False,
         use_cache=False,
@@ -189,12 +180,5 @@ def _causal_lm(architecture: Mapping[str, Any], sequence_length: int) -> CausalL
 
 @cache
 def _work(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> Work:
-    sizes = dict(architecture)
-
-    def of(depth: int) -> Work:
-        return work_of(
-            lambda: _causal_lm({**sizes, "num_hidden_layers": depth}, sequence_length),
-            lambda: torch.empty(1, sequence_length, dtype=torch.int64),
-        )
-
-    return work_of_blocks(of, sizes["num_hidden_layers"])
+    tokens = partial(torch.empty, 1, sequence_length, dtype=torch.int64)
+    return work_of_blocks(partial(_causal_lm, sequence_length), dict(architecture), "num_hidden_layers", tokens)

@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import UsageError, first_line, in_words, nearest
+from fp8bench.workloads.base import flops_of
 from fp8bench.workloads.fake_data import endless_batches, fake_examples
-from fp8bench.workloads.flops import flops_of
 from fp8bench.workloads.protocol import Batch
 
 SAMPLES = 16

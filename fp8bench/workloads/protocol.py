@@ -72,9 +72,7 @@ class Workload(Protocol):
         """Return the plain float32 model in training mode. The same seed gives the same weights on every rank."""
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Return an endless iterator of batches. Ranks get different batches; the same seed gives the same ones. If the
-        iterator has a method `close`, it is called after the last step.
-        """
+        """Return an endless iterator, unlike on each rank, the same for a seed; `close` ends it, if there."""
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the loss, a scalar, from one call of `model`. The loop applies autocast."""

@@ -43,10 +43,7 @@ class Resizable:
 
 
 def resized(workload: Any, sizes: Mapping[str, int], fixed: Collection[str] = ()) -> Any:
-    """Return a `Workload` with these other sizes. fixed: sizes that cannot be changed.
-
-    Raises UsageError if the workload has none to change, for an unknown size, and if no model has these sizes.
-    """
+    """Return a `Workload` with other sizes but the fixed ones. Raises UsageError for unknown or impossible ones."""
     if not sizes:
         return workload
     if not hasattr(workload, "resized"):

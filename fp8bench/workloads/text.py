@@ -1,11 +1,9 @@
-"""A text whose bytes are tokens: what is trained on, what is held out, and in what order a seed reads it. No torch.
+"""A text whose bytes are tokens: what is trained on, what is held out, and in what order a seed reads it. No torch. The
+default is the sources of Python's standard library, some ten million bytes.
 
-No download is needed: Python includes a text of about ten million bytes, the sources of its standard library. The
-vocabulary is the 256 bytes, so that machines cannot differ in their tokenizers.
-
-The training part is divided into consecutive sequences. Each pass over it reads all of them in a new order that depends
-only on the seed, so the order is the same in every mode. A step takes the next sequences for all ranks, and each rank
-its share: two ranks together read what one rank with a batch of twice the size reads.
+Each pass reads the training part's consecutive sequences in a new order that depends only on the seed, the same in
+every mode. A step takes the next sequences for all ranks, and each rank its share: two ranks together read what one
+with twice the batch reads.
 """
 
 import hashlib
@@ -55,9 +53,8 @@ class Text:
 
 
 def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
-    """Return a `Workload` with a vocabulary of bytes and with these other sizes.
-
-    Raises UsageError if the workload takes no tokens, if its sizes cannot be changed, or for an unknown size.
+    """Return a `Workload` with a vocabulary of bytes and these sizes. Raises UsageError if it takes no tokens, or not
+    these sizes.
     """
     resizable = hasattr(workload, "resized") and "vocab_size" in workload.sizes()
     if workload.unit != "tokens" or not resizable:
@@ -70,9 +67,7 @@ def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
-    """Return the text of a file, its last part held out; without one, of the standard library. least: returns how many
-    bytes a file needs. Raises UsageError if it cannot be read or is too short.
-    """
+    """Return the text of a file, or of the standard library. least: bytes a file needs. Raises UsageError."""
     if file is None:
         return standard_library()
     path = Path(file)
@@ -100,10 +95,7 @@ def read(file: str | None, least: Callable[[], int] = lambda: HELD_OUT) -> Text:
 
 
 def standard_library(folder: Path | None = None) -> Text:
-    """Return the Python sources of the standard library, one file in HELD_OUT held out. folder: by default this one.
-
-    Raises UsageError if the sources are missing, as in a Python that is packed into a zip file.
-    """
+    """Return the sources of the standard library, one file in HELD_OUT held out. Raises UsageError without any."""
     root = folder or Path(sysconfig.get_path("stdlib"))
     train, validation = bytearray(), bytearray()
     for number, path in enumerate(_sources(root)):

@@ -1,17 +1,15 @@
 """Any image model of timm, on random images: `timm:convnext_base`, `timm:eva02_large_patch14_224`, and so on.
 
-A model is built by timm's own function with pretrained=False, so nothing is downloaded. Three things are changed, in
-the same way for every mode, because a mode could not be proved otherwise:
+A model is built by timm's own function with pretrained=False. Three things are changed for every mode, because none
+could be proved otherwise:
 
   dropout and stochastic depth are off     two passes would differ by chance
-  tiny LayerScales are 1 (ConvNeXt's are   a fresh block would add nothing to its input, and a conversion that breaks
-  drawn as 1e-6), zero norms too           it would pass
-  qkv of EVA, BEiT and Swin V2 has its     they keep it apart and hand weight and bias to a function, which no mode
-  bias itself                              could convert; that of keys, which softmax cancels, is then trained too
+  tiny LayerScales and zero norms are 1    a fresh block would add nothing to its input, and hide a faulty conversion
+  qkv of EVA, BEiT, Swin V2 has its bias   they hand weight and bias to a function, which no mode could convert; the
+                                           bias of keys, which softmax cancels, is then trained too
 
-A model that mixes the samples of a batch (BatchNorm in training) is refused: the parity gate takes such mixing as the
-sign of a faulty conversion, and the proof of steps divides batches into pieces. A model is also refused if its output
-is not a row of logits for each image. All of this is checked on the meta device, where tensors have no memory.
+A model that mixes the samples of a batch (BatchNorm in training) is refused, which the gate takes for a fault, and one
+without a row of logits for each image: both are seen on the meta device, where tensors have no memory.
 """
 
 import re
@@ -28,8 +26,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.workloads.base import ImageClassifier
-from fp8bench.workloads.flops import Work, flops_of
+from fp8bench.workloads.base import ImageClassifier, Work, flops_of
 
 USUAL_CLASSES = 1000
 """The number of classes of a model that timm registers without a head."""
@@ -78,9 +75,7 @@ class TimmModel(ImageClassifier):
         return Made(self.member, size or height, classes or own_classes or USUAL_CLASSES, resized)
 
     def check(self, batch_size: int, fp8: bool) -> None:
-        """Raise ModeUnavailable if the model cannot be proved, does not take these images, or has a linear layer whose
-        number of rows is unsuitable for fp8 GEMMs at this batch size.
-        """
+        """Raise ModeUnavailable if the model cannot be proved, or does not take these images, or fp8 the batch."""
         norms, output, of_layers = _survey(self.made, batch_size)
         if norms:
             raise ModeUnavailable(
@@ -212,9 +207,7 @@ def _heads(model: Any) -> tuple[nn.Module, ...]:
 
 @cache
 def _survey(made: Made, batch_size: int) -> tuple[list[str], str, dict[str, int]]:
-    """Return the names of BatchNorm layers, the form of the output, and, for each linear layer whose widths fp8
-    supports, except the head, the rows of its input; as seen in one forward pass on the meta device.
-    """
+    """Return BatchNorm layers, the form of the output, and the rows of each linear layer that fp8 supports."""
     rows: dict[str, int] = {}
 
     def note(name: str, layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
@@ -261,9 +254,8 @@ def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
 
 
 def _require_whole_patches(made: Made, layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
-    """Raise ModeUnavailable if a convolution would ignore pixels that no longer fill a patch. Where the model pads its
-    images to whole patches, these are padded. timm itself refuses an image that is smaller than a patch.
-    """
+    # A convolution would ignore pixels that no longer fill a patch. Where the model pads its images to whole patches,
+    # these are padded. timm itself refuses an image that is smaller than a patch.
     sides = tuple(zip(inputs[0].shape[2:], layer.stride, strict=True))
     if any(side < step for side, step in sides) or all(side % step == 0 for side, step in sides):
         return

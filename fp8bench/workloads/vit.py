@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fp8bench.workloads.base import ImageClassifier
-from fp8bench.workloads.flops import work_of, work_of_blocks
+from fp8bench.workloads.base import ImageClassifier, work_of_blocks
 from fp8bench.workloads.resizable import Multiple, Resizable
 
 
@@ -27,14 +26,14 @@ class ViTHuge(Resizable, ImageClassifier):
     )
 
     def model(self) -> nn.Module:
-        return _vision_transformer(self.architecture)
+        return _vision_transformer(**self.architecture)
 
     @property
     def images(self) -> tuple[int, int]:
         return self.architecture["img_size"], self.architecture["num_classes"]
 
     def flops_per_step(self, batch_size: int) -> int:
-        """Return the FLOPs. Every operation of a ViT is linear in the batch, so only one image is counted."""
+        """Return the FLOPs, which are linear in the batch."""
         return batch_size * _flops_per_image(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
@@ -63,7 +62,7 @@ class ViTMicro(ViTHuge):
     )
 
 
-def _vision_transformer(architecture: Mapping[str, Any]) -> nn.Module:
+def _vision_transformer(**architecture: Any) -> nn.Module:
     from timm.models.vision_transformer import VisionTransformer
 
     model: nn.Module = VisionTransformer(**architecture)
@@ -73,9 +72,5 @@ def _vision_transformer(architecture: Mapping[str, Any]) -> nn.Module:
 @cache
 def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
     sizes = dict(architecture)
-    images = (1, 3, sizes["img_size"], sizes["img_size"])
-
-    def of(depth: int) -> tuple[int, int]:
-        return work_of(lambda: _vision_transformer({**sizes, "depth": depth}), lambda: torch.empty(images))
-
-    return work_of_blocks(of, sizes["depth"])[1]
+    image = (1, 3, sizes["img_size"], sizes["img_size"])
+    return work_of_blocks(_vision_transformer, sizes, "depth", lambda: torch.empty(image))[1]

@@ -8,7 +8,7 @@ import pytest
 from gpu import gpu_ranks
 from torch import multiprocessing
 
-from fp8bench.worker.execution import copies
+from fp8bench.worker import memory
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def te():
 def settled(tmp_path):
     """What each rank found, by rank (see `gpu_ranks.settle_here`). label: MODE[:RECIPE]."""
 
-    def run(label="baseline-bf16", launch="Replay", gpus=1, waits=None, spare=copies.SPARE, layers=None, **values):
+    def run(label="baseline-bf16", launch="Replay", gpus=1, waits=None, spare=memory.SPARE, layers=None, **values):
         if label.startswith("te"):
             pytest.importorskip("transformer_engine.pytorch")
         mode, _, recipe = label.partition(":")

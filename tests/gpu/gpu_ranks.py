@@ -16,13 +16,14 @@ from builders import config
 from gpu import staged
 
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.worker.counters import peak_memory
-from fp8bench.worker.execution import copies
+from fp8bench.worker import memory
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import gate_of, proof_of, rank_group
+from fp8bench.worker.main import gate_of, rank_group
+from fp8bench.worker.memory import peak_memory
+from fp8bench.worker.parity import prove
 from fp8bench.worker.subject import make_mode, make_workload
 from fp8bench.workloads.llama import LLM1B
 
@@ -88,12 +89,12 @@ LAUNCHES = {one.__name__: one for one in (Replay, StaleInput, NoOptimizer, NoAll
 HOOKS = {None: None, "forward": reads_back, "backward": reads_back_in_backward}
 
 
-def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.SPARE, layers=None):
+def settle_here(rank, folder, values, launch="Replay", waits=None, spare=memory.SPARE, layers=None):
     """values: of the configuration. launch: the name of what makes a replay; waits: the pass in which the last block
     waits for the GPU; spare: of the GPU's memory beside copies, where infinity keeps them on the host; layers: of a
     language model, fewer than it has.
     """
-    copies.SPARE = spare
+    memory.SPARE = spare
     if layers is not None:
         LLM1B.architecture = {**LLM1B.architecture, "num_hidden_layers": layers}
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
@@ -122,7 +123,7 @@ def _group(run, rank, rendezvous):
 def _settled(run, rank, device, capture, hook):
     mode, workload = make_mode(run), make_workload(run)
     choice = choose(run, mode, device, workload)
-    proof = proof_of(run, mode, workload, rank, device, choice)
+    proof = prove(mode, workload, rank, device, choice.strategy)
     if hook is not None:
         proof.model.blocks[-1].register_forward_hook(hook)
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):

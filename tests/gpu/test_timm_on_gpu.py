@@ -50,7 +50,7 @@ def test_te_layers_are_the_same_when_activations_are_computed_again(checkpointin
 
 
 def test_te_layer_norm_computes_what_torchs_does(te):
-    from fp8bench.modes.te_layers import te_linear, te_norm
+    from fp8bench.modes.te_block import te_linear, te_norm
 
     norm, linear = torch.nn.LayerNorm(192, eps=1e-6, device="cuda"), torch.nn.Linear(192, 384, device="cuda")
     for parameter in (*norm.parameters(), *linear.parameters()):

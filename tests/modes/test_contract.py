@@ -11,8 +11,8 @@ from fp8bench.modes.protocol import stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.rank import CompileEvidence, Tolerance
-from fp8bench.worker.evidence import to_evidence
 from fp8bench.worker.parity import prove
+from fp8bench.worker.rank_report import to_evidence
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.vit import ViTMicro
 

@@ -94,7 +94,7 @@ class TestGate:
     def test_weights_of_a_stale_cache_are_found(self, monkeypatch):
         monkeypatch.setattr(te_stand_in._GEMMs, "kept", {"weight": torch.zeros(())}, raising=False)
         mode, workload = Plain(te_switches="weight-cache"), Micro()
-        mode.micro_batch = lambda _first: mode._beat.begin(False)
+        mode.micro_batch = lambda _first: mode._options.begin(False)
         original = mode.convert
 
         def with_old_weights(model):

@@ -7,7 +7,7 @@ import torch
 from modes import te_stand_in
 from torch import nn
 
-from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
+from fp8bench.modes.te_block import Swaps, plan_swaps, swap_layers
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fp8bench.modes.te_switches import Split, whole_of
+from fp8bench.modes.te_gpt import Split, whole_of
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.worker.parity import prove
 from fp8bench.worker.view import look

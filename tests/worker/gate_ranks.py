@@ -13,9 +13,8 @@ from worker.several_ranks import begin
 
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
-from fp8bench.worker.execution.parallel.ddp import DDP
-from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
-from fp8bench.worker.execution.parallel.strategy import mesh_of
+from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
+from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro

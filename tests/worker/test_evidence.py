@@ -1,13 +1,21 @@
 """What becomes of a mode's own words about itself, and of how its steps were executed."""
 
+from types import SimpleNamespace
+
 import pytest
 from builders import profile
 
 from fp8bench.schema.rank import CompileEvidence
-from fp8bench.worker.evidence import gather
 from fp8bench.worker.profiler import Profiled
+from fp8bench.worker.rank_report import NOT_PROFILED, to_evidence
 
 OFF = CompileEvidence(enabled=False, reason="test")
+
+
+def gather(found, kernels, compiled, profiled=NOT_PROFILED, **stated):
+    """The evidence of a mode that says so much, and a gate that saw these kernels of attention."""
+    mode = SimpleNamespace(evidence=lambda _model: found, **stated)
+    return to_evidence(mode, SimpleNamespace(model=None, kernels=kernels), compiled, profiled=profiled)
 
 
 def test_known_words_take_their_place_and_all_others_are_kept():
@@ -40,7 +48,7 @@ def on(**found):
     ids=["off", "not yet known", "one graph", "nothing", "broke", "broke, with the mode's reason"],
 )
 def test_what_compiled_nothing_or_broke_for_a_reason_is_warned_of(compiled, islands, warned):
-    assert list(gather({}, frozenset(), compiled, islands=islands).warnings) == warned
+    assert list(gather({}, frozenset(), compiled, compile_islands=islands).warnings) == warned
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,9 @@ def test_a_promise_that_the_profile_keeps_is_believed():
 
 
 def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
-    main._require_finite(0, [7.0, 6.0])
+    main.require_finite(0, [7.0, 6.0])
     with pytest.raises(MeasurementInvalid, match=r"the loss on rank 2 is nan at step 1 \(warm-up included\)"):
-        main._require_finite(2, [7.0, float("nan"), 5.0])
+        main.require_finite(2, [7.0, float("nan"), 5.0])
 
 
 @pytest.mark.slow

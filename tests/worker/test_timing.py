@@ -12,17 +12,26 @@ from builders import workload_facts
 from outside.outside_plugins import TinyLinear
 from torch import nn
 from worker.execution.executing import plain_parts
+from worker.test_evidence import gather
 
 from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.length import LEAD_IN, Length
 from fp8bench.stats.summary import summarize
 from fp8bench.worker import clock, timing
 from fp8bench.worker.clock import StepTimes
-from fp8bench.worker.counters import MAX_REASONS, REASON_LENGTH, Compilations, compilations
-from fp8bench.worker.evidence import gather
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
-from fp8bench.worker.timing import LoopResult, Training, compiled_to, time_steps, to_samples
+from fp8bench.worker.timing import (
+    MAX_REASONS,
+    REASON_LENGTH,
+    Compilations,
+    LoopResult,
+    Training,
+    compilations,
+    compiled_to,
+    time_steps,
+    to_samples,
+)
 
 CPU = torch.device("cpu")
 NO_FILE = ProgressFile(None)

@@ -13,8 +13,8 @@ from torch import nn
 from fp8bench import registry
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.schema.errors import UsageError
-from fp8bench.worker.batches import Batches
 from fp8bench.worker.parity import prove
+from fp8bench.worker.plugin import Batches
 
 CPU = torch.device("cpu")
 NUMBERS = count()

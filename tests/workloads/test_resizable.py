@@ -5,7 +5,7 @@ import torch
 
 from fp8bench import registry
 from fp8bench.schema.errors import UsageError
-from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import stated

@@ -1,4 +1,4 @@
-"""A model of timm as a workload: what is built, what is changed of it, how its work is counted, what is refused."""
+"""Models of timm as workloads: what is built, what is changed of it, how its work is counted, what is refused."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch import nn
 
 from fp8bench import registry
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.workloads.vit import ViTHuge, ViTHuge256
 
 pytestmark = pytest.mark.slow
 
@@ -160,3 +161,17 @@ def test_a_shared_layer_norm_of_zeros_is_not_a_bias():
     """Biases start at zero and stay so."""
     model = workload("vit_tiny_patch16_224", image_size=32).build(CPU)
     assert not any(part.bias.any() for part in model.modules() if isinstance(part, nn.LayerNorm))
+
+
+def test_vit_huge_has_632_million_parameters_and_costs_763_gflop_an_image():
+    model = ViTHuge().build(META)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 632_199_400
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}, "made on the device itself"
+    assert ViTHuge().flops_per_step(64) == pytest.approx(64 * 763.5e9, rel=1e-4)
+
+
+def test_the_second_articles_model_has_no_class_token_and_256_tokens():
+    model = ViTHuge256().build(META)
+    assert model.cls_token is None
+    assert model.pos_embed.shape[1] == 256
+    assert model.head.out_features == 1024

@@ -1,8 +1,8 @@
 """What shows, after the last timed step, that what was timed is still what was proved.
 
-A mode, a workload or a loader may do less once the proofs have ended. Nothing is looked at while steps are timed but
-the number of samples of each batch. After the last one, one more step is launched as timed, on a batch that was never
-trained on, and the plain model with the same weights computes what it should have found:
+A mode, a workload or a loader may do less once the proofs have ended. While steps are timed, only the number of samples
+of each batch is looked at. After the last one, one more step is launched as timed, on a batch that was never trained
+on, and the plain model with the same weights computes what it should have found:
 
   after_loss_error      |l' - l| / the larger of |l| and the size of the fresh model's loss
   after_gradient_error  |g' - g| / |g|, of all weights together. Not of sharded ones, whose gradients are parts, nor
@@ -10,10 +10,12 @@ trained on, and the plain model with the same weights computes what it should ha
                         the GPU at a time
 
 Every weight, and every group of its rows, that has a gradient must also get one, and weights must move, in this step
-and while steps were timed. Ranks that hold the same weights must still hold the same numbers (`sketches`). Every
-quarter of the samples must have its share in the gradient (`shares`), since that of half of them may be within fp8's
-bounds. The batch is new because one learned by heart has next to no gradient; a mode that keeps fp8 scales of earlier
-passes, which would cut off another batch's gradient, first trains on it as often as they need.
+and while steps were timed; ranks that hold the same weights must still hold the same numbers. Both are seen by one
+number of each weight w, since a copy would take memory while steps are timed: the sketch <z, w>, z being seeded noise
+of unit variance (a Johnson-Lindenstrauss projection on one dimension), moves with any change d by |d| in the root mean
+square. Every quarter of the samples must have its share in the gradient (`shares`), since that of half of them may be
+within fp8's bounds. The batch is new because one learned by heart has next to no gradient; a mode that keeps fp8 scales
+of earlier passes, which would cut off another batch's gradient, first trains on it as often as they need.
 
 Where they disagree, the plain model runs once more, without cuDNN's attention: on an H200 (torch 2.11, cuDNN 9.19) a
 gradient of one of the two was off by 0.8 and 0.99 in two of seven processes of a language model, at an equal loss. The
@@ -35,19 +37,18 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
-from fp8bench.worker.batches import Batches
-from fp8bench.worker.execution.blocks import repeated_blocks
-from fp8bench.worker.execution.copies import SPARE, free_bytes
-from fp8bench.worker.execution.copies import size as size_of
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import SETTINGS
 from fp8bench.worker.execution.parallel.choose import samples_of
-from fp8bench.worker.execution.proof import Gate, small
-from fp8bench.worker.execution.sketches import sketches, spread
+from fp8bench.worker.execution.parallel.strategy import local
+from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, bf16_autocast, gradient_of, gradients_are_finite
-from fp8bench.worker.execution.verdict import OF_ONE_WEIGHT, bound_on_spread
 from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
+from fp8bench.worker.memory import SPARE, free_bytes
+from fp8bench.worker.memory import size as size_of
 from fp8bench.worker.parallel import agreement, largest
-from fp8bench.worker.plain_weights import as_plain, by_plain_names, shapes_of, ties, trained_weights
+from fp8bench.worker.plain_weights import by_plain_names, divided, shapes_of, ties, trained_weights
+from fp8bench.worker.plugin import Batches
 from fp8bench.worker.relative import ratio
 from fp8bench.worker.rounding import MOST
 from fp8bench.worker.view import sdpa_kernels
@@ -74,6 +75,9 @@ OF_SAMPLES, HELD = 0.2, 0.1
 
 WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Kernels of attention for the second time that the plain model runs."""
+
+AT_ONCE = 1 << 24
+"""Elements of a sketch whose noise is made at once."""
 
 DIMENSIONS = {"images": 1, "samples": 1, "tokens": 2}
 """How many of the first dimensions of a batch's inputs count units; of other units one or two."""
@@ -105,9 +109,7 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
 
 
 def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
-    """Raise MeasurementInvalid if most of the timed steps have the loss of the step before them, to the last digit: an
-    output was kept, and nothing computed. Without an optimizer a batch that comes again has the same loss.
-    """
+    """Raise MeasurementInvalid if most timed steps have exactly the loss of the step before: an output was kept."""
     same = sum(one == other for one, other in pairwise(losses))
     if optimizer != "none" and len(losses) >= FEWEST_LOSSES and 2 * same >= len(losses):
         raise MeasurementInvalid(
@@ -125,18 +127,17 @@ def require_still(
     gate: Gate,
     begun: Mapping[str, float],
 ) -> "Afterwards":
-    """Launch one more step and compare it with the plain model's. Every rank calls this. unseen: makes a workload that
-    trained no step, since its loss may change with their number, and whose batches need no loader. begun: sketches of
-    the weights before the timed steps. Raises MeasurementInvalid on every rank if the step no longer does what was
-    proved.
+    """Launch one more step and compare it with the plain model's; every rank calls this. unseen: makes a workload that
+    trained no step, and needs no loader. begun: sketches before the timed steps. Raises MeasurementInvalid on every
+    rank.
     """
-    tolerance = gate.tolerance
     size, group = samples_of(config, dist.get_rank())
     workload = unseen()
     batch = next(Batches(workload, size, group + config.world_size, parts.device))
-    for _ in range(tolerance.settle_passes):
+    for _ in range(gate.tolerance.settle_passes):
         _step_taken(parts, launch, batch)
-    of_loss_alone = parts.strategy.sharded or _is_full(parts)
+    needed = SPARE * 2 * size_of(parts.plain.parameters())
+    of_loss_alone = parts.strategy.sharded or largest(int(free_bytes(parts.device) < needed), parts.device) > 0
     plain = _on_host(workload, parts) if of_loss_alone else workload.build(parts.device)
     _take_weights(parts, plain)
     rate = SETTINGS[config.optimizer].get("lr", 0.0) if config.optimizer == "sgd" else math.inf
@@ -178,9 +179,7 @@ def require_still(
 
 @dataclass(frozen=True)
 class Afterwards:
-    """What was found, for the evidence. gradient_error: None if weights are sharded. spread: as in `proof`, since the
-    proof; None if no other rank holds the same weights. warning: None if the plain model ran once.
-    """
+    """What was found. gradient_error: None for the loss alone. spread: None if no other rank holds the same weights."""
 
     loss_error: float
     gradient_error: float | None
@@ -200,8 +199,7 @@ class _Compared:
 
 def _compared(parts: Parts, expected: "_Plain", loss: float, gate: Gate) -> _Compared:
     """Compare the last step, whose gradients `parts` still hold. loss: the step's."""
-    tolerance = gate.tolerance
-    faults = []
+    tolerance, faults = gate.tolerance, []
     loss_error = ratio(abs(loss - expected.loss), max(abs(expected.loss), gate.loss_size))
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
@@ -214,9 +212,7 @@ def _compared(parts: Parts, expected: "_Plain", loss: float, gate: Gate) -> _Com
 def _of_gradients(
     parts: Parts, expected: "_Plain", plain: Mapping[str, Tensor], tolerance: Tolerance
 ) -> tuple[float, set[str], list[str]]:
-    """Return the error of all gradients, the names of weights that must move, and what is wrong, in words. plain: the
-    expected gradients. A gradient of the plain model that is more than rounding must reach its weight.
-    """
+    """Return the error of all gradients, the weights that must move, and what is wrong. plain: expected gradients."""
     shapes = {name: gradient.shape for name, gradient in plain.items()}
     of_model = ties(parts.mode, parts.plain)
     mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
@@ -249,20 +245,54 @@ def _of_gradients(
 
 
 def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[str] | None, words: str) -> list[str]:
-    """Return which weights stand where they stood, in words. taught: those that must move; None if one must, any."""
+    # taught: those that must move; None if one must, any.
     still = sorted(name for name, one in now.items() if then[name] == one and (taught is None or name in taught))
     if not still or (taught is None and len(still) < len(now)):
         return []
     return [f"{len(still)} of {len(now)} weights {words}: {', '.join(still[:SHOWN])}"]
 
 
-def _is_full(parts: Parts) -> bool:
-    needed = SPARE * 2 * size_of(parts.plain.parameters())
-    return largest(int(free_bytes(parts.device) < needed), parts.device) > 0
+@torch.no_grad()
+def sketches(parts: Parts) -> dict[str, float]:
+    """Return this rank's sketch of each trained weight (see the module). In 16 bits a small step may round to none."""
+    held = {name: local(weight).detach() for name, weight in trained_weights(parts.plain).items()}
+    found = {}
+    for number, (name, values) in enumerate(held.items()):
+        if values.dtype == torch.float32 and values.numel():
+            generator = torch.Generator(values.device).manual_seed(number)
+            found[name] = sum(
+                float(part @ torch.empty_like(part).normal_(generator=generator))
+                for part in values.double().flatten().split(AT_ONCE)
+            )
+    return found
+
+
+def spread(parts: Parts, begun: Mapping[str, float], now: Mapping[str, float]) -> float | None:
+    """Return how far sketches are from the mean of the ranks with the same weights, in units of what they changed since
+    `begun`; None if no other holds the same. Every rank calls this.
+    """
+    weights = trained_weights(parts.plain)
+    groups: dict[dist.ProcessGroup, list[str]] = {}
+    for name in now:
+        if (group := parts.strategy.replicas(weights[name])) is not None:
+            groups.setdefault(group, []).append(name)
+    apart = moved = 0.0
+    for group, names in groups.items():
+        start, mine = (
+            torch.tensor([of[name] for name in names], dtype=torch.float64, device=parts.device) for of in (begun, now)
+        )
+        mean = mine.clone()
+        dist.all_reduce(mean, group=group)
+        mean /= dist.get_world_size(group)
+        apart = math.hypot(apart, float((mine - mean).norm()))
+        moved = math.hypot(moved, float((mean - start).norm()))
+    if not groups:
+        return None
+    return 0.0 if apart == 0 else ratio(apart, moved)
 
 
 def _on_host(workload: Workload, parts: Parts) -> nn.Module:
-    """Return a plain model on the host, whose numbers `_take_weights` gives it. Drawing them there takes minutes."""
+    # Its numbers come from `_take_weights`: drawing them there takes minutes.
     model = workload.build(torch.device("meta"))
     if {name for name, _ in model.named_buffers()} <= {name for name, _ in parts.plain.named_buffers()}:
         return model.to_empty(device="cpu").train()
@@ -276,7 +306,7 @@ def _take_weights(parts: Parts, plain: nn.Module) -> None:
     theirs = trained_weights(parts.plain)
     for tie in ties(parts.mode, parts.plain):
         whole = {name: parts.strategy.whole(name, theirs[name]) for name in tie.trained}
-        for name, values in as_plain(tie, whole, shapes).items():
+        for name, values in divided(tie.trained, whole, tie.plain, shapes).items():
             into[name].copy_(values)
     buffers = dict(parts.plain.named_buffers())
     for name, buffer in plain.named_buffers():
@@ -286,9 +316,9 @@ def _take_weights(parts: Parts, plain: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class _Plain:
-    """What the plain model finds: its loss, and gradients by name, the mean over ranks; none for the loss alone.
-    of_samples: for each quarter of the samples, what it adds to the gradients of small weights. lost: weights whose
-    step is lost in float32's last place. attention: torch's kernels of it that ran.
+    """What the plain model finds: its loss, and the mean gradients over ranks. of_samples: what each quarter of the
+    samples adds to those of small weights. lost: weights whose step is lost in float32's last place. attention: torch's
+    kernels.
     """
 
     loss: float
@@ -299,9 +329,7 @@ class _Plain:
 
 
 def _of_plain(parts: Parts, workload: Workload, plain: nn.Module, batch: Batch, rate: float | None) -> _Plain:
-    """Run the plain model. rate: by which gradients become steps; infinite if their size does not matter, None for the
-    loss alone.
-    """
+    """rate: by which gradients become steps; infinite if their size does not matter, None for the loss alone."""
     size, total = len(batch.inputs), 0.0
     weights = {} if rate is None else trained_weights(plain)
     few = {name: weight for name, weight in weights.items() if weight.numel() <= FEW}
@@ -342,10 +370,8 @@ def quarters(size: int) -> list[list[int]]:
 
 
 def shares(own: Mapping[str, Tensor], of_samples: Sequence[Mapping[str, Tensor]]) -> list[float]:
-    """Return how much of what each part of the samples adds is in a gradient: 1 of each if it is theirs, 2 and 0 if one
-    of two was trained instead of both.
-
-    Least squares, held to 1 where parts add nearly the same: there, rounding would decide.
+    """Return how much of what each part of the samples adds is in a gradient, by least squares: 1 of each if it is
+    theirs, 2 and 0 if one of two was trained instead of both; held to 1 where parts add nearly the same.
     """
     columns = [torch.cat([one.flatten().double() for one in part.values()]) for part in of_samples]
     parts = torch.stack(columns, 1).cpu()
@@ -375,9 +401,7 @@ def _on_device_in_turn(model: nn.Module, device: torch.device) -> Iterator[None]
 
 
 def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
-    """Launch a step, and return its loss. A step that was skipped, since a loss scale was too large for this batch,
-    changed only that scale, and is launched again.
-    """
+    # A step that was skipped, since a loss scale was too large for this batch, changed only that scale.
     for _ in range(1 if getattr(parts.mode, "loss_scaling", None) is None else MOST_SKIPPED):
         loss = float(launch(batch, NO_MARKS).detach())
         if largest(int(not gradients_are_finite(parts)), parts.device) == 0:
@@ -386,9 +410,7 @@ def _step_taken(parts: Parts, launch: Launch, batch: Batch) -> float:
 
 
 def _lost_rows(name: str, plain: Mapping[str, Tensor], own: Mapping[str, Tensor], usual: float) -> list[str]:
-    """Return the groups of a weight's rows that get no gradient where the plain model's is more than rounding: queries
-    and keys of an attention that is none have no weight of their own where they are packed with the values.
-    """
+    # Queries and keys of an attention that is none have no weight of their own where they are packed with the values.
     if plain[name].dim() < 2 or len(plain[name]) < GROUPS * ROWS:
         return []
     norms = norms_of_groups([plain[name].detach(), own[name].detach().float()])

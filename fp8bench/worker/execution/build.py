@@ -2,13 +2,11 @@
 device can do; then wraps and joins the model, with its optimizer and its batches. Whether a capture works and proves
 equal is seen later (`decide`).
 
-torch.compile takes nothing, the complete model, or each of its blocks. The complete model goes inside DDP; on several
-GPUs torch then cuts the graph at DDP's gradient buckets, so that all-reduce can begin before backward ends
-(torch._dynamo.config.optimize_ddp; ViT-Huge's one graph becomes 98), and on one it is not cut. Blocks are compiled in
-place: one is compiled and the others share the result, in seconds instead of minutes.
-
-Layers that ranks share are divided first, then blocks are checkpointed, then compiled, then joined: gathering a block's
-weights lies outside of its graph, and outside of what is recomputed in backward.
+torch.compile takes nothing, the complete model, or each of its blocks, in place: one is compiled and the others share
+the result, in seconds instead of minutes. The complete model goes inside DDP; on several GPUs torch then cuts the graph
+at DDP's gradient buckets, so that all-reduce can begin before backward ends (optimize_ddp; ViT-Huge's one graph becomes
+98). Layers that ranks share are divided first, then blocks checkpointed, compiled, joined: gathering a block's weights
+lies outside of its graph, and of what is recomputed.
 """
 
 import gc
@@ -25,14 +23,13 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
-from fp8bench.worker.batches import Batches
 from fp8bench.worker.execution import checkpointing
-from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.execution.parallel.choose import choose_strategy, samples_of
-from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
-from fp8bench.worker.execution.parallel.strategy import Strategy
+from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, steps_before_capture
 from fp8bench.worker.execution.step import Parts, after_update
+from fp8bench.worker.plugin import Batches
 from fp8bench.workloads.protocol import Workload
 
 
@@ -69,9 +66,7 @@ def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Worklo
 def choose_compile(
     choice: CompileChoice, policy: CompilePolicy, device: torch.device, not_whole: str | None = None
 ) -> CompileEvidence:
-    """Return whether to compile, what, and why. not_whole: why the complete model cannot be compiled; None if it can.
-    Raises ModeUnavailable if compiling is requested and the mode cannot, or the model cannot be compiled as a whole.
-    """
+    """Return whether to compile, what, and why. not_whole: why not the complete model. Raises ModeUnavailable."""
     if choice == "on" and not_whole:
         raise ModeUnavailable(not_whole, "Use --compile blocks")
     if choice in ("on", "blocks"):
@@ -91,9 +86,7 @@ def choose_compile(
 def choose_graph(
     choice: GraphChoice, mode: Mode, device: torch.device, joined_refusal: str | None = None
 ) -> GraphEvidence:
-    """Return whether to capture, and why. joined_refusal: why steps of ranks joined in this way cannot be captured;
-    None if they can. Raises ModeUnavailable if a capture is requested and impossible.
-    """
+    """Return whether to capture, and why. joined_refusal: why not steps of ranks joined so. Raises ModeUnavailable."""
     if choice == "off":
         return GraphEvidence(enabled=False, reason="requested with --cuda-graphs off")
     refusal = joined_refusal or stated(mode, "capture_refusal")
@@ -111,9 +104,7 @@ def choose_graph(
 def build(
     config: RunConfig, device: torch.device, mode: Mode, workload: Workload, model: nn.Module, choice: Choice
 ) -> Parts:
-    """Return what a step needs. model: converted, as the parity gate proved it. Raises ModeUnavailable for a model
-    whose blocks cannot be shared, checkpointed or compiled.
-    """
+    """Return what a step needs. model: converted. Raises ModeUnavailable if its blocks cannot be shared or compiled."""
     strategy = choice.strategy
     strategy.divide(model)
     checkpoints = checkpointing.apply(config.activation_checkpointing, model, mode)
@@ -129,9 +120,7 @@ def build(
 
 @contextmanager
 def stream(device: torch.device, graph: GraphEvidence) -> Iterator[None]:
-    """Queue everything of a captured step, from DDP's construction on, on a new stream: the default stream cannot be
-    captured. Steps that are not captured keep the default stream.
-    """
+    """Queue a captured step, from DDP's construction on, on a new stream: the default one cannot be captured."""
     context: AbstractContextManager[object] = nullcontext()
     if graph.enabled and device.type == "cuda":
         own = torch.cuda.Stream(device)
@@ -168,8 +157,8 @@ def ready_to_train(
 
 
 def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:
-    """Return the model, ready to be joined. If blocks will be sharded, only their forward method is compiled: hooks
-    that gather weights stay outside. Raises ModeUnavailable for `blocks` of a model that has none.
+    """Return the model, ready to be joined. Of blocks that will be sharded, only forward is compiled: hooks that gather
+    weights stay outside. Raises ModeUnavailable for a model without blocks.
     """
     if scope is None:
         return model
@@ -193,8 +182,5 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded:
 
 
 def uncompiled() -> AbstractContextManager[object]:
-    """Within the context, run nothing that torch.compile made: not the model, its blocks, or a library's helpers.
-
-    Without this, a block that is compiled in place has no uncompiled twin to be compared with.
-    """
+    """Within the context, run nothing that torch.compile made: a block compiled in place has no uncompiled twin."""
     return cast(AbstractContextManager[object], torch.compiler.set_stance("force_eager"))

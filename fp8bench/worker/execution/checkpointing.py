@@ -1,15 +1,13 @@
-"""Activation checkpointing: what a block's forward pass computes is dropped, and recomputed in the backward pass.
+"""A model's repeated blocks, a transformer's layers, which are compiled, sharded and checkpointed one by one; and
+activation checkpointing: what a block's forward pass computes is dropped, and recomputed in the backward pass.
 
-full: each block keeps only its input, and its complete forward pass runs twice. selective: as in torchtitan, attention
-and every second GEMM keep their outputs, and what is cheap in comparison is recomputed. Both use torch.utils.checkpoint
-without re-entry, so that blocks may be compiled and sharded. The second forward pass runs in backward, outside of the
-mode's context. A mode that needs its context there has a `checkpoint` of its own, as for Transformer Engine, which then
-uses the scales of the first pass.
-
-Blocks stay the same modules: only their forward method is replaced, not their names and weights.
+full: each block keeps only its input. selective: as in torchtitan, attention and every second GEMM keep their outputs.
+Both use torch.utils.checkpoint without re-entry, so that blocks may be compiled and sharded. The second forward pass
+runs outside of the mode's context; a mode that needs it has a `checkpoint` of its own, as for Transformer Engine. Only
+a block's forward method is replaced, not its name and weights.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +19,36 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CheckpointChoice
-from fp8bench.worker.execution.blocks import repeated_blocks
+
+
+def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the members of each outermost list of two or more modules of one class (a transformer's layers), or, if
+    these are mostly lists of blocks (stages of ConvNeXt, Swin), those blocks; without such a list the only member of a
+    list, if it has layers of its own. Of a module with `block_names`, yield those.
+    """
+    yield from [*_blocks(model, least=2)] or _blocks(model, least=1)
+
+
+def _blocks(model: nn.Module, least: int) -> Iterator[nn.Module]:
+    named: tuple[str, ...] = getattr(model, "block_names", ())
+    if named:
+        yield from map(model.get_submodule, named)
+        return
+    for child in model.children():
+        members = list(child.children())
+        alike = len(members) >= least and len({type(member) for member in members}) == 1
+        composite = least > 1 or any(True for member in members for _ in member.children())
+        if alike and composite and isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+            for member in members:
+                inner = list(_blocks(member, least=2))
+                yield from inner if 2 * _weights(*inner) > _weights(member) else [member]
+        else:
+            yield from _blocks(child, least)
+
+
+def _weights(*modules: nn.Module) -> int:
+    return sum(weight.numel() for module in modules for weight in module.parameters())
+
 
 _ATTENTION = (
     "_scaled_dot_product_flash_attention",
@@ -49,9 +76,7 @@ def require(kind: CheckpointChoice, mode: Mode) -> None:
 
 
 def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
-    """Checkpoint each block in place, before it is compiled or sharded. Raises ModeUnavailable for a model without
-    blocks.
-    """
+    """Checkpoint each block in place, before it is compiled. Raises ModeUnavailable for a model without blocks."""
     if kind == "none":
         return Checkpoints()
     found = Checkpoints(kind, list(repeated_blocks(model)))

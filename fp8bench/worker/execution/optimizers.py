@@ -1,14 +1,14 @@
-"""Creates optimizers by their names.
+"""Creates optimizers by their names, and proves what one does by itself: its settings, and what its first step made of
+the weights, given the gradients that it had.
 
-On a GPU they are fused: torch's documentation ranks fused above foreach above a loop over the weights. Adam then keeps
-its step count on the device (capturable), so that a CUDA graph can contain a complete step. On a CPU, and for SGD of
-sharded weights, which torch cannot fuse, torch's own default applies.
+On a GPU they are fused: torch's documentation ranks fused above foreach above a loop. Adam keeps its step count on the
+device (capturable), so that a CUDA graph can contain a step. On a CPU, and for SGD of sharded weights, which torch
+cannot fuse, torch's default applies. The weights of each mesh are a separate group, as one kernel call needs.
 
-One kernel call over many weights needs them sharded in the same way, so the weights of each mesh are a separate group.
-
-What they do to a weight is written out once more (`UpdateRule`, by torch's documentation of SGD, Adam and AdamW), for
-the steps with which those as executed are compared: torch's optimizers run hooks that anybody may register, and a
-program may replace their methods; then both sides of a comparison would change.
+What they do to a weight is written out once more (`UpdateRule`, by torch's documentation): torch's optimizers run hooks
+that anybody may register, and a program may replace their methods; then both sides of a comparison would change. The
+comparison of whole steps (`proof`) is a blunt measure under Adam and in fp8: decay is a ten-thousandth of Adam's
+change. Here only float32 rounds, and bounds are narrow.
 """
 
 import math
@@ -22,6 +22,10 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from fp8bench.schema.execution import OptimizerName
+from fp8bench.worker.execution.parallel.strategy import local
+from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
+from fp8bench.worker.plain_weights import trained_weights
+from fp8bench.worker.relative import norm
 
 
 class NoOptimizer(Optimizer):
@@ -87,9 +91,7 @@ def settings_of(name: OptimizerName) -> dict[str, Any]:
 
 
 class UpdateRule:
-    """The rule for weights. state: what it keeps of each, by its kind (`exp_avg` and `exp_avg_sq` of Adam,
-    `momentum_buffer` of SGD) and the weight's name.
-    """
+    """The rule for weights. state: what it keeps of each, by torch's name of it and the weight's."""
 
     def __init__(self, optimizer: OptimizerName) -> None:
         self.state: dict[str, dict[str, Tensor]] = defaultdict(dict)
@@ -127,3 +129,60 @@ class UpdateRule:
 
     def _number(self, setting: str) -> float:
         return float(self._settings[setting])
+
+
+OF_CHANGE, OF_WEIGHT = 1e-4, 2.4e-7
+"""How far a weight may be from where its gradient takes it: shares of its change (a kernel's own order of operations),
+and of itself (two units of float32's last place).
+"""
+
+OF_IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
+"""Settings that say how torch computes a step, not what."""
+
+SHOWN = 3
+
+
+def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
+    """Return what is wrong about the optimizer after its first step. before: that. Every rank calls this."""
+    found = _unlike_settings(parts, name)
+    if wrong := _misapplied(parts, before, name):
+        weights = ", ".join(wrong[:SHOWN])
+        found.append(f"its optimizer makes of the gradient of {weights} something else than {name} does")
+    return found
+
+
+def missed(parts: Parts, steps: int) -> list[str]:
+    """Return what is wrong if an optimizer that counts its steps did not take so many. A loss scale may skip one."""
+    counts = {float(state["step"]) for state in parts.optimizer.state.values() if "step" in state}
+    if getattr(parts.mode, "loss_scaling", None) is not None or counts <= {float(steps)}:
+        return []
+    return [f"its optimizer took {min(counts):g} of {steps} steps"]
+
+
+def _unlike_settings(parts: Parts, name: OptimizerName) -> list[str]:
+    held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
+    absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
+    found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
+    for setting, value in settings_of(name).items():
+        others = [group.get(setting) for group in parts.optimizer.param_groups if group.get(setting) != value]
+        if others and setting not in OF_IMPLEMENTATION:
+            found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
+    return found
+
+
+def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
+    # Left out are weights of 16 bits, whose rounding is as large as a step, and those that are kept in fp8. Under a
+    # loss scale a step with a gradient that is not finite must be skipped, which leaves gradients divided by it.
+    rule, found = UpdateRule(name), []
+    skipped = getattr(parts.mode, "loss_scaling", None) is not None and not gradients_are_finite(parts)
+    for key, weight in trained_weights(parts.plain).items():
+        gradient, now = gradient_of(weight), local(weight).detach()
+        if weight.dtype != torch.float32 or type(now.data) is not torch.Tensor or weight.grad is None:
+            continue
+        began = before.weights[key].to(now.device)
+        one = began.clone()
+        if not skipped:
+            rule.step(key, one, gradient.to(one.dtype))
+        if not norm(now - one) <= OF_CHANGE * norm(one - began) + OF_WEIGHT * norm(began):
+            found.append(key)
+    return found

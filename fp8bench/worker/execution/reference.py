@@ -1,13 +1,12 @@
 """The steps with which those as executed are compared: written out once more, plainly.
 
 Nothing here is shared with the step that is timed (`step`): another mode converts another plain model, the optimizer's
-rule is written out (`UpdateRule`), and nothing is compiled, replayed, sharded, recomputed or joined; gradients are
-averaged over the ranks, and divided by a loss scale, by hand. Weights, buffers and fp8 scales are those that the ranks
-of the timed model hold together, and the optimizers of both begin without state.
+rule is written out (`UpdateRule`), nothing is compiled, replayed, sharded, recomputed or joined; gradients are averaged
+over the ranks, and divided by a loss scale, by hand. Weights, buffers and fp8 scales are those of the timed model.
 
 Batches are taken in pieces, for memory: the gate has shown that samples do not see each other. A mode that keeps scales
-must see in one piece what it sees in one piece as executed. A batch that is not divided stays whole on a CPU: torch's
-layer norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the more samples it takes (7 % of the
+must see in one piece what it sees in one as executed. A batch that is not divided stays whole on a CPU: torch's layer
+norm adds up 16-bit gradients of its bias in 16 bits there, and rounds more the more samples it takes (7 % of the
 gradient for 2,048 tokens). A compiled one does not.
 """
 
@@ -19,16 +18,15 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
 from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import OptimizerName
-from fp8bench.worker.execution.copies import SPARE, copied, free_bytes, size
 from fp8bench.worker.execution.optimizers import UpdateRule
 from fp8bench.worker.execution.parallel.choose import parameters
 from fp8bench.worker.execution.step import Parts, scales
-from fp8bench.worker.memory import Room, kept_bytes
+from fp8bench.worker.memory import SPARE, Room, copied, free_bytes, kept_bytes, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import gradient_of, trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
@@ -41,10 +39,9 @@ class NotProved(ModeUnavailable):
 
 @dataclass(frozen=True)
 class Expected:
-    """The results of plain steps, by the trained name of each weight; of tensors, what this rank holds. piece: samples
-    taken at once. losses: one per step. weights: after the last step; states: the optimizer's then. gradients: of the
-    last step; first_gradients: of the first, under Adam. own: of the last before they were averaged, if ranks see
-    different samples. scales: after the last step.
+    """Results of plain steps by the weights' names; what this rank holds. piece: samples taken at once. gradients,
+    states: the last step's; first_gradients: the first's, under Adam. own: the last before they were averaged, if ranks
+    see different samples.
     """
 
     piece: int
@@ -65,11 +62,10 @@ def plain_steps(
     place: torch.device,
     nudged: bool = False,
 ) -> Expected:
-    """Run the plain steps from the weights, buffers and scales of `parts`, which do not change. Every rank calls this.
-    again: makes the mode anew. place: where the results are kept. nudged: begin with weights that differ in bf16's last
-    digit, so that all that follows is rounded otherwise; the weights that are returned are without that difference.
-
-    Raises NotProved on every rank if the memory of one does not suffice, even with the timed model on the host.
+    """Run the plain steps from the state of `parts`, which does not change; every rank calls this. place: where results
+    are kept. nudged: begin with weights that differ in bf16's last digit, so that all that follows is rounded
+    otherwise; the weights returned are without that. Raises NotProved on every rank without memory, even with the timed
+    model on the host.
     """
     try:
         return _plain_steps(parts, again(), optimizer, batches, place, nudged)
@@ -124,7 +120,10 @@ def _plain_steps(
             if len(losses) == 1 and optimizer in MOVED_BY_SIGNS:
                 first_gradients = _held(parts, _gradients(weights), place)
             if scaling is not None:
-                scaling.step(_idle(taken, scale, device))
+                # It is updated as with all weights by an optimizer that changes nothing.
+                idle = nn.Parameter(torch.zeros((), device=device))
+                idle.grad = torch.full_like(idle, scale if taken else math.inf)
+                scaling.step(SGD([idle], lr=0.0))
         return Expected(
             piece=at_once,
             losses=losses,
@@ -165,9 +164,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def _updated(weights: Mapping[str, nn.Parameter], rule: UpdateRule, scale: float, skips: bool) -> bool:
-    """Make gradients the mean over ranks, divide them by the loss scale, and update the weights. Return whether the
-    step was taken. skips: whether one with gradients that are not finite is not.
-    """
+    """Average gradients over ranks, divide by the loss scale, and step, if finite or not skips. Return whether."""
     gradients = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
     for gradient in gradients.values():
         dist.all_reduce(gradient)
@@ -176,13 +173,6 @@ def _updated(weights: Mapping[str, nn.Parameter], rule: UpdateRule, scale: float
     for name, gradient in gradients.items() if taken else ():
         rule.step(name, weights[name], gradient)
     return taken
-
-
-def _idle(finite: bool, scale: float, device: torch.device) -> Optimizer:
-    """Return an optimizer that changes nothing, with whose gradient a loss scale is updated as with all of them."""
-    weight = nn.Parameter(torch.zeros((), device=device))
-    weight.grad = torch.full_like(weight, scale if finite else math.inf)
-    return SGD([weight], lr=0.0)
 
 
 def piece_size(parts: Parts, batch: Batch) -> int:
@@ -201,9 +191,8 @@ def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
 
 
 def missing_for_twin(parts: Parts, optimizer: OptimizerName, copies: int, room: Room | None) -> int:
-    """Return how many bytes plain steps lack, on the rank with the least room. A sharded model needs a whole one beside
-    it. Others change places with it, if the host can hold them (`_on_host`) beside copies. copies: their
-    bytes on the host. room: of this rank on the host; None if unknown. Every rank calls this.
+    """Return the bytes that plain steps lack, on the rank with the least room. A sharded model needs a whole one beside
+    it. Others change places with it, if the host has `room` beside `copies` (bytes there). Every rank calls this.
     """
     whole, free = int(SPARE * whole_bytes(parts, optimizer)), free_bytes(parts.device)
     missing = max(0, whole - free)
@@ -214,9 +203,7 @@ def missing_for_twin(parts: Parts, optimizer: OptimizerName, copies: int, room: 
 
 
 def fitting_layers(parts: Parts, optimizer: OptimizerName, name: str) -> int:
-    """Return how many of the model's layers leave room for a second and a plain model of as many, on every rank. name:
-    the size that is their number. Every rank calls this.
-    """
+    """Return how many layers, of the size `name`, leave room for a second and a plain model. Every rank calls this."""
     free, number = free_bytes(parts.device), int(parts.workload.sizes()[name])
     # A sharded model takes half of a whole one at most.
     models = 1.5 if parts.strategy.sharded else 2

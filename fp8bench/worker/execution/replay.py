@@ -1,12 +1,9 @@
-"""The complete step captured once as a CUDA graph, then replayed: forward, backward, all-reduce and optimizer, and with
-several micro-batches all of them.
+"""The complete step captured once as a CUDA graph, then replayed: forward, backward, all-reduce and optimizer.
 
-The graph reads its batch from where it was at capture; each fresh batch is copied there on the same stream,
-asynchronously (38.5 MB at batch 64 of ViT-Huge). By the documentation of torch and NVIDIA, capture needs one stream for
-warm-up, DDP's construction, capture and replay; eleven warm-up steps, because DDP times its first ten with events;
-nothing that waits for the device inside the step; and thread-local capture mode, because a loader's thread pins memory
-meanwhile. torch.autocast's cache is emptied at the end of each forward pass, inside the graph, and Transformer Engine
-updates its scales inside the step.
+The graph reads its batch from where it was at capture; each fresh one is copied there on the same stream. By the
+documentation of torch and NVIDIA, capture needs one stream for warm-up, DDP's construction, capture and replay; eleven
+warm-up steps, because DDP times its first ten with events; nothing that waits for the device inside the step; and
+thread-local capture mode, because a loader's thread pins memory meanwhile.
 
 The host may be AHEAD steps ahead of the device and then waits, as launches from Python wait for the launch queue;
 without a limit it would be minutes ahead, and call every loader too slow. The passes of a replay are timed by events
@@ -41,10 +38,7 @@ class Replay:
     """A step's graph, which is captured when this object is created."""
 
     def __init__(self, parts: Parts, batch: Batch) -> None:
-        """batch: like all later ones; it is not trained on. Call this on the stream that warmed up.
-
-        Raises CaptureFailed; then DDP may be left in the middle of a step, and must be built again.
-        """
+        """batch: like all later ones, not trained on. Raises CaptureFailed; then DDP may be in the middle of a step."""
         self._batch = Batch(*(tensor.clone() for tensor in batch))
         self._graph = torch.cuda.CUDAGraph()
         self._passes = _Passes(parts.accumulation)
@@ -58,9 +52,9 @@ class Replay:
                     self._graph, stream=torch.cuda.current_stream(parts.device), capture_error_mode="thread_local"
                 ),
             ):
-                self._passes.begin()
+                self._passes.record()
                 self._loss = step(parts, self._batch, self._passes)
-                self._passes.end()
+                self._passes.record()
         except torch.OutOfMemoryError as error:
             raise CaptureFailed(
                 "the GPU's memory does not suffice for the graph's own pool",
@@ -68,15 +62,17 @@ class Replay:
             ) from error
         except RuntimeError as error:
             torch.cuda.synchronize(parts.device)
-            raise CaptureFailed(_in_words(error), "Use --cuda-graphs auto or off") from error
+            # An earlier error may have made capture_end fail, too.
+            first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+            why = str(first).strip().splitlines()[0].rstrip(".")
+            raise CaptureFailed(
+                f"the step cannot be captured in a CUDA graph: {why}", "Use --cuda-graphs auto or off"
+            ) from error
         self.capture_s = perf_counter() - start
         self.pool_bytes = max(0, free - torch.cuda.mem_get_info(parts.device)[0])
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Copy the batch in and replay; see `Launch`. marks: not called, because Python sees no pass.
-
-        Raises MeasurementInvalid for a batch of another shape or dtype.
-        """
+        """Copy the batch in and replay (see `Launch`). Raises MeasurementInvalid for another shape or dtype."""
         for held, fresh in zip(self._batch, batch, strict=True):
             if held.shape != fresh.shape or held.dtype != fresh.dtype:
                 raise MeasurementInvalid(
@@ -120,27 +116,17 @@ class _Passes:
         self._events = [torch.cuda.Event(enable_timing=True, external=True) for _ in range(2 + 2 * micro_batches)]
         self._next = 0
 
-    def begin(self) -> None:
-        self._record()
+    def record(self) -> None:
+        self._events[self._next].record()
+        self._next += 1
 
-    def forward_done(self) -> None:
-        self._record()
-
-    def backward_done(self) -> None:
-        self._record()
-
-    def end(self) -> None:
-        self._record()
+    forward_done = backward_done = record
 
     def seconds(self) -> tuple[float, float, float]:
         """Return the seconds of forward, backward and optimizer in the replay that ended last."""
         begun, *ends, ended = self._events
         forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
         return forward[0], backward[0], optimizer[0]
-
-    def _record(self) -> None:
-        self._events[self._next].record()
-        self._next += 1
 
 
 @contextmanager
@@ -152,9 +138,3 @@ def _no_garbage() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _in_words(error: RuntimeError) -> str:
-    """Return torch's first line, or that of the earlier error if it also made capture_end fail."""
-    first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
-    return f"the step cannot be captured in a CUDA graph: {str(first).strip().splitlines()[0].rstrip('.')}"

@@ -1,7 +1,5 @@
-"""One training step, its launch from Python, and everything that it changes.
-
-The step is written once: what is timed, what a CUDA graph captures and what the plain eager reference runs are this
-function. Nothing in it waits for the device.
+"""One training step, its launch from Python, and everything that it changes: what is timed and what a CUDA graph
+captures are this function. Nothing in it waits for the device.
 
 A step changes weights, buffers, the optimizer's state, and what the mode keeps (fp8 scales). These are restored in
 place, because a CUDA graph and DDP's buckets hold addresses.
@@ -20,19 +18,17 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import plain_weights
 from fp8bench.worker.execution.checkpointing import Checkpoints
-from fp8bench.worker.execution.copies import copied
-from fp8bench.worker.execution.parallel.ddp import DDP
-from fp8bench.worker.execution.parallel.shards import local, reduced
-from fp8bench.worker.execution.parallel.strategy import Strategy
+from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, local, reduced
+from fp8bench.worker.memory import copied
 from fp8bench.worker.plain_weights import trained_weights
 from fp8bench.workloads.protocol import Batch, Workload
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a step needs. model: as it is trained, wrapped and joined. wrapped: not joined. plain: the same weights with
-    neither, or the model itself if they are sharded. strategy: how it was joined. accumulation: micro-batches per step.
-    compiled: whether torch compiled it, or its blocks.
+    """What a step needs. model: as trained, wrapped and joined. wrapped: not joined. plain: the same weights with
+    neither, or the model itself if they are sharded. accumulation: micro-batches per step. compiled: whether any of it
+    is.
     """
 
     model: nn.Module
@@ -71,9 +67,7 @@ class Launch(Protocol):
     """How a step is launched: all that the loop knows of execution."""
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Queue one step; the loss, a scalar on the device, is valid until the next step. marks: called at the ends of
-        passes if Python sees them.
-        """
+        """Queue one step. The loss, on the device, is valid until the next. marks: called if Python sees passes."""
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split | None:
         """Return the time of each pass, from `steps` more, untimed steps; None if the clock saw the passes."""
@@ -106,34 +100,26 @@ def announce(mode: Mode, first: bool) -> None:
 
 
 def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
-    """Run forward and backward, with what joins the ranks, for each micro-batch, then the optimizer. Return the mean
-    loss, detached.
-
-    Gradients are those of the complete batch: each micro-batch's loss is divided by their number.
+    """Run forward and backward of each micro-batch, then the optimizer. Return the mean loss, detached: each
+    micro-batch's is divided by their number, so that gradients are those of the complete batch.
     """
     parts.optimizer.zero_grad(set_to_none=True)
     pieces = micro_batches(batch, parts.accumulation)
-    losses = [_micro_step(parts, piece, marks, first=piece is pieces[0], last=piece is pieces[-1]) for piece in pieces]
+    scaling, losses = getattr(parts.mode, "loss_scaling", None), []
+    alone: AbstractContextManager[object] = nullcontext()
+    for piece in pieces:
+        with alone if parts.accumulation == 1 else parts.strategy.sharing(parts.model, piece is pieces[-1]):
+            loss = forward(parts, parts.model, piece, first=piece is pieces[0])
+            if parts.accumulation > 1:
+                loss = loss / parts.accumulation
+            marks.forward_done()
+            (loss if scaling is None else scaling.scaled(loss)).backward()
+            marks.backward_done()
+        losses.append(loss.detach())
+        # The graph, and what it holds, goes before the next forward pass and the optimizer's step.
+        del loss
     update(parts)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-
-
-def _micro_step(parts: Parts, piece: Batch, marks: Marks, first: bool, last: bool) -> Tensor:
-    alone: AbstractContextManager[object] = nullcontext()
-    with alone if parts.accumulation == 1 else parts.strategy.sharing(parts.model, last):
-        loss = forward(parts, parts.model, piece, first)
-        if parts.accumulation > 1:
-            loss = loss / parts.accumulation
-        marks.forward_done()
-        backward(parts, loss)
-        marks.backward_done()
-    return loss.detach()
-
-
-def backward(parts: Parts, loss: Tensor) -> None:
-    """Run backward from the loss, or from the loss as the mode scales it."""
-    scaling = getattr(parts.mode, "loss_scaling", None)
-    (loss if scaling is None else scaling.scaled(loss)).backward()
 
 
 def update(parts: Parts) -> None:
@@ -184,9 +170,7 @@ class PythonLaunch:
 
 
 def gradient_of(weight: nn.Parameter) -> Tensor:
-    """Return what this rank holds of a weight's gradient, or the float32 one that GEMMs accumulate next to the weight;
-    zero without one. Every rank calls this if weights are sharded.
-    """
+    """Return what this rank holds of a weight's gradient, or main_grad; zero without. Every rank calls this."""
     found = plain_weights.gradient_of(weight)
     return torch.zeros_like(local(weight)) if found is None else local(reduced(found, weight))
 
@@ -204,9 +188,7 @@ def scales(parts: Parts) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of training before the steps of a proof: weights by name, buffers, and what the mode keeps. The
-    optimizer's is not kept: these steps begin without.
-    """
+    """The state before the steps of a proof. The optimizer's is not kept: these steps begin without."""
 
     weights: dict[str, Tensor]
     others: list[Tensor]

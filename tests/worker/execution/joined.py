@@ -22,12 +22,10 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.worker.execution.parallel import own_layers
 from fp8bench.worker.execution.parallel.choose import choose_strategy
 from fp8bench.worker.execution.parallel.fsdp import FSDP
-from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
 from fp8bench.worker.execution.parallel.strategy import mesh_of
-from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel, TensorParallel
 from fp8bench.worker.execution.reference import whole_bytes
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
@@ -102,7 +100,7 @@ def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=
     with mock.patch.dict(sys.modules, te_stand_in.MODULES):
         mode = TEBF16(te_switches=switches)
         try:
-            gate = prove(mode, workload, dist.get_rank() // 2, CPU, choice_of(mode).strategy).parity
+            gate = prove(mode, workload, dist.get_rank(), CPU, choice_of(mode).strategy).parity
         except Fp8benchError as refusal:
             return {"refused": refusal.what}
         found = settled(choice_of(mode), launch, mode, tolerance, workload, **values)
@@ -110,7 +108,7 @@ def te_layers(workload, switches=None, groups=False, launch=Replayed, tolerance=
 
 
 def not_summed(hook, **values):
-    with mock.patch.object(own_layers, hook, return_value=lambda gradient: gradient):
+    with mock.patch(f"fp8bench.worker.execution.parallel.tensor.{hook}", return_value=lambda gradient: gradient):
         return te_layers(GPTLayerMicro(weight_dtype="float32"), optimizer="sgd", **values)
 
 

@@ -1,4 +1,4 @@
-"""What wraps a model, how ranks are joined, with which optimizer, and what is then ready to train."""
+"""What wraps a model, its optimizer, micro-batches and checkpoints, and what is then ready to train."""
 
 import gc
 from contextlib import nullcontext
@@ -8,17 +8,19 @@ import torch
 from builders import config
 from outside.outside_plugins import Polite, TinyLinear
 from torch import nn
-from worker.execution.executing import CPU, PLAIN, some_parts
+from torch.utils.flop_counter import FlopCounterMode
+from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed, decided, some_parts
 
-from fp8bench.modes.protocol import CompilePolicy
-from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, CompilePolicy
+from fp8bench.modes.transformer_engine import TEFP8
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.clock import HostClock
-from fp8bench.worker.execution import optimizers
-from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution import checkpointing, optimizers
 from fp8bench.worker.execution.build import choose_compile, choose_graph, ready_to_train, uncompiled, wrap
+from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import described, make_optimizer
-from fp8bench.worker.execution.parallel.ddp import steps_before_capture
-from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Snapshot, step
+from fp8bench.worker.execution.parallel.strategy import steps_before_capture
+from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, Snapshot, forward, micro_batches, step
 from fp8bench.worker.timing import Training, train
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
@@ -286,3 +288,102 @@ def test_what_was_made_before_is_no_longer_walked_by_the_collector():
     gc.unfreeze()
     with ready():
         assert gc.get_freeze_count() > 1000
+
+
+IN_TWO = {"cuda_graphs": "on", "grad_accumulation": 2}
+
+
+def test_the_gradients_are_those_of_the_whole_batch():
+    whole, batches = some_parts(warm=0)
+    batch = next(batches)
+    parts, _ = some_parts(warm=0, grad_accumulation=4)
+    loss, pieces = step(whole, batch, NO_MARKS), step(parts, batch, NO_MARKS)
+    assert pieces.item() == pytest.approx(loss.item(), rel=1e-3)
+    for one, other in zip(whole.plain.parameters(), parts.plain.parameters(), strict=True):
+        assert (other.grad - one.grad).norm() <= 0.03 * one.grad.norm() + 1e-6
+
+
+@pytest.mark.parametrize("mode", [None, Delayed()], ids=["plain", "scales"])
+def test_the_steps_are_proved_against_whole_batches(mode):
+    tolerance = FP8_TOLERANCE if mode else BF16_TOLERANCE
+    found = decided(Replayed, CAPTURED, tolerance, some_parts(mode, grad_accumulation=2), **IN_TWO)
+    assert found.parallel.grad_accumulation == 2
+    assert found.executed.update_error < 0.05
+    # Scales follow from what a pass sees, so that the plain steps see the same micro-batches.
+    assert found.executed.batch_size == (4 if mode else 8)
+
+
+class FirstOnly(Replayed):
+    """Trains on the first of its micro-batches."""
+
+    def __call__(self, batch, marks):
+        first = micro_batches(batch, 2)[0]
+        return super().__call__(type(batch)(*(torch.cat([tensor, tensor]) for tensor in first)), marks)
+
+
+def test_a_micro_batch_that_is_left_out_is_found():
+    with pytest.raises(MeasurementInvalid, match="its gradients differ"):
+        decided(FirstOnly, CAPTURED, parts=some_parts(grad_accumulation=2), **IN_TWO)
+
+
+def test_a_batch_that_is_not_divided_is_refused():
+    batch = next(TinyLinear().batches(9, 0, CPU))
+    with pytest.raises(MeasurementInvalid, match="a batch of 9 samples is not divided by 2 micro-batches"):
+        micro_batches(batch, 2)
+
+
+def gradients(parts, batch):
+    with FlopCounterMode(display=False) as counter:
+        loss = forward(parts, parts.model, batch)
+        loss.backward()
+    return loss.item(), [weight.grad for weight in parts.plain.parameters()], counter.get_total_flops()
+
+
+def test_gradients_are_the_same_and_work_is_done_again_and_selective_does_less_than_full():
+    plain, batches = some_parts(warm=0)
+    batch = next(batches)
+    loss, expected, flops = gradients(plain, batch)
+    work = {"none": flops}
+    for kind in ("selective", "full"):
+        parts, _ = some_parts(warm=0, activation_checkpointing=kind)
+        again_loss, found, work[kind] = gradients(parts, batch)
+        assert (parts.checkpoints.kind, len(parts.checkpoints.blocks)) == (kind, 2)
+        assert again_loss == loss
+        assert all(map(torch.equal, found, expected))
+    assert work["none"] < work["selective"] < work["full"]
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_a_checkpointed_block_is_compiled_into_one_graph():
+    torch._dynamo.reset()
+    plain, batches = some_parts(warm=0)
+    batch = next(batches)
+    _, expected, _ = gradients(plain, batch)
+    parts, _ = some_parts(warm=0, activation_checkpointing="selective")
+    for block in parts.checkpoints.blocks:
+        block.compile(backend="aot_eager", fullgraph=True)
+    loss = forward(parts, parts.model, batch)
+    loss.backward()
+    for weight, gradient in zip(parts.plain.parameters(), expected, strict=True):
+        assert torch.allclose(weight.grad, gradient, atol=1e-4)
+    torch._dynamo.reset()
+
+
+def test_a_model_without_blocks_has_nothing_to_checkpoint():
+    with pytest.raises(ModeUnavailable, match="no list of identical blocks to checkpoint"):
+        checkpointing.apply("full", TinyLinear().build(CPU), Polite())
+
+
+def test_gemms_that_torch_does_not_see_cannot_be_selected():
+    with pytest.raises(ModeUnavailable, match="not operations of torch"):
+        checkpointing.require("selective", TEFP8())
+    checkpointing.require("full", TEFP8())
+
+
+def test_a_mode_brings_a_checkpoint_of_its_own():
+    mode, calls = Polite(), []
+    mode.checkpoint = lambda function, *args, **kwargs: calls.append(function) or function(*args, **kwargs)
+    parts, batches = some_parts(mode, warm=0, activation_checkpointing="full")
+    forward(parts, parts.model, next(batches))
+    assert len(calls) == 2

@@ -26,7 +26,7 @@ from worker.execution.executing import (
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.stats.length import PROOF_STEPS
-from fp8bench.worker.execution import applied, reference
+from fp8bench.worker.execution import optimizers, reference
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
@@ -109,7 +109,7 @@ class OneWeightApart(Replayed):
 @pytest.mark.parametrize("coarse", [True, False])
 def test_a_weight_that_rounding_alone_takes_as_far_passes_and_a_replay_keeps_its_gradients(coarse, monkeypatch):
     parts, batches = some_parts()
-    monkeypatch.setattr(applied, "faults", lambda *_: [])
+    monkeypatch.setattr(optimizers, "faults", lambda *_: [])
     if not coarse:
         with pytest.raises(MeasurementInvalid, match=f"what it makes of {OneWeightApart.WEIGHT} differs by 0.5 "):
             settled(OneWeightApart, parts=(parts, batches))

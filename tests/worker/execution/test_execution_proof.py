@@ -9,14 +9,21 @@ from torch import nn
 from worker.execution.executing import gate, settings, some_parts
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
-from fp8bench.worker.counters import peak_memory
-from fp8bench.worker.execution.copies import copied, fits, place_for, size
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.optimizers import CLASSES, SETTINGS, UpdateRule, settings_of
-from fp8bench.worker.execution.proof import loss_error, rounding
+from fp8bench.worker.execution.proof import (
+    MAX_SPREAD,
+    Apart,
+    Errors,
+    Rounding,
+    complaints,
+    loss_error,
+    rounding,
+    to_evidence,
+)
 from fp8bench.worker.execution.reference import plain_steps
 from fp8bench.worker.execution.step import Snapshot
-from fp8bench.worker.execution.verdict import MAX_SPREAD, Apart, Errors, Rounding, complaints, to_evidence
+from fp8bench.worker.memory import copied, fits, peak_memory, place_for, size
 
 
 @pytest.mark.parametrize(

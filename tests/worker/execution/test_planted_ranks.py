@@ -5,7 +5,7 @@ import re
 import pytest
 from worker.several_ranks import of_ranks
 
-from fp8bench.worker.execution.verdict import MAX_SPREAD
+from fp8bench.worker.execution.proof import MAX_SPREAD
 
 pytestmark = pytest.mark.slow
 

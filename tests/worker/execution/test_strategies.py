@@ -22,7 +22,7 @@ from fp8bench.worker.execution import reference
 from fp8bench.worker.execution.build import Choice, choose, choose_compile
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
 from fp8bench.worker.execution.parallel.fsdp import FSDP
-from fp8bench.worker.execution.parallel.plans import plan_for
+from fp8bench.worker.execution.parallel.tensor import plan_for
 from fp8bench.worker.execution.reference import missing_for_twin, whole_bytes
 from fp8bench.worker.execution.step import NO_MARKS
 from fp8bench.worker.memory import Room, kept_bytes

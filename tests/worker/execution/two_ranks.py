@@ -17,7 +17,7 @@ from worker.several_ranks import begin
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
-from fp8bench.worker.execution.sketches import sketches, spread
+from fp8bench.worker.execution.afterwards import sketches, spread
 from fp8bench.worker.execution.step import NO_MARKS
 
 RUN = {"world_size": 2}

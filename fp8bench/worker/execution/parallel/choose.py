@@ -1,9 +1,8 @@
 """Chooses how ranks are joined: as requested with `--parallel` and `--tensor-parallel`, or by what fits.
 
-`auto` takes DDP while weights, gradients and the optimizer's state, all float32, take at most half of each GPU's
-memory: activations, the bf16 copies that autocast makes of all weights, and DDP's own buckets need the rest. Otherwise
-it takes FSDP, whose ranks each hold a part of them. If all ranks share layers in one group (tensor parallel), that
-alone joins them; several such groups are joined by FSDP in every mode, because DDP does not take DTensors.
+`auto` takes DDP while weights, gradients and the optimizer's state take at most half of each GPU's memory (activations,
+autocast's bf16 copies and DDP's buckets need the rest), otherwise FSDP. If all ranks share layers in one group (tensor
+parallel), that alone joins them; several such groups are joined by FSDP, because DDP does not take DTensors.
 """
 
 from collections.abc import Callable
@@ -14,11 +13,9 @@ from torch import nn
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.execution.parallel.ddp import DDP
 from fp8bench.worker.execution.parallel.fsdp import FSDP
-from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
-from fp8bench.worker.execution.parallel.strategy import Strategy, mesh_of
-from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.worker.execution.parallel.strategy import DDP, Strategy, mesh_of
+from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel, TensorParallel
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import largest
 from fp8bench.workloads.protocol import Workload
@@ -79,7 +76,5 @@ def parameters(workload: Workload) -> int:
 
 
 def samples_of(config: RunConfig, rank: int) -> tuple[int, int]:
-    """Return (the number of samples in this rank's batches, the number of the group that they belong to): ranks that
-    share layers share the samples of all of them.
-    """
+    """Return (samples in this rank's batches, number of their group): ranks that share layers share samples."""
     return config.batch_size * config.tensor_parallel, rank // config.tensor_parallel

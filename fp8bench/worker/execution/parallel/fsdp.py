@@ -1,13 +1,10 @@
 """FSDP2 (torch.distributed.fsdp.fully_shard): every rank holds a part of each weight, of its gradient and of the
 optimizer's state. A block's weights are gathered while it runs, forward and again backward, and freed after it.
 
-As in torchtitan, sharding goes block by block, then to the root with the rest; weights are gathered in bf16, gradients
-reduced in float32, and the parts that the optimizer trains stay float32. The loop's bf16 autocast stays on; a block's
-input is cast to bf16 too. A mode that trains in float32 gathers float32. Rank 0's weights are sent to all ranks before
-they are cut, as DDP does: ranks on different GPUs draw different weights for a seed.
-
-If torchao's recipe allows it (tensorwise), weights are gathered in float8: each rank casts its part with the scale of
-the complete weight, and one all-reduce after each optimizer step computes the next scales of all.
+As in torchtitan, sharding goes block by block, then to the root with the rest; weights are gathered in bf16 (float32
+for a mode that trains in it), gradients reduced in float32, and the parts that the optimizer trains stay float32. Rank
+0's weights are sent to all ranks before they are cut, as DDP does: ranks on different GPUs draw different weights for a
+seed. torchao's tensorwise recipe gathers in float8, with scales that one all-reduce after each step computes.
 """
 
 from collections.abc import Iterator
@@ -16,17 +13,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
-from fp8bench.worker.execution.blocks import repeated_blocks
-from fp8bench.worker.execution.parallel.shards import part_of, whole
-from fp8bench.worker.execution.parallel.strategy import DATA, Strategy, mesh_of
-from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.worker.execution.checkpointing import repeated_blocks
+from fp8bench.worker.execution.parallel.strategy import DATA, Strategy, mesh_of, whole
 
 
 class FSDP(Strategy):
@@ -39,29 +33,23 @@ class FSDP(Strategy):
     )
     whole_refusal = "FSDP2 gathers the weights of each block outside of it, which cuts a graph of the whole model"
 
-    def __init__(self, reason: str, tensor: TensorParallel | None = None) -> None:
-        self._reason = reason
-        self._tensor = tensor
-        self._mesh: DeviceMesh | None = None
+    def __init__(self, reason: str, tensor: Strategy | None = None) -> None:
+        self._tensor = tensor or Strategy()
+        self.size, self.divides_early = self._tensor.size, self._tensor.divides_early
         self._evidence = ParallelEvidence(reason=reason)
 
     @property
     def word(self) -> Join:
-        return join_of("fsdp", self._tensor.size if self._tensor else 1)
-
-    @property
-    def divides_early(self) -> bool:
-        return self._tensor is not None and self._tensor.divides_early
+        return join_of("fsdp", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        if self._tensor is not None:
-            self._tensor.divide(model)
+        self._tensor.divide(model)
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        self._mesh = (self._tensor.mesh if self._tensor else mesh_of(1, device))[DATA]
+        mesh = (self._tensor.mesh or mesh_of(1, device))[DATA]
         _send_from_first(model, self.group())
         before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
-        if before is not None and self._tensor is not None and not self._tensor.prepares_sharding:
+        if before is not None and not self._tensor.prepares_sharding:
             before, notes = None, (*notes, "weights of layers that ranks share are not gathered in float8")
         float8 = before is not None and bool(before(model))
         gathered: str | None = stated(mode, "gathered_dtype")
@@ -71,12 +59,11 @@ class FSDP(Strategy):
         )
         blocks = list(repeated_blocks(model))
         for block in blocks:
-            fully_shard(block, mesh=self._mesh, mp_policy=policy, reshard_after_forward=True)
-        fully_shard(model, mesh=self._mesh, mp_policy=policy)
-        if self._tensor is not None:
-            self._tensor.was_sharded(model)
+            fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+        self._tensor.was_sharded(model)
         self._evidence = ParallelEvidence(
-            reason=self._reason,
+            reason=self._evidence.reason,
             sharded_blocks=len(blocks),
             gathered_dtype="float8_e4m3fn" if float8 else (gathered or "float32"),
             reduced_dtype="float32",
@@ -89,26 +76,25 @@ class FSDP(Strategy):
         return _synced(joined, last) if isinstance(joined, FSDPModule) else nullcontext()
 
     def group(self) -> dist.ProcessGroup | None:
-        return None if self._tensor is None or self._mesh is None else self._mesh.get_group()
+        return self._tensor.group()
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        return None if self._tensor is None else self._tensor.replicas(weight)
+        return None if self.size == 1 else self._tensor.replicas(weight)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        found = whole(tensor)
-        return found if self._tensor is None else self._tensor.whole(name, found)
+        return self._tensor.whole(name, whole(tensor))
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        return part_of(full, like) if self._tensor is None else self._tensor.part(name, full, like)
+        return self._tensor.part(name, full, like)
 
     def elements(self, name: str, weight: Tensor) -> int:
-        return weight.numel() if self._tensor is None else self._tensor.elements(name, weight)
+        return self._tensor.elements(name, weight)
 
     def evidence(self) -> ParallelEvidence:
-        if self._tensor is None:
+        if self.size == 1:
             return self._evidence
         notes = (*self._tensor.evidence().notes, *self._evidence.notes)
-        return self._evidence.model_copy(update={"tensor_parallel": self._tensor.size, "notes": notes})
+        return self._evidence.model_copy(update={"tensor_parallel": self.size, "notes": notes})
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""The interface of a way to join ranks."""
+"""The interface of a way to join ranks; what a rank holds of a tensor, and the tensor that ranks hold together; and the
+first way: DistributedDataParallel. Every rank holds the complete model, and gradients are averaged while backward runs.
+
+A single rank shares with no other and is not wrapped, because DDP would still copy every gradient into its buckets.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,18 +10,59 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ParallelEvidence
 
+
+def local(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of the tensor, with the same storage; all of it if it is not sharded."""
+    held = tensor.detach()
+    if isinstance(tensor, DTensor):
+        held = tensor._local_tensor.detach()
+    # torchao's weights that are gathered in float8 are float32 underneath.
+    inner = getattr(held, "_tensor", held)
+    return inner if isinstance(inner, Tensor) else held
+
+
+def reduced(gradient: Tensor, weight: Tensor) -> Tensor:
+    """Return the gradient sharded as the weight is; a rank may hold all of it or a summand. Every rank calls this."""
+    if isinstance(gradient, DTensor) and isinstance(weight, DTensor) and gradient.placements != weight.placements:
+        return gradient.redistribute(placements=weight.placements)
+    return gradient
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return the complete tensor on every rank. Every rank calls this."""
+    found: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    inner = getattr(found, "_tensor", found)
+    return (inner if isinstance(inner, Tensor) else found).detach()
+
+
+def part_of(full: Tensor, like: Tensor) -> Tensor:
+    """Return what this rank holds of a complete tensor, sharded as `like` is. FSDP2 shards what a rank has of a layer
+    that it shares with others, so the mesh is cut from its last dimension on.
+    """
+    if not isinstance(like, DTensor):
+        return full
+    place = like.device_mesh.get_coordinate()
+    assert place is not None
+    for size, index, placement in reversed(list(zip(like.device_mesh.shape, place, like.placements, strict=True))):
+        if placement.is_shard() or type(placement).__name__ == "_StridedShard":
+            dim: int = placement.dim  # type: ignore[attr-defined]
+            parts = torch.chunk(full, size, dim)
+            full = parts[index] if index < len(parts) else full.narrow(dim, 0, 0)
+    return full
+
+
 DATA, TENSOR = "data", "tensor"
 
 
 def mesh_of(tensor: int, device: torch.device) -> DeviceMesh:
-    """Return a mesh of [groups, tensor] ranks: `tensor` consecutive ranks share every layer and see the same samples;
-    each such group has its own samples. Every rank calls this.
-    """
+    """Return a mesh of [groups, tensor] ranks: `tensor` consecutive ranks share layers. Every rank calls this."""
     return init_device_mesh(device.type, (dist.get_world_size() // tensor, tensor), mesh_dim_names=(DATA, TENSOR))
 
 
@@ -25,12 +70,17 @@ class Strategy:
     """The contract, with what holds where every rank has the complete model; every rank calls each method at the same
     time.
 
-    sharded: whether weights are parts after `join` or `divide`. divides_early: whether that is before the parity gate.
-    capture_refusal: why its steps cannot be captured in a CUDA graph; None if, as far as known, they can.
-    whole_refusal: the same for torch.compile of the complete model.
+    size: of a group of ranks that share every layer, and mesh: theirs. sharded: whether weights are parts after `join`
+    or `divide`; divides_early: whether that is before the parity gate. prepares_sharding: whether a mode's
+    `before_sharding` applies. capture_refusal: why its steps cannot be captured in a CUDA graph; None if, as far as
+    known, they can. whole_refusal: the same for torch.compile of the complete model.
     """
 
+    size = 1
+    mesh: DeviceMesh | None = None
     sharded = False
+    divides_early = False
+    prepares_sharding = True
     capture_refusal: str | None = None
     whole_refusal: str | None = None
 
@@ -38,14 +88,11 @@ class Strategy:
     def word(self) -> Join:
         raise NotImplementedError
 
-    @property
-    def divides_early(self) -> bool:
-        return False
-
     def divide(self, model: nn.Module) -> None:
-        """Share layers among ranks, in place, before anything is wrapped. Raises ModeUnavailable for a model for which
-        this is impossible.
-        """
+        """Share layers among ranks, in place, before anything is wrapped. Raises ModeUnavailable if impossible."""
+
+    def was_sharded(self, model: nn.Module) -> None:
+        """Called after FSDP2 has sharded the model's weights."""
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
         """Return the model to train, whose gradients are those of all ranks' samples when backward ends."""
@@ -68,14 +115,12 @@ class Strategy:
         return dist.group.WORLD
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the complete tensor of a weight, a buffer, or an optimizer's tensor for a weight, by name, with rows
-        in the plain model's order. Every rank calls this if weights are sharded.
-        """
+        """Return the complete tensor of a weight, buffer or optimizer's state, by name, rows in the plain order."""
         return tensor
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
         """Return what this rank holds of such a tensor of the plain model. like: the sharded weight of that name."""
-        return full
+        return part_of(full, like)
 
     def elements(self, name: str, weight: Tensor) -> int:
         """Return the number of elements of the complete weight. weight: as this rank has it."""
@@ -83,3 +128,50 @@ class Strategy:
 
     def evidence(self) -> ParallelEvidence:
         raise NotImplementedError
+
+
+TIMED_STEPS = 10
+"""DDP times its first steps, and later each hundredth, with events that it waits for (torch's Reducer and Logger,
+`kDDPRuntimeLoggingSampleRate`): such a step cannot be captured.
+"""
+
+TIMED_EVERY = 100
+
+
+class DDP(Strategy):
+    """Joins ranks with DDP. reason: why. alone: whether a single rank is wrapped too, to measure what that costs."""
+
+    def __init__(self, reason: str = "auto: every GPU holds the whole model", alone: bool = False) -> None:
+        self._reason, self._alone = reason, alone
+
+    @property
+    def word(self) -> Join:
+        several = dist.is_initialized() and dist.get_world_size() > 1
+        return "ddp" if several or self._alone else "none"
+
+    def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        if self.word == "none":
+            return model
+        devices = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+
+    def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        if isinstance(joined, DistributedDataParallel):
+            del joined.logger
+            del joined.reducer
+        return self.join(wrapped, mode, device)
+
+    def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
+        return joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext()
+
+    def evidence(self) -> ParallelEvidence:
+        return ParallelEvidence(reason=self._reason)
+
+
+def steps_before_capture(taken: int) -> int:
+    """Return how many more steps must run before one can be captured, given the number that have run."""
+    steps = max(taken, TIMED_STEPS + 1)
+    # DDP looks at its count before and after it counts a step.
+    while steps % TIMED_EVERY in (0, TIMED_EVERY - 1):
+        steps += 1
+    return steps - taken
