@@ -1,17 +1,18 @@
 """What a sweep found: the winner with its interval and its command line, the runner-up and whether the two can be
-distinguished, everything that was tried, and what was not and why.
+distinguished, everything that was tried, and what was not and why; and what `sweep --dry-run` plans.
 
 On one machine an hour costs the same for all configurations, so the ranking by units per USD is the ranking by
 throughput; without a price it is shown as such.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.launch.forecast import duration as time_in_words
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, family, look_s, seconds_a_unit
-from fp8bench.launch.sweep.search import Swept
+from fp8bench.launch.forecast import duration
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Standings, When
+from fp8bench.launch.sweep.search import Sweep, Swept, begun
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
@@ -84,81 +85,110 @@ class SweepResult(Frozen):
     not_tried: tuple[NotTried, ...]
 
 
+class PlannedLook(Frozen):
+    """One configuration that would be looked at. seconds: its expected time. when: its turn. within_budget: whether it
+    fits together with the rounds, as far as forecasts tell.
+    """
+
+    mode: str
+    batch_size: int
+    compile: CompileChoice
+    cuda_graphs: GraphChoice
+    te_attention: str
+    when: When
+    seconds: float
+    within_budget: bool
+
+
+class SweepPlan(Frozen):
+    """What `sweep --dry-run --json` prints. looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of
+    all rounds, at most. known: whether all times are from records of the same work; else they are lower bounds.
+    batch_sizes: whether more sizes are looked at, until the largest that fits is known.
+    """
+
+    session: str
+    instance: str
+    looks: tuple[PlannedLook, ...]
+    looks_done: int
+    looks_seconds: float
+    rounds: int
+    round_turns: int
+    rounds_seconds: float
+    known: bool
+    batch_sizes: bool
+    usd_per_hour: float | None
+    usd: float | None
+    budget_seconds: float | None
+    not_tried: tuple[NotTried, ...]
+
+
 def result(swept: Swept) -> SweepResult:
     """Return the numbers, with the remaining rows first, the best first, then dropped rows sorted by their figures."""
-    usd_per_hour, leaders = swept.sweep.budget.usd_per_hour, swept.standings.leaders
-    others = [config for config in swept.seen.looks if config not in leaders]
-    places = {config: place for place, config in enumerate(leaders, start=1)}
-    rows = {config: _row(config, swept, places.get(config), usd_per_hour) for config in (*leaders, *others)}
-    rest = sorted((rows[config] for config in others), key=lambda row: -(row.throughput_per_s or 0.0))
-    second, versus = _second(swept, rows), None
-    if second is not None:
-        first, other = (seconds_a_unit(swept.seen.rounds.get(one, ())) for one in (leaders[0], second))
-        if first and other and min(first.processes, other.processes) >= INTERVAL_ROUNDS:
-            versus = ratio(other, first)
-    tried = {config.mode for config in swept.seen.looks}
+    sweep, spending = swept.sweep, swept.spending
+    seen, now, left = spending.seen, spending.standings, spending.wanted()
+    rows = {config: _row(config, swept, now) for config in dict.fromkeys((*now.leaders, *seen.looks))}
+    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
+    first = next(iter(now.leaders), None)
+    of_winner = [] if first is None else seen.sizes(first) if sweep.rule.blank is not None else [first]
+    rivals = [config for config in rows if config not in of_winner]
+    # The runner-up is the best with an interval, even if dropped as slower, else the next leader.
+    measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
+    second = next((config for config in rivals if config in now.leaders), None)
+    versus = None
+    if measured and first:
+        second = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0)
+    if first and second and (ours := seen.measured(first)) and (theirs := seen.measured(second)):
+        versus = ratio(theirs, ours) if min(ours.processes, theirs.processes) >= INTERVAL_ROUNDS else None
+    tried = {config.mode for config in seen.looks}
     return SweepResult(
-        session=swept.sweep.name,
-        instance=swept.sweep.prepared.instance.key,
-        usd_per_hour=usd_per_hour,
+        session=sweep.name,
+        instance=sweep.prepared.instance.key,
+        usd_per_hour=sweep.budget.usd_per_hour,
         spent_s=swept.spent_s,
         turns=swept.turns,
-        ended=swept.ended,
-        winner=rows[leaders[0]] if leaders else None,
+        ended=None if now.turn is None and not left else f"the budget of {sweep.budget.text}",
+        winner=rows[first] if first else None,
         runner_up=rows[second] if second else None,
-        told_apart=None if versus is None else versus.verdict == "slower",
-        runner_up_time=versus.value if versus else None,
-        runner_up_time_ci=versus.interval if versus else None,
-        rows=(*(rows[config] for config in leaders), *rest),
-        modes_not_tried=tuple(dict.fromkeys(one.mode for one in swept.left if one.mode not in tried)),
-        not_tried=not_tried(swept.untried),
+        told_apart=versus and versus.verdict == "slower",
+        runner_up_time=versus and versus.value,
+        runner_up_time_ci=versus and versus.interval,
+        rows=tuple(sorted(rows.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))),
+        modes_not_tried=tuple(dict.fromkeys(one.mode for one in left if one.mode not in tried)),
+        not_tried=_not_tried(swept.untried),
     )
 
 
-def not_tried(untried: Sequence[Untried]) -> tuple[NotTried, ...]:
-    return tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in untried)
+def _not_tried(untried: Untried) -> tuple[NotTried, ...]:
+    return tuple(NotTried(configuration=in_words(config), why=why) for config, why in untried)
 
 
-def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float | None) -> SweepRow:
-    look, rounds = swept.seen.looks[config], swept.seen.rounds.get(config, [])
-    last = rounds[-1] if rounds else look
+def _row(config: RunConfig, swept: Swept, now: Standings) -> SweepRow:
+    seen, usd_per_hour = swept.spending.seen, swept.sweep.budget.usd_per_hour
+    every = [seen.looks[config], *seen.rounds.get(config, [])]
     # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
-    found, by_look_s = seconds_a_unit(rounds), look_s(look)
-    throughput = 1 / found.value if found else 1 / by_look_s if by_look_s is not None else None
+    found, unit_s = seen.measured(config), seen.unit_s(config)
+    throughput = 1 / unit_s if unit_s is not None else None
     ends = (1 / found.interval[1], 1 / found.interval[0]) if found and found.interval else None
-    units = [record.summary.unit for record in (look, *rounds) if record.summary is not None]
-    peaks = [rank.peak_allocated_bytes for rank in last.memory if rank.peak_allocated_bytes]
+    units = [record.summary.unit for record in every if record.summary is not None]
+    last = every[-1]
     return made_of(
         SweepRow,
         last,
         config,
-        place=place,
+        place=now.leaders.index(config) + 1 if config in now.leaders else None,
         mode=config.switched_label,
         execution=last.execution if last.status == "ok" else None,
-        rounds=sum(record.status == "ok" for record in rounds),
+        rounds=sum(record.status == "ok" for record in every[1:]),
         unit=units[-1] if units else None,
         throughput_per_s=throughput,
         throughput_ci_per_s=ends,
         units_per_usd=units_per_usd(throughput, usd_per_hour) if throughput and usd_per_hour else None,
         units_per_usd_ci=tuple(units_per_usd(end, usd_per_hour) for end in ends) if ends and usd_per_hour else None,
         # As in the table of `compare`: what torch allocated on the fullest GPU; None on a CPU.
-        peak_memory_bytes=max(peaks, default=None),
-        dropped=swept.standings.dropped.get(config),
+        peak_memory_bytes=max((rank.peak_allocated_bytes or 0 for rank in last.memory), default=0) or None,
+        dropped=now.dropped.get(config),
         command=command_line(config),
     )
-
-
-def _second(swept: Swept, rows: Mapping[RunConfig, SweepRow]) -> RunConfig | None:
-    """Return the runner-up: the best with an interval, even if dropped as slower, else the next leader."""
-    leaders = swept.standings.leaders
-    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    auto = swept.sweep.rule.blank is not None
-    of_winner = family(leaders[0], swept.seen) if auto and leaders else list(leaders[:1])
-    others = [config for config in rows if config not in of_winner]
-    measured = [one for one in others if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
-    if measured and leaders:
-        return max(measured, key=lambda config: rows[config].throughput_per_s or 0.0)
-    return next((config for config in leaders if config not in of_winner), None)
 
 
 def command_line(config: RunConfig) -> str:
@@ -177,25 +207,21 @@ def command_line(config: RunConfig) -> str:
 
 def document(swept: Swept) -> doc.Document:
     """Return the document. Its data is a `SweepResult`."""
-    found = result(swept)
-    usd = "" if found.usd_per_hour is None else f", {found.spent_s / 3600 * found.usd_per_hour:.2f} USD"
-    said = [
-        *answer(found),
-        f"Spent in this call: {time_in_words(found.spent_s)}{usd}, {found.turns} starts of processes.",
-    ]
+    found, usd = result(swept), swept.sweep.budget.usd(swept.spent_s)
+    cost = "" if usd is None else f", {usd:.2f} USD"
+    said = [*answer(found), f"Spent in this call: {duration(found.spent_s)}{cost}, {found.turns} starts of processes."]
     if found.modes_not_tried:
         modes = ", ".join(found.modes_not_tried)
         said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
     if found.ended:
         again = f"`fp8bench sweep --session {found.session}` with the same options goes on, and repeats nothing."
         said.append(f"Ended by {found.ended}: {again}")
-    shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
     failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in found.rows if row.status != "ok"]
     blocks = doc.blocks(
         [*map(doc.Sentence, said)],
-        shown,
+        [doc.Heading("What was tried"), _table(found.rows)] if found.rows else [],
         [doc.Heading("What failed"), *failed] if failed else [],
-        about_untried(found.not_tried),
+        _about_untried(found.not_tried),
     )
     return doc.Document(blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
 
@@ -207,27 +233,21 @@ def answer(found: SweepResult) -> Iterator[str]:
         yield "No configuration is left: nothing was found."
         return
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
-    yield f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {_measured(winner)}."
+    measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a short look only"
+    yield f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {measured}."
     if winner.rounds < INTERVAL_ROUNDS:
         yield "One process is not a measurement: resume with a larger budget for an interval over processes."
     yield f"Run it: {winner.command}"
     if second is None:
         yield "There is no runner-up: the others were dropped, or failed."
-    else:
-        yield f"Runner-up: {_named(second)}, with {_worth(second)}; {_apart(found)}."
-
-
-def _measured(row: SweepRow) -> str:
-    return f"in {counted(row.rounds, 'round')}" if row.rounds else "in a short look only"
-
-
-def _apart(found: SweepResult) -> str:
-    if found.told_apart is None or found.runner_up_time is None:
-        return "whether the two differ is unknown, since one of them has less than two rounds"
-    over = with_interval(found.runner_up_time, found.runner_up_time_ci, ".3f", after="x")
-    if found.told_apart:
-        return f"the two differ: it takes {over} the winner's time a unit"
-    return f"the two cannot be distinguished: it takes {over} the winner's time a unit; more --rounds may decide"
+        return
+    takes = with_interval(found.runner_up_time, found.runner_up_time_ci, ".3f", after="x")
+    apart = f"the two differ: it takes {takes} the winner's time a unit"
+    if found.told_apart is None:
+        apart = "whether the two differ is unknown, since one of them has less than two rounds"
+    elif not found.told_apart:
+        apart = f"the two cannot be distinguished: it takes {takes} the winner's time a unit; more --rounds may decide"
+    yield f"Runner-up: {_named(second)}, with {_worth(second)}; {apart}."
 
 
 def _named(row: SweepRow) -> str:
@@ -236,12 +256,11 @@ def _named(row: SweepRow) -> str:
 
 
 def _worth(row: SweepRow) -> str:
-    unit = row.unit or "units"
     value, ends, per = row.units_per_usd, row.units_per_usd_ci, "USD"
     if value is None:
         value, ends, per = row.throughput_per_s, row.throughput_ci_per_s, "s"
-    said = f"{rate(value)} {unit}/{per}"
-    return f"{said} ({low_to_high(*ends, rate)})" if ends else said
+    interval = f" ({low_to_high(*ends, rate)})" if ends else ""
+    return f"{rate(value)} {row.unit or 'units'}/{per}{interval}"
 
 
 def _table(rows: Sequence[SweepRow]) -> doc.Table:
@@ -268,15 +287,15 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
         Column("peak GiB", lambda row: row.peak_memory_bytes, ".1f", scale=2**-30),
         Column("dropped", dropped, kind="note"),
     )
-    shown = [(column.heading in ("attention", "peak GiB", "dropped"), column.cells(rows)) for column in columns]
+    cells = [column.cells(rows) for column in columns]
     return doc.Table(
-        tuple(cells for optional, cells in shown if cells.says_something or not optional),
+        tuple(one for one in cells if one.says_something or one.heading not in ("attention", "peak GiB", "dropped")),
         naming=3,
         emphasis=tuple("strong" if row.place == 1 else "" if row.place else "faint" for row in rows),
     )
 
 
-def about_untried(untried: Sequence[NotTried]) -> list[doc.Heading | doc.Note]:
+def _about_untried(untried: Sequence[NotTried]) -> list[doc.Heading | doc.Note]:
     """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:
@@ -288,3 +307,74 @@ def about_untried(untried: Sequence[NotTried]) -> list[doc.Heading | doc.Note]:
         listed = "" if why.startswith("cannot differ") else f": {'; '.join(names[:MOST_UNTRIED])}{more}"
         lines.append(doc.Note(f"{len(names)}: {why}{listed}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []
+
+
+def plan_of(sweep: Sweep) -> SweepPlan:
+    """Return the plan. Runs and writes nothing. Raises UsageError as `begun` does."""
+    budget, spending, candidates = sweep.budget, begun(sweep), sweep.candidates
+    looks, before, spent_s = list[PlannedLook](), spending.best_first(), 0.0
+    for config, when in spending.wanted().items():
+        seconds = spending.look_s(config)
+        within = spending.looks_come(spent_s) and spending.fits(config, before, spent_s)
+        label = config.mode_label
+        looks.append(made_of(PlannedLook, config, mode=label, when=when, seconds=seconds, within_budget=within))
+        if within:
+            before, spent_s = [*before, config], spent_s + seconds
+    looks_s, seen = sum(look.seconds for look in looks), spending.seen
+    turns = sweep.rule.most_round_turns(len(looks) + len(seen.looks)) - sum(map(len, seen.rounds.values()))
+    rounds_s = max(0, turns) * fmean(map(spending.round_s, candidates)) if candidates else 0.0
+    return SweepPlan(
+        session=sweep.name,
+        instance=sweep.prepared.instance.key,
+        looks=tuple(looks),
+        looks_done=len(seen.looks),
+        looks_seconds=looks_s,
+        rounds=sweep.rule.rounds,
+        round_turns=max(0, turns),
+        rounds_seconds=rounds_s,
+        known=all(map(spending.forecaster.is_known, candidates)),
+        batch_sizes=sweep.rule.blank is not None,
+        usd_per_hour=budget.usd_per_hour,
+        usd=budget.usd(looks_s + rounds_s),
+        budget_seconds=budget.seconds,
+        not_tried=_not_tried(sweep.untried),
+    )
+
+
+PLANNED: tuple[Column[PlannedLook], ...] = (
+    word("mode", lambda look: look.mode),
+    Column("batch", lambda look: look.batch_size, "d"),
+    word("compile", lambda look: look.compile),
+    word("graphs", lambda look: look.cuda_graphs),
+    word("attention", lambda look: look.te_attention),
+    word("comes", lambda look: look.when),
+    word("in budget", lambda look: "yes" if look.within_budget else "no"),
+    Column("expected", lambda look: look.seconds, ".0f", unit="s"),
+)
+
+
+def plan_document(sweep: Sweep) -> doc.Document:
+    """Return the document of a dry run. Its data is a `SweepPlan`."""
+    plan, budget = plan_of(sweep), sweep.budget
+    done = f", and {plan.looks_done} are done" if plan.looks_done else ""
+    sizes = ", and after the usual settings at larger batch sizes of the leaders" if plan.batch_sizes else ""
+    said = [
+        f"Would look at {len(plan.looks)} configurations of {plan.instance}{done}{sizes}; then {plan.rounds} rounds of "
+        f"the best, at most {plan.round_turns} turns.",
+        f"Time: {'about' if plan.known else 'at least'} {duration(plan.looks_seconds)} for the looks, and "
+        f"{duration(plan.rounds_seconds)} for the rounds if none is dropped early.",
+    ]
+    if plan.looks_seconds + plan.rounds_seconds > budget.seconds:
+        fit = sum(look.within_budget for look in plan.looks)
+        said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
+    most = budget.usd(min(plan.looks_seconds + plan.rounds_seconds, budget.seconds))
+    if most is None:
+        said.append("Cost: unknown, since no price of this machine is known; --price gives one.")
+    else:
+        said.append(f"Cost: about {most:,.2f} USD at {plan.usd_per_hour:,.2f} USD an hour.")
+    if not plan.known:
+        said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
+    numbers = doc.Cells("look", tuple(str(plan.looks_done + place) for place in range(1, len(plan.looks) + 1)))
+    table = doc.Table((numbers, *(column.cells(plan.looks) for column in PLANNED)), naming=2)
+    shown = doc.blocks([*map(doc.Sentence, said)], [table] if plan.looks else [], _about_untried(plan.not_tried))
+    return doc.Document(shown, data=plan, lines=doc.CsvLines.of(PlannedLook, plan.looks))

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
-from fp8bench.launch.sweep.space import Candidate, in_words
+from fp8bench.launch.sweep.space import Candidates, in_words
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import variants_of
@@ -32,17 +32,16 @@ FINALISTS = 2
 INTERVAL_ROUNDS = 2
 """The smallest number of rounds that gives an interval, because one process is not a measurement."""
 
-Stage = Literal["look", "round"]
-
 When = Literal["first", "if time is left"]
 """When a look comes: usual settings and larger batches of the best two first."""
 
+Key = tuple[Any, ...]
 
-@dataclass(frozen=True)
-class Turn:
+
+class Turn(NamedTuple):
     """What runs next, in fresh processes. config: as in full rounds. number: of the round, or of the look."""
 
-    stage: Stage
+    stage: Literal["look", "round"]
     config: RunConfig
     number: int
 
@@ -61,6 +60,19 @@ class Seen:
         else:
             self.rounds.setdefault(turn.config, []).append(record)
 
+    def measured(self, config: RunConfig) -> Estimate | None:
+        """Return the elapsed seconds per unit over its rounds; None without any."""
+        return seconds_a_unit(self.rounds.get(config, ()))
+
+    def unit_s(self, config: RunConfig) -> float | None:
+        """Return the elapsed seconds per unit of its rounds, else of its look; None if neither is ok."""
+        rounds = self.measured(config)
+        return rounds.value if rounds else look_s(self.looks[config])
+
+    def sizes(self, config: RunConfig) -> list[RunConfig]:
+        """Return the batch sizes of the configuration that were looked at, in that order."""
+        return [one for one in self.looks if but_size(one) == but_size(config)]
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -71,38 +83,23 @@ class Rule:
     rounds: int
     blank: BatchSearch | None = None
 
-    @property
-    def fewest(self) -> int:
-        """The rounds that give an interval, unless fewer were requested."""
-        return min(self.rounds, INTERVAL_ROUNDS)
-
-    def kept(self, looks: int) -> int:
-        """Return how many of this number of looks go on (fewer if there are fewer)."""
-        return max(FINALISTS, math.ceil(KEEP * looks))
-
     def most_round_turns(self, looks: int) -> int:
         """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
-        turns, left = 0, min(looks, self.kept(looks))
+        turns, left = 0, min(looks, _kept(looks, KEEP))
         for _ in range(self.rounds):
             turns += left
-            left = min(left, max(FINALISTS, math.ceil(left / 2)))
+            left = min(left, _kept(left, 1 / 2))
         return turns
 
 
-@dataclass(frozen=True)
-class Standings:
+class Standings(NamedTuple):
     """The state of the search. leaders: configurations that are left, best first. dropped: the others that were looked
-    at, and why. over: whether all rounds of the leaders have run.
+    at, and why. turn: the round that is missing; None if all rounds of the leaders have run, or wait for a budget.
     """
 
     leaders: tuple[RunConfig, ...]
     dropped: Mapping[RunConfig, str]
-    over: bool
-
-
-def standings(seen: Seen, rule: Rule) -> Standings:
-    """Return who leads, and who was dropped and why."""
-    return next_round(seen, rule)[0]
+    turn: Turn | None
 
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
@@ -121,17 +118,13 @@ def look_s(record: Record) -> float | None:
 
 
 @lru_cache(maxsize=4096)
-def but_size(config: RunConfig) -> tuple[Any, ...]:
+def but_size(config: RunConfig) -> Key:
     """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
     return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
 
 
-def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
-    """Return the batch sizes of the configuration that were looked at, in that order."""
-    return [one for one in seen.looks if but_size(one) == but_size(config)]
-
-
-def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
+def contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
+    """Return the configurations that may get rounds, the best first by their looks, and why the others do not."""
     scores: dict[RunConfig, float] = {}
     dropped: dict[RunConfig, str] = {}
     for config, record in seen.looks.items():
@@ -142,39 +135,32 @@ def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig
             dropped[config] = f"leaves less than {rule.blank.headroom * 100:.0f} % of the memory free"
         else:
             scores[config] = found
-    best: dict[tuple[Any, ...], RunConfig] = {}
+    best: dict[Key, RunConfig] = {}
     ranked, outgrown = list[RunConfig](), list[RunConfig]()
     for config in sorted(scores, key=scores.__getitem__):
         better = best.get(but_size(config)) if rule.blank is not None else None
-        if better is not None:
-            if config in seen.rounds:
-                outgrown.append(config)
-            else:
-                dropped[config] = f"batch {better.batch_size} does better"
-            continue
-        ranked.append(config)
-        if all(record.status == "ok" for record in seen.rounds.get(config, ())):
-            best.setdefault(but_size(config), config)
-    kept = rule.kept(len(ranked))
+        if better is None:
+            ranked.append(config)
+            if all(record.status == "ok" for record in seen.rounds.get(config, ())):
+                best[but_size(config)] = config
+        elif config in seen.rounds:
+            outgrown.append(config)
+        else:
+            dropped[config] = f"batch {better.batch_size} does better"
+    kept = _kept(len(ranked), KEEP)
     for place, config in enumerate(ranked[kept:], start=kept + 1):
         if config not in seen.rounds:
             dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
     return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
 
 
-def best_first(seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Return all configurations that were looked at, those that may get rounds first, by their looks."""
-    going_on, dropped = _contenders(seen, rule)
-    return [*going_on, *dropped]
-
-
-def next_round(
+def standings(
     seen: Seen, rule: Rule, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True
-) -> tuple[Standings, Turn | None]:
-    """Replay the rounds that ran; return the standings and the turn that is missing, if any. allows: whether the budget
+) -> Standings:
+    """Replay the rounds that ran: who leads, who was dropped and why, and what is missing. allows: whether the budget
     allows a round, given those that are left, best first; one that it does not allow drops nothing.
     """
-    left, dropped = _contenders(seen, rule)
+    left, dropped = contenders(seen, rule)
     waiting: list[RunConfig] = []
     for number in range(1, rule.rounds + 1):
         for config in left if number % 2 else left[::-1]:
@@ -184,36 +170,38 @@ def next_round(
             if stopped is not None:
                 dropped[config] = f"{stopped.status}: {stopped.reason}"
             elif len(rounds) < number and allows(turn, left):
-                return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, over=False), turn
+                return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, turn)
             elif len(rounds) < number:
                 waiting.append(config)
         left = [config for config in left if config not in dropped and config not in waiting]
-        left = _after_round(left, dropped, seen, number, last=number == rule.rounds)
-    return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, over=not waiting), None
+        found = {config: seconds_a_unit(seen.rounds[config][:number]) for config in left}
+        known = {config: value for config, value in found.items() if value is not None}
+        left = sorted(known, key=lambda config: known[config].value)
+        if number < rule.rounds:
+            dropped |= _dropped_after(number, left, known)
+            left = [config for config in left if config not in dropped]
+    return Standings(_ranked([*left, *waiting], dropped, seen, rule), dropped, None)
 
 
-def _after_round(
-    left: Sequence[RunConfig], dropped: dict[RunConfig, str], seen: Seen, number: int, last: bool
-) -> list[RunConfig]:
-    found = {config: seconds_a_unit(seen.rounds[config][:number]) for config in left}
-    known = {config: value for config, value in found.items() if value is not None}
-    ranked = sorted(known, key=lambda config: known[config].value)
-    if last or not ranked:
-        return ranked
-    leader, going_on = known[ranked[0]], [ranked[0]]
+def _dropped_after(
+    number: int, ranked: Sequence[RunConfig], known: Mapping[RunConfig, Estimate]
+) -> dict[RunConfig, str]:
+    dropped: dict[RunConfig, str] = {}
     for place, config in enumerate(ranked[1:], start=2):
-        against = ratio(known[config], leader)
+        against = ratio(known[config], known[ranked[0]])
         if against.interval is not None and against.verdict == "slower":
             low, high = against.interval
             dropped[config] = (
                 f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
                 f"({low:.3f} to {high:.3f})"
             )
-        elif place > max(FINALISTS, math.ceil(len(ranked) / 2)):
+        elif place > _kept(len(ranked), 1 / 2):
             dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
-        else:
-            going_on.append(config)
-    return going_on
+    return dropped
+
+
+def _kept(count: int, share: float) -> int:
+    return max(FINALISTS, math.ceil(share * count))
 
 
 def _ranked(
@@ -222,37 +210,26 @@ def _ranked(
     """Return the ranking by all rounds that each has, then by the looks. A batch size with an interval comes before a
     better one that was found later and has none yet.
     """
-
-    def key(config: RunConfig) -> tuple[bool, float]:
-        rounds = seconds_a_unit(seen.rounds.get(config, ()))
-        found = rounds.value if rounds else look_s(seen.looks[config])
-        return rounds is None, math.inf if found is None else found
-
-    ranked = sorted((config for config in left if config not in dropped), key=key)
-    has_interval = {config for config in ranked if len(seen.rounds.get(config, ())) >= INTERVAL_ROUNDS}
-    for config in has_interval if rule.blank is not None else ():
+    keys = {one: (seen.measured(one) is None, seen.unit_s(one) or math.inf) for one in left if one not in dropped}
+    ranked = sorted(keys, key=keys.__getitem__)
+    intervals = [config for config in ranked if len(seen.rounds.get(config, ())) >= INTERVAL_ROUNDS]
+    for config in intervals if rule.blank is not None else ():
         before = ranked[: ranked.index(config)]
-        sizes = [one for one in before if but_size(one) == but_size(config) and one not in has_interval]
+        sizes = [one for one in before if but_size(one) == but_size(config) and one not in intervals]
         if sizes:
             ranked.remove(config)
             ranked.insert(ranked.index(sizes[0]), config)
     return tuple(ranked)
 
 
-class Wanted(NamedTuple):
-    """A look that is worth running."""
-
-    config: RunConfig
-    when: When
-
-
 def wanted(
-    candidates: Sequence[Candidate], seen: Seen, rule: Rule, expected_s: Callable[[RunConfig], float]
-) -> list[Wanted]:
+    candidates: Candidates, seen: Seen, rule: Rule, expected_s: Callable[[RunConfig], float]
+) -> dict[RunConfig, When]:
     """Return all looks that are left, in order. expected_s: how long a look takes."""
-    left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
-    first = sorted((one.config for one in left if one.distance == 0), key=expected_s)
-    begun, of_here = dict[tuple[Any, ...], tuple[float, RunConfig]](), {but_size(one.config) for one in candidates}
+    left = [one for one in candidates if one not in seen.looks and skipped(one, seen.looks) is None]
+    first = sorted((one for one in left if candidates[one] == 0), key=expected_s)
+    of_here = set(map(but_size, candidates))
+    begun: dict[Key, tuple[float, RunConfig]] = {}
     best: dict[str, float] = {}
     for config, record in seen.looks.items():
         found_s = look_s(record) or math.inf
@@ -262,18 +239,20 @@ def wanted(
             begun[but_size(config)] = found_s, config
     ran = [one for one in begun.values() if one[0] < math.inf or rule.blank is not None]
     for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
-        first += [size for size in _sizes(leader, left, seen, rule) if size not in first]
+        first += _sizes(leader, left, seen, rule)
     # The best modes so far first, and those of which nothing is known last.
-    nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf)))
-    rest = [one.config for one in nearest if one.config not in first]
-    return [*(Wanted(one, "first") for one in first), *(Wanted(one, "if time is left") for one in rest)]
+    rest = sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf)))
+    order: dict[RunConfig, When] = {one: "first" for one in first}
+    for one in rest:
+        order.setdefault(one, "if time is left")
+    return order
 
 
-def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
+def _sizes(config: RunConfig, left: Sequence[RunConfig], seen: Seen, rule: Rule) -> list[RunConfig]:
     if rule.blank is None:
-        return [one.config for one in left if but_size(one.config) == but_size(config)]
+        return [one for one in left if but_size(one) == but_size(config)]
     search = search_of(config, seen, rule.blank)
-    if len(search.tries) < len(family(config, seen)):
+    if len(search.tries) < len(seen.sizes(config)):
         # One of its sizes failed for a reason other than memory.
         return []
     size = next_size(search, config)
@@ -284,15 +263,14 @@ def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule)
 def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
     """Return the batch sizes of a configuration that were looked at, as a search."""
     search = blank
-    for size in family(config, seen):
+    for size in seen.sizes(config):
         one = judged(seen.looks[size], search)
         search = search if one is None else with_try(search, one)
     return search
 
 
-def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | None:
+def skipped(config: RunConfig, looks: Mapping[RunConfig, Record]) -> str | None:
     """Return why a configuration need not be looked at, given what others showed; None if it must be."""
-    config = candidate.config
     for other, record in looks.items():
         if other.mode_label != config.mode_label or other == config:
             continue
@@ -300,8 +278,7 @@ def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | No
             return f"{config.mode_label} cannot run here: {record.reason}"
         if record.cause == "parity" and other.te_attention == config.te_attention:
             return f"{config.mode_label} is invalid here: {record.reason}"
-        same_but_batch = other.model_copy(update={"batch_size": config.batch_size}) == config
-        if same_but_batch and record.cause == "oom" and other.batch_size < config.batch_size:
+        if record.cause == "oom" and other.batch_size < config.batch_size and but_size(other) == but_size(config):
             return f"batch {other.batch_size} ran out of memory"
         execution = {"compile": config.compile, "cuda_graphs": config.cuda_graphs}
         only_way = variants_of(config.compile, config.cuda_graphs, config.device == "cuda") == (record.execution,)
