@@ -12,8 +12,9 @@ fit either: with `--cuda-graphs auto`, a step without memory for its graph is la
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from fp8bench.launch.assemble import assemble, new_run_id
 from fp8bench.launch.prepare import Prepared, marks
@@ -33,8 +34,7 @@ from fp8bench.schema.record import Record
 STEP = 16
 """Sizes of images are multiples of STEP: GEMMs in fp8 need every dimension to be a multiple of 16, rows too."""
 
-COARSE_STEP = 64
-COARSE_FROM = 256
+COARSE_STEP, COARSE_FROM = 64, 256
 """From COARSE_FROM on, sizes are multiples of COARSE_STEP. Kernels are slower at uneven sizes: on an H200, Transformer
 Engine's casts in a step of ViT-Huge took 170 us an image at batch 256, but 280 at 368 and 213 at 544, and 256 trained
 more images a second than either.
@@ -75,14 +75,14 @@ def step_of(config: RunConfig) -> int:
 
 def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     """Return the size to try next, or None if the search has ended. config: with the first size. Pure."""
-    tries, step = search.tries, step_of(config)
-    if not tries:
+    step = step_of(config)
+    if not search.tries:
         return config.batch_size
-    low, high = _between(tries)
+    low, high = _between(search)
     if not low:
         size = max(step, _down(high / 2, step))
         return size if size < high else None
-    bounded, line = high <= BATCH_SIZE.most, _line(tries)
+    bounded, line = high <= BATCH_SIZE.most, _line(search)
 
     def hopeless(size: int) -> bool:
         return line is not None and search.limit_bytes is not None and line[0] + line[1] * size > search.limit_bytes
@@ -101,17 +101,20 @@ def next_size(search: BatchSearch, config: RunConfig) -> int | None:
     return size if size > low else None
 
 
-def _between(tries: Iterable[BatchTry]) -> tuple[int, int]:
-    high = min((one.batch_size for one in tries if one.fit != "fits"), default=BATCH_SIZE.most + 1)
+def _between(search: BatchSearch) -> tuple[int, int]:
+    """Return the largest size that fits, 0 without any, and the smallest that does not."""
+    high = min((one.batch_size for one in search.tries if one.fit != "fits"), default=BATCH_SIZE.most + 1)
     # A size that once fitted, but is larger than one that did not, cannot be relied on.
-    return max((one.batch_size for one in tries if one.fit == "fits" and one.batch_size < high), default=0), high
+    fitting = (one.batch_size for one in search.tries if one.fit == "fits" and one.batch_size < high)
+    return max(fitting, default=0), high
 
 
-def _line(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
+def _line(search: BatchSearch) -> tuple[float, float] | None:
     """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None without two such
     sizes, or if the larger one did not take more memory.
     """
-    peaks = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
+    ran = (one for one in search.tries if one.fit in ("fits", "no headroom"))
+    peaks = {one.batch_size: one.peak_bytes for one in ran if one.peak_bytes}
     if len(peaks) < 2:
         return None
     (small, less), (large, more) = sorted(peaks.items())[-2:]
@@ -137,12 +140,10 @@ def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry
 
     named: whether the try names the record; the record is then one of the results.
     """
-    if record.config is None:
-        return None
-    size, run_id = record.config.batch_size, record.run_id if named else None
-    if record.cause == "oom":
+    size, run_id = record.what.batch_size, record.run_id if named else None
+    if record.config is not None and record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
-    if record.status != "ok":
+    if record.config is None or record.status != "ok":
         return None
     peak, limit = peak_bytes(record), search.limit_bytes
     fit: Fit = "fits" if limit is None or peak is None or peak <= limit else "no headroom"
@@ -154,7 +155,7 @@ def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry
 
 def same_but_size(config: RunConfig, record: Record) -> bool:
     """Return whether a record is of this configuration at some batch size, with any number of steps."""
-    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
+    free = {name: getattr(config, name) for name in ("batch_size", "seed", *TRY)}
     return record.config is not None and record.config.model_copy(update=free) == config
 
 
@@ -187,8 +188,7 @@ def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
     return search.model_copy(update={"tries": (*search.tries, one)})
 
 
-@dataclass(frozen=True)
-class Sized:
+class Sized(NamedTuple):
     """The result of a search. config: with the size that was found; None if nothing fits or the search stopped.
     stopped: the record of the try that ended it.
     """
@@ -211,13 +211,12 @@ def search(
         one = judged(record, found)
         if one is None:
             return Sized(found, None, record)
-        found = with_try(found, one)
-        took = ""
+        found, took = with_try(found, one), ""
         if one.peak_bytes is not None and memory is not None:
             free = memory * found.headroom / GIB
             took = f", {gib(one.peak_bytes)} of {memory / GIB:.1f}, of which {free:.1f} are to stay free"
         say(f"{config.mode_label}: batch {one.batch_size}: {one.fit}{took}")
-    largest, _ = _between(found.tries)
+    largest, _ = _between(found)
     if largest:
         return Sized(found, config.model_copy(update={"batch_size": largest}))
     peak = None if record is None else peak_bytes(record)
@@ -246,8 +245,7 @@ def find_sizes(
 
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
-    here, key = prepared.here or Here(), prepared.instance.key
-    folder = prepared.results_dir / TRIES
+    here, key, folder = prepared.here or Here(), prepared.instance.key, prepared.results_dir / TRIES
 
     def run(candidate: RunConfig) -> Record:
         found = marks(prepared, candidate)
@@ -264,8 +262,17 @@ def find_sizes(
     kept = [one.record for one in results.read(prepared.results_dir, [key]) if not here.unlike(one.record)]
     tried = [one for one in results.read(folder, [key]) if not here.unlike(one.record)]
     for config in prepared.to_size:
+        alike = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
+        told = max((one.created_utc for one in alike if one.session and one.session.batch_search), default=None)
+        unfinished = []
+        for record, path in tried:
+            if same_but_size(config, record) and (told is None or record.created_utc > told):
+                unfinished.append(record)
+            elif same_but_size(config, record):
+                # The record that resulted from its search contains it.
+                results.remove(path)
         blank = blank_search(config)
-        known = known_tries(config, kept, blank, _unfinished(config, kept, tried))
+        known = known_tries(config, kept, blank, unfinished)
         if next_size(known, config) is None and all(one.fit != "fits" for one in known.tries):
             # Sizes that never fitted are tried again, so that each call says why there is no size.
             known = blank
@@ -286,20 +293,3 @@ def find_sizes(
             # The size found may equal the size that another variant was given.
             rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
         yield mine[0], found
-
-
-def _unfinished(config: RunConfig, kept: Iterable[Record], tried: Iterable[results.Kept[Record]]) -> list[Record]:
-    """Return the tries of this configuration that no record contains yet. The others are removed, because the record
-    that resulted from their search contains them.
-    """
-    mine = [record for record in kept if record.status == "ok" and same_but_size(config, record)]
-    searched = [record.created_utc for record in mine if record.session and record.session.batch_search]
-    found = []
-    for record, path in tried:
-        if not same_but_size(config, record):
-            continue
-        if searched and record.created_utc <= max(searched):
-            results.remove(path)
-        else:
-            found.append(record)
-    return found
