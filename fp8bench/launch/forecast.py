@@ -8,13 +8,13 @@ is compiled anew.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
+from statistics import fmean
 from typing import NamedTuple
 
 from fp8bench import registry
-from fp8bench.entries import ModeEntry
+from fp8bench.entries import Needs
 from fp8bench.launch.place import Place
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Stop
@@ -71,15 +71,14 @@ WARM = CompileTime(alone=0.4, ddp=0.9)
 4.6 and 5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two 0.9 (baseline-bf16: 42.5 s, then 38.2).
 """
 
+NO_OTHER_TIME = ("warmup", "steps", "min_time_s", "seed")
+"""Settings that do not change how long a step takes."""
 
-def is_compiled(config: RunConfig) -> bool:
-    """Return whether compile time is to be counted. On a CPU it was not measured."""
-    return config.device == "cuda" and compiles(config) is True
+AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
+"""The settings that differ between configurations of one mode in a sweep, the likeliest to matter first."""
 
-
-def cold_s(config: RunConfig) -> float:
-    """Return the seconds with cold caches; 0 if nothing is compiled."""
-    return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if is_compiled(config) else 0.0
+Ends = tuple[float, float]
+"""A quantity with the smallest and the largest number of rounds."""
 
 
 class PriceToday(NamedTuple):
@@ -91,10 +90,6 @@ class PriceToday(NamedTuple):
     share: Share | None = None
 
 
-Ends = tuple[float, float]
-"""A quantity with the smallest and the largest number of rounds."""
-
-
 class ExpectedTurn(NamedTuple):
     """One mode in one round. seconds: expected; None if unknown. obstacle: why it cannot run here, if known."""
 
@@ -103,8 +98,7 @@ class ExpectedTurn(NamedTuple):
     obstacle: str | None
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
     assumed for each turn.
     """
@@ -159,8 +153,7 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
     """Return the price now. given: the user's USD per hour for the machine; else `compare`'s price is taken."""
     if given is not None:
         return PriceToday(given)
-    instance = place.instance
-    machine = place.here.machine if place.here else None
+    instance, machine = place.instance, place.here.machine if place.here else None
     query = PriceQuery(date.today(), current=True, machine=machine.id if machine else None)
     paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
     if paid is None:
@@ -178,13 +171,26 @@ def turn_s(config: RunConfig, kept: Sequence[Record]) -> float | None:
     same work, and its steps. None if there is no such record.
     """
     alike = [record for record in kept if record.status == "ok" and record.config and same_work(record.config, config)]
-    if not alike:
-        return None
     latest = [record for record in alike if session(record) == session(alike[-1])]
-    steps_s = [record.summary.step_time_s for record in latest if record.summary]
-    step_s = sum(steps_s) / len(steps_s)
-    once_s = [beyond_steps(record, step_s) for record in latest]
-    return START_UP_S[config.device] + sum(once_s) / len(once_s) + all_steps_s(config, step_s)
+    if not latest:
+        return None
+    step_s = fmean(record.summary.step_time_s for record in latest if record.summary)
+    once_s = fmean(beyond_steps(record, step_s) for record in latest)
+    return START_UP_S[config.device] + once_s + all_steps_s(config, step_s)
+
+
+def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> bool:
+    """Return whether steps take the same time: numbers of steps and the seed do not matter, nor do graphs on a CPU, nor
+    the settings in `free`.
+    """
+    names = (*NO_OTHER_TIME, *free, *(["cuda_graphs"] if planned.device == "cpu" else []))
+    return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned
+
+
+def beyond_steps(record: Record, step_s: float) -> float:
+    """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
+    times = step_times(record)
+    return 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)
 
 
 def all_steps_s(config: RunConfig, step_s: float) -> float:
@@ -192,6 +198,93 @@ def all_steps_s(config: RunConfig, step_s: float) -> float:
     length = Length(config.warmup, config.steps, config.min_time_s)
     replayed = config.device == "cuda" and config.cuda_graphs != "off"
     return steps_in_all(length, step_s, config.queue, replayed) * step_s
+
+
+def cold_s(config: RunConfig) -> float:
+    """Return the seconds of compiling with cold caches; 0 if nothing is compiled, or on a CPU, where it was not
+    measured.
+    """
+    compiled = config.device == "cuda" and compiles(config) is True
+    return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if compiled else 0.0
+
+
+class Took(NamedTuple):
+    """What one process on record took. once_s: time other than its steps, its start and torch.compile."""
+
+    config: RunConfig
+    step_s: float
+    once_s: float
+    compile_s: float
+
+    def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
+        """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
+        return START_UP_S[config.device] + self.once_s + compile_s + all_steps_s(config, self.step_s * longer)
+
+
+class Forecaster:
+    """Forecasts single turns of a sweep by records of this machine and its software.
+
+    A configuration that was run takes what its records tell: the start of processes, its steps, and other time, above
+    all torch.compile, whose caches are warm by then. One that was never run is compiled with cold caches: the longest
+    compile of its mode on record counts, else what was measured elsewhere; its steps are those of the nearest record of
+    its mode, scaled by the batch size. Without such a record, only what no turn goes without counts. What the turns of
+    this call took beyond their forecasts, as on a busy host, is added to all.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._took: list[Took] = []
+        self._alone: dict[tuple[RunConfig, bool], float] = {}
+        self._beyond_s: list[float] = []
+        for record in records:
+            self._add(record)
+
+    def take(self, record: Record, took_s: float) -> None:
+        """Add the record of a turn of this call, and the seconds that the turn took."""
+        self._alone.clear()
+        took = self._add(record)
+        if took is not None:
+            self._beyond_s.append(took_s - took.turn_s(took.config, took.compile_s))
+
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        """Return the expected seconds of one turn of the configuration. warm: whether it has been looked at by then."""
+        if (config, warm) not in self._alone:
+            self._alone[config, warm] = self._alone_s(config, warm)
+        beyond_s = fmean(self._beyond_s) if self._beyond_s else 0.0
+        return max(self._alone[config, warm] + beyond_s, config.min_time_s)
+
+    def is_known(self, config: RunConfig) -> bool:
+        """Return whether a record of the same work tells the time, not only ones of its mode executed differently."""
+        return any(same_work(took.config, config) for took in self._took)
+
+    def _add(self, record: Record) -> Took | None:
+        if record.status != "ok" or record.summary is None or record.config is None:
+            return None
+        step_s = record.summary.step_time_s
+        beyond_s = beyond_steps(record, step_s)
+        # The compiler's own count, part of which may have been before the warm-up.
+        compile_s = min((record.evidence.compile.seconds if record.evidence else None) or 0.0, beyond_s)
+        self._took.append(Took(record.config, step_s, beyond_s - compile_s, compile_s))
+        return self._took[-1]
+
+    def _alone_s(self, config: RunConfig, warm: bool) -> float:
+        of_mode = [took for took in self._took if same_work(took.config, config, AXES)]
+        ran = [took for took in of_mode if same_work(took.config, config)]
+        # Of several processes of the mode, the first took longest.
+        cold = cold_s(config)
+        compile_s = cold and (max((took.compile_s for took in of_mode), default=0.0) or cold)
+        if ran:
+            once_more_s = min(ran[-1].compile_s, WARM.of(config) * compile_s)
+            return ran[-1].turn_s(config, ran[-1].compile_s if len(ran) > 1 else once_more_s)
+        compile_s *= WARM.of(config) if warm else 1.0
+        if not of_mode:
+            return START_UP_S[config.device] + compile_s + config.min_time_s
+
+        def unlike(took: Took) -> int:
+            return sum(getattr(took.config, name) != getattr(config, name) for name in AXES)
+
+        # The latest that differs in the fewest settings is the nearest. A step's time is close to linear in its batch.
+        near = min(reversed(of_mode), key=unlike)
+        return near.turn_s(config, compile_s, config.batch_size / near.config.batch_size)
 
 
 def execution(config: RunConfig) -> str:
@@ -210,7 +303,8 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     sharded = config.parallel == "fsdp" or 1 < config.tensor_parallel < config.world_size
     whole, replayed = config.compile == "on", config.cuda_graphs == "on"
     of_blocks = "cannot be compiled as a whole (--compile on) with {}; --compile blocks can be used with it"
-    recomputed = config.activation_checkpointing
+    recomputed, needs = config.activation_checkpointing, entry.needs or Needs()
+    least = needs.compute_capability
     for stops, why in (
         (
             replayed and not machine.has_gpu,
@@ -224,34 +318,16 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
         (whole and sharded, of_blocks.format("--parallel fsdp")),
         (whole and recomputed != "none", of_blocks.format(f"--activation-checkpointing {recomputed}")),
         (replayed and sharded, "cannot be replayed as a CUDA graph (--cuda-graphs on) under FSDP2"),
+        (
+            not machine.has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu),
+            "needs an NVIDIA GPU, and this machine shows none",
+        ),
     ):
         if stops:
             return why
-    return _unmet(entry, recipe, machine, catalog)
-
-
-def _unmet(entry: ModeEntry, recipe: str, machine: Machine, catalog: Catalog) -> str | None:
-    needs = entry.needs
-    if needs is None:
-        return None
-    if not machine.has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
-        return "needs an NVIDIA GPU, and this machine shows none"
-    if machine.has_gpu and needs.compute_capability is not None:
-        gpu = catalog.gpu_by_product(machine.gpus[0])
-        if gpu is not None and gpu.capability < needs.compute_capability:
-            return f"needs a GPU of {gpu.too_old_for(needs.compute_capability)}"
+    gpu = catalog.gpu_by_product(machine.gpus[0]) if machine.has_gpu and least is not None else None
+    if gpu is not None and least is not None and gpu.capability < least:
+        return f"needs a GPU of {gpu.too_old_for(least)}"
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None
-
-
-def same_work(ran: RunConfig, planned: RunConfig) -> bool:
-    """Return whether steps take the same time: numbers of steps and the seed do not matter, nor do graphs on a CPU."""
-    free = ["warmup", "steps", "min_time_s", "seed", *(["cuda_graphs"] if planned.device == "cpu" else [])]
-    return ran.model_copy(update={name: getattr(planned, name) for name in free}) == planned
-
-
-def beyond_steps(record: Record, step_s: float) -> float:
-    """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
-    times = step_times(record)
-    return 0.0 if times is None else max(0.0, times.warmup_s - times.warmup_steps * step_s)

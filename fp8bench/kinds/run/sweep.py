@@ -6,12 +6,12 @@ throughput; without a price it is shown as such.
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Standings, When
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Seen, Standings, When
 from fp8bench.launch.sweep.search import Sweep, Swept, begun
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
@@ -21,7 +21,7 @@ from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.option import ByDevice, flag_of
-from fp8bench.stats.ratio import ratio
+from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables import document as doc
 from fp8bench.tables.study import Column, word
 from fp8bench.tables.written import Interval, counted, low_to_high, rate, rate_with_interval, with_interval
@@ -56,35 +56,6 @@ class SweepRow(Frozen):
     command: str
 
 
-class NotTried(Frozen):
-    """A configuration that was not run."""
-
-    configuration: str
-    why: str
-
-
-class SweepResult(Frozen):
-    """What `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart: whether the
-    interval of the two lies beyond the noise; null if one of them has fewer than two rounds. runner_up_time: its time
-    for a unit over the winner's. modes_not_tried: modes that could run here, and had no look in any settings.
-    """
-
-    session: str
-    instance: str
-    usd_per_hour: float | None
-    spent_s: float
-    turns: int
-    ended: str | None
-    winner: SweepRow | None
-    runner_up: SweepRow | None
-    told_apart: bool | None
-    runner_up_time: float | None
-    runner_up_time_ci: Interval | None
-    rows: tuple[SweepRow, ...]
-    modes_not_tried: tuple[str, ...]
-    not_tried: tuple[NotTried, ...]
-
-
 class PlannedLook(Frozen):
     """One configuration that would be looked at. seconds: its expected time. when: its turn. within_budget: whether it
     fits together with the rounds, as far as forecasts tell.
@@ -100,70 +71,82 @@ class PlannedLook(Frozen):
     within_budget: bool
 
 
-class SweepPlan(Frozen):
-    """What `sweep --dry-run --json` prints. looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of
-    all rounds, at most. known: whether all times are from records of the same work; else they are lower bounds.
-    batch_sizes: whether more sizes are looked at, until the largest that fits is known.
+def document(swept: Swept) -> doc.Document:
+    """Return the document. Its data is what `sweep --json` prints; null means unknown, or that there is none.
+
+    A runner-up may have been dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond
+    the noise; null if one of them has fewer than two rounds. runner_up_time: its time for a unit over the winner's.
+    modes_not_tried: modes that could run here, and had no look in any settings.
     """
-
-    session: str
-    instance: str
-    looks: tuple[PlannedLook, ...]
-    looks_done: int
-    looks_seconds: float
-    rounds: int
-    round_turns: int
-    rounds_seconds: float
-    known: bool
-    batch_sizes: bool
-    usd_per_hour: float | None
-    usd: float | None
-    budget_seconds: float | None
-    not_tried: tuple[NotTried, ...]
-
-
-def result(swept: Swept) -> SweepResult:
-    """Return the numbers, with the remaining rows first, the best first, then dropped rows sorted by their figures."""
-    sweep, spending = swept.sweep, swept.spending
-    seen, now, left = spending.seen, spending.standings, spending.wanted()
-    rows = {config: _row(config, swept, now) for config in dict.fromkeys((*now.leaders, *seen.looks))}
-    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    first = next(iter(now.leaders), None)
-    of_winner = [] if first is None else seen.sizes(first) if sweep.rule.blank is not None else [first]
-    rivals = [config for config in rows if config not in of_winner]
-    # The runner-up is the best with an interval, even if dropped as slower, else the next leader.
-    measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
-    second = next((config for config in rivals if config in now.leaders), None)
-    versus = None
-    if measured and first:
-        second = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0)
-    if first and second and (ours := seen.measured(first)) and (theirs := seen.measured(second)):
-        versus = ratio(theirs, ours) if min(ours.processes, theirs.processes) >= INTERVAL_ROUNDS else None
+    sweep, spending, seen = swept.sweep, swept.spending, swept.spending.seen
+    now, wanted, usd_per_hour = spending.standings, spending.wanted, sweep.budget.usd_per_hour
+    every = {config: _row(config, seen, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *seen.looks))}
+    rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
+    winner, second, versus = rows[0] if now.leaders else None, *_runner_up(swept, every, now.leaders)
     tried = {config.mode for config in seen.looks}
-    return SweepResult(
-        session=sweep.name,
-        instance=sweep.prepared.instance.key,
-        usd_per_hour=sweep.budget.usd_per_hour,
-        spent_s=swept.spent_s,
-        turns=swept.turns,
-        ended=None if now.turn is None and not left else f"the budget of {sweep.budget.text}",
-        winner=rows[first] if first else None,
-        runner_up=rows[second] if second else None,
-        told_apart=versus and versus.verdict == "slower",
-        runner_up_time=versus and versus.value,
-        runner_up_time_ci=versus and versus.interval,
-        rows=tuple(sorted(rows.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))),
-        modes_not_tried=tuple(dict.fromkeys(one.mode for one in left if one.mode not in tried)),
-        not_tried=_not_tried(swept.untried),
+    modes_not_tried = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
+    ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
+    usd = sweep.budget.usd(swept.spent_s)
+    cost = "" if usd is None else f", {usd:.2f} USD"
+    said = [
+        *answer(len(rows), winner, second, versus),
+        f"Spent in this call: {duration(swept.spent_s)}{cost}, {swept.turns} starts of processes.",
+    ]
+    if modes_not_tried:
+        modes = ", ".join(modes_not_tried)
+        said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
+    if ended:
+        again = f"`fp8bench sweep --session {sweep.name}` with the same options goes on, and repeats nothing."
+        said.append(f"Ended by {ended}: {again}")
+    failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in rows if row.status != "ok"]
+    blocks = doc.blocks(
+        [*map(doc.Sentence, said)],
+        [doc.Heading("What was tried"), _table(rows)] if rows else [],
+        [doc.Heading("What failed"), *failed] if failed else [],
+        _about_untried(swept.untried),
     )
+    data = {
+        "session": sweep.name,
+        "instance": sweep.prepared.instance.key,
+        "usd_per_hour": usd_per_hour,
+        "spent_s": swept.spent_s,
+        "turns": swept.turns,
+        "ended": ended,
+        "winner": winner,
+        "runner_up": second,
+        "told_apart": versus.verdict == "slower" if versus else None,
+        "runner_up_time": versus.value if versus else None,
+        "runner_up_time_ci": versus.interval if versus else None,
+        "rows": rows,
+        "modes_not_tried": modes_not_tried,
+        "not_tried": _as_json(swept.untried),
+    }
+    return doc.Document(blocks, data=data, lines=doc.CsvLines.of(SweepRow, rows))
 
 
-def _not_tried(untried: Untried) -> tuple[NotTried, ...]:
-    return tuple(NotTried(configuration=in_words(config), why=why) for config, why in untried)
+def _runner_up(
+    swept: Swept, rows: Mapping[RunConfig, SweepRow], leaders: Sequence[RunConfig]
+) -> tuple[SweepRow | None, Ratio | None]:
+    """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
+    winner's, if both have an interval.
+    """
+    if not leaders:
+        return None, None
+    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
+    seen, auto = swept.spending.seen, swept.sweep.rule.blank is not None
+    of_winner = seen.sizes(leaders[0]) if auto else leaders[:1]
+    rivals = [config for config in rows if config not in of_winner]
+    measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
+    best = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0, default=None)
+    second = best or next((config for config in leaders if config in rivals), None)
+    if second is None:
+        return None, None
+    first, other = seen.measured(leaders[0]), seen.measured(second)
+    has_both = first and other and min(first.processes, other.processes) >= INTERVAL_ROUNDS
+    return rows[second], ratio(other, first) if first and other and has_both else None
 
 
-def _row(config: RunConfig, swept: Swept, now: Standings) -> SweepRow:
-    seen, usd_per_hour = swept.spending.seen, swept.sweep.budget.usd_per_hour
+def _row(config: RunConfig, seen: Seen, now: Standings, usd_per_hour: float | None) -> SweepRow:
     every = [seen.looks[config], *seen.rounds.get(config, [])]
     # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
     found, unit_s = seen.measured(config), seen.unit_s(config)
@@ -205,48 +188,26 @@ def command_line(config: RunConfig) -> str:
     return f"fp8bench run {shlex.join(words)}"
 
 
-def document(swept: Swept) -> doc.Document:
-    """Return the document. Its data is a `SweepResult`."""
-    found, usd = result(swept), swept.sweep.budget.usd(swept.spent_s)
-    cost = "" if usd is None else f", {usd:.2f} USD"
-    said = [*answer(found), f"Spent in this call: {duration(found.spent_s)}{cost}, {found.turns} starts of processes."]
-    if found.modes_not_tried:
-        modes = ", ".join(found.modes_not_tried)
-        said.append(f"Not tried in any settings: {modes}. A larger budget, or --mode, makes room for a look.")
-    if found.ended:
-        again = f"`fp8bench sweep --session {found.session}` with the same options goes on, and repeats nothing."
-        said.append(f"Ended by {found.ended}: {again}")
-    failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in found.rows if row.status != "ok"]
-    blocks = doc.blocks(
-        [*map(doc.Sentence, said)],
-        [doc.Heading("What was tried"), _table(found.rows)] if found.rows else [],
-        [doc.Heading("What failed"), *failed] if failed else [],
-        _about_untried(found.not_tried),
-    )
-    return doc.Document(blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
-
-
-def answer(found: SweepResult) -> Iterator[str]:
-    """Yield the winner and the runner-up in sentences."""
-    winner, second = found.winner, found.runner_up
+def answer(tried: int, winner: SweepRow | None, second: SweepRow | None, versus: Ratio | None) -> Iterator[str]:
+    """Yield the winner and the runner-up in sentences. versus: the time of the second over the winner's."""
     if winner is None:
         yield "No configuration is left: nothing was found."
         return
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
     measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a short look only"
-    yield f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {measured}."
+    yield f"{best} of {tried} tried: {_named(winner)}, with {_worth(winner)} {measured}."
     if winner.rounds < INTERVAL_ROUNDS:
         yield "One process is not a measurement: resume with a larger budget for an interval over processes."
     yield f"Run it: {winner.command}"
     if second is None:
         yield "There is no runner-up: the others were dropped, or failed."
         return
-    takes = with_interval(found.runner_up_time, found.runner_up_time_ci, ".3f", after="x")
-    apart = f"the two differ: it takes {takes} the winner's time a unit"
-    if found.told_apart is None:
-        apart = "whether the two differ is unknown, since one of them has less than two rounds"
-    elif not found.told_apart:
-        apart = f"the two cannot be distinguished: it takes {takes} the winner's time a unit; more --rounds may decide"
+    apart = "whether the two differ is unknown, since one of them has less than two rounds"
+    if versus is not None:
+        over = f"it takes {with_interval(versus.value, versus.interval, '.3f', after='x')} the winner's time a unit"
+        apart = f"the two cannot be distinguished: {over}; more --rounds may decide"
+        if versus.verdict == "slower":
+            apart = f"the two differ: {over}"
     yield f"Runner-up: {_named(second)}, with {_worth(second)}; {apart}."
 
 
@@ -295,50 +256,22 @@ def _table(rows: Sequence[SweepRow]) -> doc.Table:
     )
 
 
-def _about_untried(untried: Sequence[NotTried]) -> list[doc.Heading | doc.Note]:
+def _as_json(untried: Untried) -> list[dict[str, str]]:
+    return [{"configuration": in_words(config), "why": why} for config, why in untried]
+
+
+def _about_untried(untried: Untried) -> list[doc.Heading | doc.Note]:
     """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
-    for one in untried:
-        why = "cannot differ from one that was tried" if one.why.startswith("cannot differ") else one.why
-        by_reason.setdefault(why, []).append(one.configuration)
+    for config, why in untried:
+        reason = "cannot differ from one that was tried" if why.startswith("cannot differ") else why
+        by_reason.setdefault(reason, []).append(in_words(config))
     lines = []
     for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         more = f"; and {len(names) - MOST_UNTRIED} more (--json)" if len(names) > MOST_UNTRIED else ""
         listed = "" if why.startswith("cannot differ") else f": {'; '.join(names[:MOST_UNTRIED])}{more}"
         lines.append(doc.Note(f"{len(names)}: {why}{listed}"))
     return [doc.Heading("What was not tried"), *lines] if lines else []
-
-
-def plan_of(sweep: Sweep) -> SweepPlan:
-    """Return the plan. Runs and writes nothing. Raises UsageError as `begun` does."""
-    budget, spending, candidates = sweep.budget, begun(sweep), sweep.candidates
-    looks, before, spent_s = list[PlannedLook](), spending.best_first(), 0.0
-    for config, when in spending.wanted().items():
-        seconds = spending.look_s(config)
-        within = spending.looks_come(spent_s) and spending.fits(config, before, spent_s)
-        label = config.mode_label
-        looks.append(made_of(PlannedLook, config, mode=label, when=when, seconds=seconds, within_budget=within))
-        if within:
-            before, spent_s = [*before, config], spent_s + seconds
-    looks_s, seen = sum(look.seconds for look in looks), spending.seen
-    turns = sweep.rule.most_round_turns(len(looks) + len(seen.looks)) - sum(map(len, seen.rounds.values()))
-    rounds_s = max(0, turns) * fmean(map(spending.round_s, candidates)) if candidates else 0.0
-    return SweepPlan(
-        session=sweep.name,
-        instance=sweep.prepared.instance.key,
-        looks=tuple(looks),
-        looks_done=len(seen.looks),
-        looks_seconds=looks_s,
-        rounds=sweep.rule.rounds,
-        round_turns=max(0, turns),
-        rounds_seconds=rounds_s,
-        known=all(map(spending.forecaster.is_known, candidates)),
-        batch_sizes=sweep.rule.blank is not None,
-        usd_per_hour=budget.usd_per_hour,
-        usd=budget.usd(looks_s + rounds_s),
-        budget_seconds=budget.seconds,
-        not_tried=_not_tried(sweep.untried),
-    )
 
 
 PLANNED: tuple[Column[PlannedLook], ...] = (
@@ -354,27 +287,58 @@ PLANNED: tuple[Column[PlannedLook], ...] = (
 
 
 def plan_document(sweep: Sweep) -> doc.Document:
-    """Return the document of a dry run. Its data is a `SweepPlan`."""
-    plan, budget = plan_of(sweep), sweep.budget
-    done = f", and {plan.looks_done} are done" if plan.looks_done else ""
-    sizes = ", and after the usual settings at larger batch sizes of the leaders" if plan.batch_sizes else ""
-    said = [
-        f"Would look at {len(plan.looks)} configurations of {plan.instance}{done}{sizes}; then {plan.rounds} rounds of "
-        f"the best, at most {plan.round_turns} turns.",
-        f"Time: {'about' if plan.known else 'at least'} {duration(plan.looks_seconds)} for the looks, and "
-        f"{duration(plan.rounds_seconds)} for the rounds if none is dropped early.",
+    """Return the document of a dry run, which writes nothing. Its data is what `sweep --dry-run --json` prints.
+
+    looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of all rounds, at most. known: whether all
+    times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
+    until the largest that fits is known. Raises UsageError as `begun` does.
+    """
+    budget, spending, rounds = sweep.budget, begun(sweep), sweep.rule.rounds
+    looks = [
+        made_of(PlannedLook, one.config, one, mode=one.config.mode_label, within_budget=one.comes and one.fits)
+        for one in spending.looks()
     ]
-    if plan.looks_seconds + plan.rounds_seconds > budget.seconds:
-        fit = sum(look.within_budget for look in plan.looks)
+    done, looks_s = len(spending.seen.looks), sum((look.seconds for look in looks), 0.0)
+    rounds_done = sum(map(len, spending.seen.rounds.values()))
+    turns = max(0, sweep.rule.most_round_turns(len(looks) + done) - rounds_done)
+    rounds_s = turns * fmean(map(spending.round_s, sweep.candidates)) if sweep.candidates else 0.0
+    known = all(map(spending.forecaster.is_known, sweep.candidates))
+    auto = sweep.rule.blank is not None
+    so_far = f", and {done} are done" if done else ""
+    sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""
+    said = [
+        f"Would look at {len(looks)} configurations of {sweep.prepared.instance.key}{so_far}{sizes}; then {rounds} "
+        f"rounds of the best, at most {turns} turns.",
+        f"Time: {'about' if known else 'at least'} {duration(looks_s)} for the looks, and {duration(rounds_s)} for the "
+        "rounds if none is dropped early.",
+    ]
+    if looks_s + rounds_s > budget.seconds:
+        fit = sum(look.within_budget for look in looks)
         said.append(f"The budget of {budget.text} ends it earlier. At most {fit} looks fit beside the rounds.")
-    most = budget.usd(min(plan.looks_seconds + plan.rounds_seconds, budget.seconds))
+    most = budget.usd(min(looks_s + rounds_s, budget.seconds))
     if most is None:
         said.append("Cost: unknown, since no price of this machine is known; --price gives one.")
     else:
-        said.append(f"Cost: about {most:,.2f} USD at {plan.usd_per_hour:,.2f} USD an hour.")
-    if not plan.known:
+        said.append(f"Cost: about {most:,.2f} USD at {budget.usd_per_hour:,.2f} USD an hour.")
+    if not known:
         said.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
-    numbers = doc.Cells("look", tuple(str(plan.looks_done + place) for place in range(1, len(plan.looks) + 1)))
-    table = doc.Table((numbers, *(column.cells(plan.looks) for column in PLANNED)), naming=2)
-    shown = doc.blocks([*map(doc.Sentence, said)], [table] if plan.looks else [], _about_untried(plan.not_tried))
-    return doc.Document(shown, data=plan, lines=doc.CsvLines.of(PlannedLook, plan.looks))
+    numbers = doc.Cells("look", tuple(str(done + place) for place in range(1, len(looks) + 1)))
+    table = doc.Table((numbers, *(column.cells(looks) for column in PLANNED)), naming=2)
+    data = {
+        "session": sweep.name,
+        "instance": sweep.prepared.instance.key,
+        "looks": looks,
+        "looks_done": done,
+        "looks_seconds": looks_s,
+        "rounds": rounds,
+        "round_turns": turns,
+        "rounds_seconds": rounds_s,
+        "known": known,
+        "batch_sizes": auto,
+        "usd_per_hour": budget.usd_per_hour,
+        "usd": budget.usd(looks_s + rounds_s),
+        "budget_seconds": budget.seconds,
+        "not_tried": _as_json(sweep.untried),
+    }
+    shown = doc.blocks([*map(doc.Sentence, said)], [table] if looks else [], _about_untried(sweep.untried))
+    return doc.Document(shown, data=data, lines=doc.CsvLines.of(PlannedLook, looks))

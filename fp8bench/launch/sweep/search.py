@@ -12,12 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from fp8bench.launch.forecast import duration
+from fp8bench.launch.forecast import Forecaster, duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.budget import MARGIN, Budget, Forecaster, Spending
+from fp8bench.launch.sweep.budget import MARGIN, Budget, Spending
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn, search_of
 from fp8bench.launch.sweep.space import Candidates, Untried
 from fp8bench.machine.identity import Here

@@ -11,11 +11,9 @@ from typing import Any
 
 from fp8bench import registry
 from fp8bench.entries import ModeEntry
+from fp8bench.launch.forecast import AXES
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.switches import ONLY_GAIN, joined
-
-AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
-"""The settings that differ between configurations of one mode, the likeliest to matter first."""
 
 Candidates = Mapping[RunConfig, int]
 """Configurations to look at, as in full rounds and in order, and how many of their settings are not the usual ones."""

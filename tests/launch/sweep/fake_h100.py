@@ -10,8 +10,8 @@ from typing import Any
 
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
-from fp8bench.launch.forecast import all_steps_s, is_compiled, obstacle
-from fp8bench.launch.sweep.budget import Forecaster, Spending
+from fp8bench.launch.forecast import Forecaster, all_steps_s, cold_s, obstacle
+from fp8bench.launch.sweep.budget import Spending
 from fp8bench.launch.sweep.halving import Rule, Seen, Turn
 from fp8bench.launch.sweep.space import Candidates, space
 from fp8bench.machine.gpus import Machine
@@ -92,7 +92,7 @@ class FakeH100:
     def _ok(self, whole: RunConfig, config: RunConfig) -> tuple[Record, float]:
         step_s = config.batch_size / images_per_s(config) * (1 + 0.001 * (len(self.ran) % 3))
         compile_s = 0.0
-        if is_compiled(whole):
+        if cold_s(whole):
             # Cold the first time, and for each batch size.
             compile_s = (WARM_S if whole in self.cached else COLD_S)[whole.mode]
             self.cached.add(whole)

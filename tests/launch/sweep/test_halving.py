@@ -9,7 +9,8 @@ from builders import config, invalid, unsupported
 from launch.sweep.fake_h100 import GIB
 from launch.sweep.fake_h100 import ran as found
 
-from fp8bench.launch.sweep.budget import Forecaster, Spending
+from fp8bench.launch.forecast import Forecaster
+from fp8bench.launch.sweep.budget import Spending
 from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, seconds_a_unit, skipped, standings, wanted
 from fp8bench.launch.sweep.space import Candidates, Untried, executed_as, in_words, space, switched_on
 from fp8bench.schema.batch import BatchSearch

@@ -100,7 +100,7 @@ def test_with_ten_hours_everything_is_looked_at():
     done = call(600)
 
     assert done.spending.standings.turn is None
-    assert not done.spending.wanted()
+    assert not done.spending.wanted
     assert all("budget" not in why for _, why in done.spending.not_looked_at("10h"))
     assert len(done.seen.rounds[measured(done)[0]]) == 4
 
