@@ -5,7 +5,6 @@ far as that is known without torch.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 
 from fp8bench import registry
@@ -29,10 +28,8 @@ from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiri
 SHOWN = 4
 """The number of layers that an error names."""
 
-Chosen = tuple[ModeEntry, str | None]
 
-
-def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[Chosen]:
+def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[tuple[ModeEntry, str | None]]:
     """Return each mode with its recipe, once. labels: as requested. recipe: from a file, written as in a mode's name.
     layers: as `layers=` takes it. Both are None if not given.
 
@@ -43,37 +40,35 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
         base = split_recipe(recipe).base
         takes = [":" not in label and base in one.recipe_fields for label, (one, _) in zip(labels, found, strict=True)]
         if not any(takes):
-            entry = next(one for one in registry.BUILTIN_MODES if base in one.recipe_fields)
+            name = next(one.name for one in registry.BUILTIN_MODES if base in one.recipe_fields)
             raise UsageError(
-                f"--recipe is of {entry.name}, and of the modes here none is that without a recipe of its own",
-                f"Add --mode {entry.name}, or omit --recipe",
+                f"--recipe is of {name}, and of the modes here none is that without a recipe of its own",
+                f"Add --mode {name}, or omit --recipe",
             )
         found = [
             (entry, str(read_recipe(entry.name, recipe, entry.recipe_fields)) if given else own)
             for given, (entry, own) in zip(takes, found, strict=True)
         ]
     if layers is not None:
-        having = [entry for entry, own in found if _has_layers(entry, own)]
+        recipes = [split_recipe(own) for _, own in found]
+        having = [one.name for (one, _), own in zip(found, recipes, strict=True) if _has_layers(one, own)]
         if not having:
             raise UsageError(
                 f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
                 "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
             )
-        torchao = all(entry.name.startswith(LIBRARY_LAYERS) for entry in having)
+        torchao = all(name.startswith(LIBRARY_LAYERS) for name in having)
         checked = checked_layers(layers, "--fp8-layers", torchao)
-        found = [(one, _of_layers(one, own, checked) if _has_layers(one, own) else own) for one, own in found]
+        for place, own in enumerate(recipes):
+            entry, _ = found[place]
+            if _has_layers(entry, own) and "layers" not in own.values:
+                whole = str(own.with_layers(checked))
+                found[place] = entry, str(read_recipe(entry.name, whole, entry.recipe_fields))
     return list({(entry.name, own): (entry, own) for entry, own in found}.values())
 
 
-def _has_layers(entry: ModeEntry, own: str | None) -> bool:
-    return "layers" in entry.recipe_fields.get(split_recipe(own).base, ())
-
-
-def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
-    recipe = split_recipe(own)
-    if "layers" in recipe.values:
-        return str(recipe)
-    return str(read_recipe(entry.name, str(recipe.with_layers(layers)), entry.recipe_fields))
+def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
+    return "layers" in entry.recipe_fields.get(recipe.base, ())
 
 
 def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
@@ -81,10 +76,10 @@ def require_in_names(labels: Sequence[str], file: Path | None, layers: str | Non
     those modes, whose names contain their recipes and layers.
     """
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
-    wanted = split_recipe(recipe_in(file)) if file is not None else None
-    unlike, scalings = None, [str(one.with_layers(ALL_LAYERS)) for one in recipes]
-    if wanted is not None and str(wanted.with_layers(ALL_LAYERS)) not in scalings:
-        unlike = "--recipe"
+    unlike = None
+    if file is not None:
+        wanted, scalings = split_recipe(recipe_in(file)), [str(one.with_layers(ALL_LAYERS)) for one in recipes]
+        unlike = "--recipe" if str(wanted.with_layers(ALL_LAYERS)) not in scalings else None
     if layers is not None and layers not in [one.layers for one in recipes]:
         unlike = "--fp8-layers"
     if unlike is not None:
@@ -107,37 +102,32 @@ def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tupl
     ModeUnavailable for fp8 attention for which Transformer Engine has no backend.
     """
     for config in configs:
-        recipe = recipe_of(config)
+        recipe, label = recipe_of(config), config.mode_label
         if recipe is None:
             continue
-        if recipe.fp8_attention:
-            _require_attention(config, recipe, capability())
+        if recipe.fp8_attention and config.te_attention == "sdpa":
+            raise UsageError(
+                f"{label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's",
+                "Omit one of them",
+            )
+        head_dim = registry.find_workload(config.workload).head_dim if recipe.fp8_attention else None
+        why = attention_refusal(recipe.base, head_dim, capability()) if recipe.fp8_attention else None
+        if why is not None:
+            raise ModeUnavailable(
+                f"{label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 attention for "
+                f"it: {why}",
+                "Omit dpa=on: its linear layers run in fp8 all the same",
+            )
         if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
-            require_match(recipe.layers, layers_of(config.workload), config.mode_label)
+            _require_match(recipe.layers, layers_of(config.workload), label)
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):
             raise UsageError(
-                f"{config.mode_label}: torchao has no rule of layers for rowwise_with_gw_hp",
+                f"{label}: torchao has no rule of layers for rowwise_with_gw_hp",
                 "Use tensorwise or rowwise, or another choice of layers",
             )
 
 
-def _require_attention(config: RunConfig, recipe: Recipe, capability: tuple[int, int] | None) -> None:
-    if config.te_attention == "sdpa":
-        raise UsageError(
-            f"{config.mode_label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's",
-            "Omit one of them",
-        )
-    head_dim = registry.find_workload(config.workload).head_dim
-    why = attention_refusal(recipe.base, head_dim, capability)
-    if why is not None:
-        raise ModeUnavailable(
-            f"{config.mode_label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 "
-            f"attention for it: {why}",
-            "Omit dpa=on: its linear layers run in fp8 all the same",
-        )
-
-
-def require_match(regex: str, layers: Sequence[str], label: str) -> None:
+def _require_match(regex: str, layers: Sequence[str], label: str) -> None:
     """Raise UsageError if no layer matches. layers: all linear layers of the model; empty if unknown."""
     if not layers or any(re.search(regex, layer) for layer in layers):
         return
@@ -152,33 +142,29 @@ def require_match(regex: str, layers: Sequence[str], label: str) -> None:
 _VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
 _LLAMA = tuple(f"self_attn.{one}_proj" for one in "qkvo") + tuple(f"mlp.{one}_proj" for one in ("gate", "up", "down"))
 
-_KNOWN = {
-    "vit-huge": ("blocks", 32, _VIT),
-    "vit-huge-256": ("blocks", 32, _VIT),
-    "vit-micro": ("blocks", 2, _VIT),
-    "llm-1b": ("model.layers", 18, _LLAMA),
-    "llm-7b": ("model.layers", 32, _LLAMA),
-    "llm-8b": ("model.layers", 32, _LLAMA),
-    "llm-micro": ("model.layers", 2, _LLAMA),
+_KNOWN: dict[str, tuple[str, int, tuple[str, ...], int | None]] = {
+    "vit-huge": ("blocks", 32, _VIT, 197),
+    "vit-huge-256": ("blocks", 32, _VIT, 256),
+    "vit-micro": ("blocks", 2, _VIT, 17),
+    "llm-1b": ("model.layers", 18, _LLAMA, None),
+    "llm-7b": ("model.layers", 32, _LLAMA, None),
+    "llm-8b": ("model.layers", 32, _LLAMA, None),
+    "llm-micro": ("model.layers", 2, _LLAMA, None),
 }
-"""The name of the list of blocks, the number of blocks, and the layers in each; the head stays
-in bf16. Of other workloads, each rank looks at the model."""
-
-_TOKENS = {"vit-huge": 197, "vit-huge-256": 256, "vit-micro": 17}
-"""Patches of an image, and the class token. A language model's rank checks its own."""
+"""The list of blocks, their number, the layers in each that may run in fp8 (the head stays in bf16), and the patches of
+an image with the class token. Of other workloads, and of a text's length, each rank looks at the model.
+"""
 
 
 def tokens_of(workload: str) -> int | None:
     """Return how many rows each sample has in every layer that may run in fp8; None if that is not known here."""
-    return _TOKENS.get(workload)
+    return _KNOWN[workload][3] if workload in _KNOWN else None
 
 
 def layers_of(workload: str) -> tuple[str, ...]:
     """Return the dotted names of the layers that may run in fp8; empty if the workload is not known here."""
-    if workload not in _KNOWN:
-        return ()
-    blocks, depth, layers = _KNOWN[workload]
-    return tuple(chain.from_iterable([f"{blocks}.{n}.{layer}" for layer in layers] for n in range(depth)))
+    blocks, depth, layers, _ = _KNOWN.get(workload, ("", 0, (), None))
+    return tuple(f"{blocks}.{n}.{layer}" for n in range(depth) for layer in layers)
 
 
 RULES: tuple[tuple[str, Callable[[RunConfig], bool], str, str], ...] = (
@@ -236,22 +222,19 @@ RULES: tuple[tuple[str, Callable[[RunConfig], bool], str, str], ...] = (
 """Conditions of a switch: the switch, whether a configuration may have it, and, if not, why, and a remedy."""
 
 
-def heeds_switches(mode: str) -> bool:
-    """Return whether the mode is one of Transformer Engine's."""
-    entry = registry.modes().get(mode)
-    return entry is not None and bool(entry.heeds_te_attention)
-
-
 def words_of(configs: Iterable[RunConfig | RequestedMode]) -> tuple[str, ...]:
     """Return the `--te-switch` words that measure these again; empty if no layer has a switch."""
     # Modes without Transformer Engine's layer have no switches, and are no rung.
-    found = dict.fromkeys(config.te_switches or NONE for config in configs if heeds_switches(config.mode))
+    found = dict.fromkeys(config.te_switches or NONE for config in configs if _heeds_switches(config.mode))
+    rungs = {rung or NONE for rung in RUNGS}
     if set(found) <= {NONE}:
         return ()
-    rungs = [rung or NONE for rung in RUNGS]
-    if not set(rungs) <= set(found):
-        return tuple(found)
-    return (LADDER, *(name for name in found if name not in rungs))
+    return (LADDER, *(name for name in found if name not in rungs)) if rungs <= set(found) else tuple(found)
+
+
+def _heeds_switches(mode: str) -> bool:
+    entry = registry.modes().get(mode)
+    return entry is not None and bool(entry.heeds_te_attention)
 
 
 def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
@@ -263,42 +246,38 @@ def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: W
     if not requested:
         return list(configs)
     wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))
-    climbed = LADDER in requested
-    if requested != (NONE,) and not any(heeds_switches(config.mode) for config in configs):
+    if requested != (NONE,) and not any(_heeds_switches(config.mode) for config in configs):
         raise UsageError(
             f"--te-switch {requested[0]} concerns Transformer Engine's layer, which no requested mode has",
             "Add --mode te-fp8, or omit it",
         )
     found = []
     for config in configs:
-        for switches in wanted if heeds_switches(config.mode) else (None,):
+        for switches in wanted if _heeds_switches(config.mode) else (None,):
             made = config.model_copy(update={"te_switches": switches})
-            why = switch_refusal(made, workload)
+            why = _refusal(made, workload)
+            # A ladder skips fp8 for a mode without it, and the cost of sharing for a shared layer.
+            no_fp8 = made.mode != "te-fp8" and bool(of_fp8(switches))
+            skipped = no_fp8 or (made.tensor_parallel > 1 and switches == "parallel-setup")
             if why is None:
                 found.append(made)
-                continue
-            # A ladder skips fp8 for a mode without it, and the cost of sharing for a shared layer.
-            no_fp8 = made.mode != "te-fp8" and bool(of_fp8(made.te_switches))
-            if not (climbed and (no_fp8 or (made.tensor_parallel > 1 and made.te_switches == "parallel-setup"))):
+            elif LADDER not in requested or not skipped:
                 raise why
     return found
 
 
-def switch_refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
+def _refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
     """Return why the configuration cannot have its switches; None if it can, as far as known here."""
-    names = requiring_first(config.te_switches)
+    names, fp8, taken = requiring_first(config.te_switches), of_fp8(config.te_switches), workload.te_switches
     for name in names:
-        if workload.te_switches is not None and name not in workload.te_switches:
-            takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"
+        if taken is not None and name not in taken:
+            takes = f"{workload.name} takes {', '.join(taken)}" if taken else "Omit it"
             what = f"--te-switch {name}: it does not apply to {workload.name!r}"
             return UsageError(what, f"{takes}, or use --workload gpt-layer")
     if names and config.te_attention != "te":
         return UsageError(f"--te-switch {names[0]}: it needs Transformer Engine's own layer", "Omit --te-attention")
-    fp8 = of_fp8(config.te_switches)
     if fp8 and config.mode != "te-fp8":
         what = f"--te-switch {fp8[0]}: it is about weights in fp8, which {config.mode} does not have"
         return UsageError(what, "Use --mode te-fp8")
-    for switch, holds, why, remedy in RULES:
-        if switch in names and not holds(config):
-            return UsageError(f"--te-switch {switch}: {why}", remedy)
-    return None
+    broken = ((switch, why, remedy) for switch, holds, why, remedy in RULES if switch in names and not holds(config))
+    return next((UsageError(f"--te-switch {switch}: {why}", remedy) for switch, why, remedy in broken), None)
