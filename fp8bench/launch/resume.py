@@ -8,9 +8,8 @@ can be.
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch.plan import owned, setting_in_words
@@ -25,16 +24,10 @@ from fp8bench.schema.machine import checkout, checkout_of, same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, RequestedMode
 
-OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
-"""Settings that differ between the records of one session."""
-
 SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
 """Maps a request's field to the field of a configuration that it becomes."""
 
 REQUESTED_AS = {of_config: name for name, of_config in SETTINGS.items()}
-
-HOW_FAR = ("rounds", "precision", "max_rounds")
-"""Settings that decide how many rounds a session runs; a later call may give other numbers."""
 
 OTHER_SESSION = "choose another name with --session"
 
@@ -42,8 +35,7 @@ MOST_NAMED = 4
 """The number of variants that came or went that one line names."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """The records of a session that can be resumed here, oldest first; empty if the session has yet to begin."""
 
     session_id: str
@@ -146,44 +138,41 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     """
     if not kept.configs:
         return {}
-    given, requested, found = request.model_fields_set, kept.variants, dict[str, Any]()
-    own = owned(requested)
-    if requested and not request.variants:
-        _refuse_override(kept.session_id, given & {"mode", *own})
-        found["variants"] = requested
+    given, variants, found = request.model_fields_set, kept.variants, dict[str, Any]()
+    own = owned(variants)
+    overridden = ", ".join(flag_of(name) for name in sorted(given & {"mode", *own}))
+    if variants and not request.variants:
+        if overridden:
+            raise UsageError(
+                f"session {kept.session_id!r} has variants, each with a mode and settings of its own, which "
+                f"{overridden} would override",
+                f"Omit {overridden} to resume it, or {OTHER_SESSION}",
+            )
+        found["variants"] = variants
     for name, of_config in SETTINGS.items():
+        values = dict.fromkeys(getattr(config, of_config) for config in kept.configs)
         if name in given or name in own or (elastic and name == "gpus"):
             continue
-        values = list(dict.fromkeys(getattr(config, of_config) for config in kept.configs))
         if name == "batch_size" and kept.searches:
-            values = [AUTO]
+            values = {AUTO: None}
         if len(values) > 1:
             raise UsageError(
                 f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
                 f"Say which with {flag_of(name)}",
             )
-        found[name] = values[0]
+        found[name] = next(iter(values))
     # Older records do not contain what was requested.
     of_records = [mode for record in kept.records if record.session is not None for mode in record.session.modes]
     modes = list(dict.fromkeys([*of_records, *requested_modes(kept.configs)]))
-    if "mode" not in given and not requested and not request.variants:
-        found["mode"] = tuple(dict.fromkeys(mode.mode_label for mode in modes))
-    if "te_switch" not in given and not requested:
-        found["te_switch"] = words_of(modes)
-    if "aa" not in given and kept.arms:
-        found["aa"] = True
-    how_far = {name: getattr(kept.records[-1].session, name) for name in HOW_FAR if name not in given}
-    return found | {name: value for name, value in how_far.items() if value is not None}
-
-
-def _refuse_override(session_id: str, names: Iterable[str]) -> None:
-    flags = ", ".join(flag_of(name) for name in sorted(names))
-    if flags:
-        raise UsageError(
-            f"session {session_id!r} has variants, each with a mode and settings of its own, which {flags} would "
-            "override",
-            f"Omit {flags} to resume it, or {OTHER_SESSION}",
-        )
+    last = kept.records[-1].session
+    others = {
+        # None: this session has none.
+        "mode": None if variants or request.variants else tuple(dict.fromkeys(mode.mode_label for mode in modes)),
+        "te_switch": None if variants else words_of(modes),
+        "aa": kept.arms or None,
+        **{name: getattr(last, name) for name in ("rounds", "precision", "max_rounds")},
+    }
+    return found | {name: value for name, value in others.items() if name not in given and value is not None}
 
 
 def refuse_unlike(
@@ -204,8 +193,8 @@ def refuse_unlike(
         _refuse_changed(kept.session_id, before, requested)
         unlike = _unlike_variants(kept, [*configs, *to_size])
     else:
-        # Where it was searched for, each mode has its own batch size; see `sized`.
-        free = {*OF_A_MODE, *(["batch_size"] if kept.searches else [])}
+        # Records differ in their modes. Where it was searched for, each mode has its own batch size; see `sized`.
+        free = {"mode", "recipe", "te_switches", *(["batch_size"] if kept.searches else [])}
         for of_config in [name for name in RunConfig.model_fields if name not in free]:
             values = {getattr(config, of_config) for config in kept.configs}
             new = {getattr(config, of_config) for config in configs} - values
@@ -221,6 +210,29 @@ def refuse_unlike(
         raise UsageError(
             f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
             f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}",
+        )
+
+
+def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
+    """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
+    does not depend on it.
+    """
+    if not kept:
+        raise UsageError(
+            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
+        )
+
+    def described(one: VariantSettings) -> str:
+        own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
+        return f"{one['mode']} ({own})" if own else str(one["mode"])
+
+    changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
+    changes += [f"{described(one)} is new" for one in now if one not in kept]
+    more = f", and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
+    if changes:
+        raise UsageError(
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:MOST_NAMED])}{more}",
+            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
         )
 
 
@@ -246,29 +258,6 @@ def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]
 
 def _at_any_size(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"batch_size": 1})
-
-
-def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
-    """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
-    does not depend on it.
-    """
-    if not kept:
-        raise UsageError(
-            f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
-        )
-
-    def described(one: VariantSettings) -> str:
-        own = ", ".join(setting_in_words(name, value) for name, value in one.items() if name != "mode")
-        return f"{one['mode']} ({own})" if own else str(one["mode"])
-
-    changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
-    changes += [f"{described(one)} is new" for one in now if one not in kept]
-    more = f", and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
-    if changes:
-        raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:MOST_NAMED])}{more}",
-            f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
-        )
 
 
 def sized(
