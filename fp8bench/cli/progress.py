@@ -12,8 +12,7 @@ from fp8bench.launch.forecast import duration
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
-from fp8bench.launch.sweep.budget import Spending
-from fp8bench.launch.sweep.halving import Seen, Turn
+from fp8bench.launch.sweep.halving import Halving, Seen, Turn
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.config import RunConfig
@@ -143,7 +142,7 @@ class OfSession:
 
 
 class OfSweep:
-    """Listens to a sweep (`launch.sweep.search.Listener`): after each turn it says which configuration leads."""
+    """Listens to a sweep (`launch.sweep.search.run`): after each turn it says which configuration leads."""
 
     def __init__(self, usd_per_hour: float | None, on: Quiet) -> None:
         self._usd_per_hour, self._on = usd_per_hour, on
@@ -151,13 +150,13 @@ class OfSweep:
     def begins(self, turn: Turn, expected_s: float) -> Watch:
         return self._on.begins(_called(turn), f"about {duration(expected_s)}", stages=False)
 
-    def ended(self, turn: Turn, record: Record, spending: Spending) -> None:
+    def ended(self, turn: Turn, record: Record, halving: Halving) -> None:
         outcome = status_of(record)
         if record.status == "ok":
-            leaders = spending.standings.leaders
+            leaders = halving.standings().leaders
             led = f"leads: {in_words(leaders[0])}" if leaders else "none is left"
             led = "it leads" if leaders[:1] == (turn.config,) else led
-            outcome = f"{record.execution}, {self._worth(turn.config, spending.seen)}; {led}"
+            outcome = f"{record.execution}, {self._worth(turn.config, halving.seen)}; {led}"
         self._on.ended(_called(turn), outcome)
         _say_why_it_stopped(in_words(turn.config), record)
 

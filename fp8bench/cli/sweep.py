@@ -22,9 +22,8 @@ from fp8bench.launch.examined import examined
 from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.sweep import budget as budgets
 from fp8bench.launch.sweep import search
-from fp8bench.launch.sweep.halving import Rule
+from fp8bench.launch.sweep.halving import Halving, Rule
 from fp8bench.launch.sweep.space import space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
@@ -81,7 +80,7 @@ def sweep(
     **settings: Any,
 ) -> None:
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
-    budgets.parse_time(budget or DEFAULT_BUDGET)
+    search.parse_time(budget or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request({**settings, "session": session, "steps": steps}, lists, config, device)
@@ -100,10 +99,10 @@ def sweep(
                 f"sweep {planned.name}: {len(planned.candidates)} configurations to look at, usual "
                 f"settings{sizes} first; {planned.rule.rounds} rounds of the best; budget {planned.budget.text}"
             )
-        listener = OfSweep(planned.budget.usd_per_hour, on)
-        swept = search.run(planned, launching.executor_of(planned.prepared), listener)
-    _require_any(swept)
-    show(document(swept), "json" if as_json else form)
+        told = OfSweep(planned.budget.usd_per_hour, on)
+        found, spent_s, turns = search.run(planned, launching.executor_of(planned.prepared), told.begins, told.ended)
+    _require_any(planned, found)
+    show(document(planned, found, spent_s, turns), "json" if as_json else form)
 
 
 def _request(
@@ -165,16 +164,17 @@ def _planned(
         untried,
         rule=Rule(prepared.stop.rounds, blank_search(base) if auto else None),
         look={"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0},
-        budget=budgets.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET),
+        budget=search.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET),
     )
 
 
-def _require_any(swept: search.Swept) -> None:
-    now, looks = swept.spending.standings, list(swept.spending.seen.looks.items())
+def _require_any(sweep: search.Sweep, found: Halving) -> None:
+    now, looks = found.standings(), list(found.seen.looks.items())
     if now.leaders:
         return
     if not looks:
-        why = swept.untried[0][1] if swept.untried else "none was requested"
+        untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
+        why = untried[0][1] if untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
     config, last = looks[-1]
     family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}

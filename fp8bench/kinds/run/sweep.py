@@ -11,8 +11,8 @@ from statistics import fmean
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Seen, Standings, When
-from fp8bench.launch.sweep.search import Sweep, Swept, begun
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Seen, Standings, When
+from fp8bench.launch.sweep.search import Sweep, begun
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
@@ -71,26 +71,26 @@ class PlannedLook(Frozen):
     within_budget: bool
 
 
-def document(swept: Swept) -> doc.Document:
-    """Return the document. Its data is what `sweep --json` prints; null means unknown, or that there is none.
+def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Document:
+    """Return the document. found: the search as it ended. spent_s, turns: of this call.
 
-    A runner-up may have been dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond
-    the noise; null if one of them has fewer than two rounds. runner_up_time: its time for a unit over the winner's.
-    modes_not_tried: modes that could run here, and had no look in any settings.
+    Its data is what `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart:
+    whether the interval of the two lies beyond the noise; null if one of them has fewer than two rounds.
+    runner_up_time: its time for a unit over the winner's. modes_not_tried: those that could run here, and had no look.
     """
-    sweep, spending, seen = swept.sweep, swept.spending, swept.spending.seen
-    now, wanted, usd_per_hour = spending.standings, spending.wanted, sweep.budget.usd_per_hour
+    seen, now, wanted, usd_per_hour = found.seen, found.standings(), found.wanted(), sweep.budget.usd_per_hour
+    untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
     every = {config: _row(config, seen, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *seen.looks))}
     rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
-    winner, second, versus = rows[0] if now.leaders else None, *_runner_up(swept, every, now.leaders)
+    winner, second, versus = rows[0] if now.leaders else None, *_runner_up(found, every, now.leaders)
     tried = {config.mode for config in seen.looks}
     modes_not_tried = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
     ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
-    usd = sweep.budget.usd(swept.spent_s)
+    usd = sweep.budget.usd(spent_s)
     cost = "" if usd is None else f", {usd:.2f} USD"
     said = [
         *answer(len(rows), winner, second, versus),
-        f"Spent in this call: {duration(swept.spent_s)}{cost}, {swept.turns} starts of processes.",
+        f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes.",
     ]
     if modes_not_tried:
         modes = ", ".join(modes_not_tried)
@@ -103,14 +103,14 @@ def document(swept: Swept) -> doc.Document:
         [*map(doc.Sentence, said)],
         [doc.Heading("What was tried"), _table(rows)] if rows else [],
         [doc.Heading("What failed"), *failed] if failed else [],
-        _about_untried(swept.untried),
+        _about_untried(untried),
     )
     data = {
         "session": sweep.name,
         "instance": sweep.prepared.instance.key,
         "usd_per_hour": usd_per_hour,
-        "spent_s": swept.spent_s,
-        "turns": swept.turns,
+        "spent_s": spent_s,
+        "turns": turns,
         "ended": ended,
         "winner": winner,
         "runner_up": second,
@@ -119,13 +119,13 @@ def document(swept: Swept) -> doc.Document:
         "runner_up_time_ci": versus.interval if versus else None,
         "rows": rows,
         "modes_not_tried": modes_not_tried,
-        "not_tried": _as_json(swept.untried),
+        "not_tried": _as_json(untried),
     }
     return doc.Document(blocks, data=data, lines=doc.CsvLines.of(SweepRow, rows))
 
 
 def _runner_up(
-    swept: Swept, rows: Mapping[RunConfig, SweepRow], leaders: Sequence[RunConfig]
+    found: Halving, rows: Mapping[RunConfig, SweepRow], leaders: Sequence[RunConfig]
 ) -> tuple[SweepRow | None, Ratio | None]:
     """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
     winner's, if both have an interval.
@@ -133,7 +133,7 @@ def _runner_up(
     if not leaders:
         return None, None
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    seen, auto = swept.spending.seen, swept.sweep.rule.blank is not None
+    seen, auto = found.seen, found.rule.blank is not None
     of_winner = seen.sizes(leaders[0]) if auto else leaders[:1]
     rivals = [config for config in rows if config not in of_winner]
     measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
@@ -293,16 +293,16 @@ def plan_document(sweep: Sweep) -> doc.Document:
     times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
     until the largest that fits is known. Raises UsageError as `begun` does.
     """
-    budget, spending, rounds = sweep.budget, begun(sweep), sweep.rule.rounds
+    budget, halving, rounds = sweep.budget, begun(sweep), sweep.rule.rounds
     looks = [
         made_of(PlannedLook, one.config, one, mode=one.config.mode_label, within_budget=one.comes and one.fits)
-        for one in spending.looks()
+        for one in halving.looks()
     ]
-    done, looks_s = len(spending.seen.looks), sum((look.seconds for look in looks), 0.0)
-    rounds_done = sum(map(len, spending.seen.rounds.values()))
-    turns = max(0, sweep.rule.most_round_turns(len(looks) + done) - rounds_done)
-    rounds_s = turns * fmean(map(spending.round_s, sweep.candidates)) if sweep.candidates else 0.0
-    known = all(map(spending.forecaster.is_known, sweep.candidates))
+    done, looks_s = len(halving.seen.looks), sum((look.seconds for look in looks), 0.0)
+    rounds_done = sum(map(len, halving.seen.rounds.values()))
+    turns = max(0, halving.most_round_turns(len(looks) + done) - rounds_done)
+    rounds_s = turns * fmean(map(halving.round_s, sweep.candidates)) if sweep.candidates else 0.0
+    known = all(map(halving.forecaster.is_known, sweep.candidates))
     auto = sweep.rule.blank is not None
     so_far = f", and {done} are done" if done else ""
     sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""

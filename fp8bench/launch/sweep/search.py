@@ -5,22 +5,24 @@ must show it as the latest of its mode. Full rounds are records of a session lik
 sweep that is called again under its name repeats nothing: its records tell what was tried.
 """
 
+import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from fp8bench.launch.forecast import Forecaster, duration
+from fp8bench.launch.forecast import MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.budget import MARGIN, Budget, Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, search_of
+from fp8bench.launch.sweep.halving import MARGIN, Halving, Rule, Seen, Turn
 from fp8bench.launch.sweep.space import Candidates, Untried
 from fp8bench.machine.identity import Here
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
@@ -35,14 +37,44 @@ NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention", "te_switches")
 
 
-class Listener(Protocol):
-    """Is called as the sweep proceeds."""
+UNITS_S = {"s": 1, "min": MINUTE_S, "h": SECONDS_PER_HOUR}
 
-    def begins(self, turn: Turn, expected_s: float) -> Watch:
-        """Called when a turn begins; the returned function is called with the turn's progress."""
 
-    def ended(self, turn: Turn, record: Record, spending: Spending) -> None:
-        """Called when a turn has ended and its record is kept."""
+class Budget(NamedTuple):
+    """What a call may spend. text: as the user gave it. usd_per_hour: of the machine; None if unknown."""
+
+    seconds: float
+    text: str
+    usd_per_hour: float | None
+
+    def usd(self, seconds: float) -> float | None:
+        """Return what so many seconds cost."""
+        return None if self.usd_per_hour is None else seconds / SECONDS_PER_HOUR * self.usd_per_hour
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2] not in UNITS_S or float(found[1]) == 0:
+        raise UsageError(
+            f"--budget: invalid value {text!r}: it is not a duration above 0 with a unit of time",
+            f"Give, for example, --budget 10min; units are {', '.join(UNITS_S)}",
+        )
+    return float(found[1]) * UNITS_S[found[2]]
+
+
+def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
+    """Return the budget. Raises UsageError for two, for an invalid amount, and for USD if no price is known."""
+    if usd is None:
+        return Budget(parse_time(time or default), time or default, usd_per_hour)
+    if time is not None:
+        raise UsageError("both --budget and --budget-usd were given", "Give one of them")
+    if not 0 < usd < math.inf:
+        raise UsageError(f"--budget-usd: invalid value {usd:g}: it buys nothing", "Give an amount above 0")
+    if usd_per_hour is None:
+        why = "--budget-usd needs the price of this machine, and none is known"
+        raise UsageError(why, "Give it with --price, or use --budget")
+    return Budget(usd / usd_per_hour * SECONDS_PER_HOUR, f"{usd:g} USD", usd_per_hour)
 
 
 @dataclass(frozen=True)
@@ -63,22 +95,6 @@ class Sweep:
         return self.prepared.results_dir / SWEEPS / self.name
 
 
-class Swept(NamedTuple):
-    """The result of a sweep. spending: as it ended, with all that was seen. spent_s: by this call. turns: the number
-    that this call ran.
-    """
-
-    sweep: Sweep
-    spending: Spending
-    spent_s: float
-    turns: int
-
-    @property
-    def untried(self) -> Untried:
-        """What was not run, and why; first what is worth a look."""
-        return [*self.spending.not_looked_at(self.sweep.budget.text), *self.sweep.untried]
-
-
 def latest(results_dir: Path) -> str:
     """Return the name of the sweep that was last worked on. Raises UsageError if there is none."""
     found = [path for path in (results_dir / SWEEPS).glob("*") if any(path.glob("*/*.json"))]
@@ -87,8 +103,8 @@ def latest(results_dir: Path) -> str:
     return max(found, key=lambda path: path.stat().st_mtime).name
 
 
-def begun(sweep: Sweep) -> Spending:
-    """Return the spending at the beginning of a call, with what the sweep's records and others of this machine tell.
+def begun(sweep: Sweep) -> Halving:
+    """Return the search at the beginning of a call, with what the sweep's records and others of this machine tell.
     Raises UsageError if those of the sweep are of another machine, other software or other work.
     """
     prepared, seen = sweep.prepared, Seen()
@@ -117,15 +133,15 @@ def begun(sweep: Sweep) -> Spending:
             seen.take(Turn("round", config, record.session.round), record)
     of_here = [record for record in kept if record.source == "measured" and not here.unlike(record)]
     forecaster = Forecaster([*of_here, *seen.looks.values(), *chain.from_iterable(seen.rounds.values())])
-    return Spending(sweep.candidates, sweep.rule, sweep.look, sweep.budget.seconds, seen, forecaster)
+    return Halving(sweep.candidates, sweep.rule, sweep.look, sweep.budget.seconds, forecaster, seen)
 
 
 def require_budget(sweep: Sweep) -> None:
     """Raise UsageError if no configuration could be looked at and measured once, and as `begun` does."""
-    spending, budget = begun(sweep), sweep.budget
-    turns_s = [spending.look_s(config) + spending.round_s(config) for config in sweep.candidates]
+    halving, budget = begun(sweep), sweep.budget
+    turns_s = [halving.look_s(config) + halving.round_s(config) for config in sweep.candidates]
     least_s = MARGIN * min(turns_s, default=0.0)
-    if spending.seen.looks or budget.seconds >= least_s:
+    if halving.seen.looks or budget.seconds >= least_s:
         return
     least = duration(least_s)
     if budget.text.endswith("USD"):
@@ -137,36 +153,39 @@ def require_budget(sweep: Sweep) -> None:
     )
 
 
-def run(sweep: Sweep, executor: Executor, listener: Listener, clock: Callable[[], float] = time.monotonic) -> Swept:
-    """Run turns until the sweep or its budget ends. A turn begins only if its forecast is within the budget.
+def run(
+    sweep: Sweep,
+    executor: Executor,
+    begins: Callable[[Turn, float], Watch],
+    ended: Callable[[Turn, Record, Halving], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Halving, float, int]:
+    """Run turns until the sweep or its budget ends; a turn begins only if its forecast is within the budget. Return the
+    search as it ended, and the seconds and the number of turns of this call.
 
-    Raises UsageError as `begun` does, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
+    begins: called with a turn and its expected seconds; what it returns is called with the turn's progress. ended:
+    called once the turn's record is kept. Raises UsageError as `begun` does, and Interrupted after Ctrl-C, SIGTERM or
+    SIGHUP.
     """
     began, turns = clock(), 0
-    spending = begun(sweep)
+    halving = begun(sweep)
     with executor:
-        while (turn := spending.next_turn(spent_s := clock() - began)) is not None:
-            watch = listener.begins(turn, (spending.look_s if turn.stage == "look" else spending.round_s)(turn.config))
-            record = _turn(sweep, turn, executor, watch, spending.seen)
-            spending.take(turn, record, clock() - began - spent_s)
+        while (turn := halving.next_turn(spent_s := clock() - began)) is not None:
+            expected_s = (halving.look_s if turn.stage == "look" else halving.round_s)(turn.config)
+            record = _run_turn(sweep, turn, executor, begins(turn, expected_s), halving)
+            halving.take(turn, record, clock() - began - spent_s)
             turns += 1
-            listener.ended(turn, record, spending)
-    return Swept(sweep, spending, clock() - began, turns)
+            ended(turn, record, halving)
+    return halving, clock() - began, turns
 
 
-def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen) -> Record:
-    rule, prepared, config, before = sweep.rule, sweep.prepared, turn.config, list[Record]()
-    asked: dict[str, int] = {"position": turn.number}
+def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halving: Halving) -> Record:
+    config, before = turn.config, halving.seen.rounds.get(turn.config, [])
+    search, asked = halving.batch_search(config), {"rounds": sweep.rule.rounds}
+    prepared = replace(sweep.prepared, searches={config: search} if search is not None else {})
     if turn.stage == "look":
-        config = config.model_copy(update=dict(sweep.look))
-        prepared = replace(prepared, results_dir=sweep.looks_dir)
-    else:
-        searches = {config: search_of(config, seen, rule.blank)} if rule.blank is not None else {}
-        prepared, asked, before = (
-            replace(prepared, searches=searches),
-            {"rounds": rule.rounds},
-            seen.rounds.get(config, []),
-        )
+        config, before, asked = config.model_copy(update=dict(sweep.look)), [], {"position": turn.number}
+        prepared = replace(sweep.prepared, results_dir=sweep.looks_dir)
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
     schedule.restore(before)
     try:
@@ -181,7 +200,7 @@ def _turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, seen: Seen
 
 
 class _One(NamedTuple):
-    """A session's listener for a single turn; the sweep's own is called by `run`."""
+    """A session's listener for a single turn; `run` tells of the sweep."""
 
     watch: Watch
 

@@ -11,8 +11,7 @@ from typing import Any
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
 from fp8bench.launch.forecast import Forecaster, all_steps_s, cold_s, obstacle
-from fp8bench.launch.sweep.budget import Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn
+from fp8bench.launch.sweep.halving import Halving, Rule, Seen, Turn
 from fp8bench.launch.sweep.space import Candidates, space
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog
@@ -151,13 +150,13 @@ class Call:
     """One call of a sweep: its budget, and what came of it."""
 
     machine: FakeH100
-    spending: Spending
+    halving: Halving
     turns: list[Turn] = field(default_factory=list)
     spent_s: float = 0.0
 
     @property
     def seen(self) -> Seen:
-        return self.spending.seen
+        return self.halving.seen
 
 
 def call(
@@ -171,11 +170,10 @@ def call(
     """Turns until nothing more fits, or so many. seen: of earlier calls, whose records tell how long turns take."""
     machine, seen = machine or FakeH100(), seen or Seen()
     forecaster = Forecaster([*seen.looks.values(), *chain.from_iterable(seen.rounds.values())])
-    spending = Spending(candidates, rule, LOOK, minutes * 60, seen, forecaster)
-    done = Call(machine, spending)
-    while len(done.turns) != most_turns and (turn := spending.next_turn(done.spent_s)) is not None:
+    done = Call(machine, Halving(candidates, rule, LOOK, minutes * 60, forecaster, seen))
+    while len(done.turns) != most_turns and (turn := done.halving.next_turn(done.spent_s)) is not None:
         record, took_s = machine.run(turn)
-        spending.take(turn, record, took_s)
+        done.halving.take(turn, record, took_s)
         done.turns.append(turn)
         done.spent_s += took_s
     return done

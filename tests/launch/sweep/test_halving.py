@@ -1,7 +1,7 @@
 """What a sweep runs next, on made-up results: looks in order of promise, sizes, rounds, who is dropped."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +10,7 @@ from launch.sweep.fake_h100 import GIB
 from launch.sweep.fake_h100 import ran as found
 
 from fp8bench.launch.forecast import Forecaster
-from fp8bench.launch.sweep.budget import Spending
-from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, seconds_a_unit, skipped, standings, wanted
+from fp8bench.launch.sweep.halving import Halving, Rule, Seen, Standings, Turn, skipped
 from fp8bench.launch.sweep.space import Candidates, Untried, executed_as, in_words, space, switched_on
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -38,16 +37,21 @@ def grid(bases: Sequence[RunConfig] = BASES, **axes: tuple[Any, ...]) -> tuple[C
     return space(bases, {**ONE, **axes}, lambda _config: None)
 
 
+def halving(candidates: Candidates, rule: Rule, seen: Seen, forecaster: Forecaster | None = None) -> Halving:
+    """A search without a budget, in which a look is a round."""
+    return Halving(candidates, rule, {}, math.inf, forecaster or Forecaster([]), seen)
+
+
 def played(
-    candidates: Iterable[RunConfig], machine: Callable[[Turn], Record], rule: Rule
+    candidates: Sequence[RunConfig], machine: Callable[[Turn], Record], rule: Rule
 ) -> tuple[list[Turn], Seen, Standings]:
-    """All turns to the end, without a budget."""
-    spending, turns = Spending(dict.fromkeys(candidates, 0), rule, {}, math.inf, Seen(), Forecaster([])), []
-    while (turn := spending.next_turn(0.0)) is not None:
+    """All turns to the end."""
+    search, turns = halving(dict.fromkeys(candidates, 0), rule, Seen()), []
+    while (turn := search.next_turn(0.0)) is not None:
         turns.append(turn)
-        spending.seen.take(turn, machine(turn))
+        search.seen.take(turn, machine(turn))
         assert len(turns) < 500
-    return turns, spending.seen, spending.standings
+    return turns, search.seen, search.standings()
 
 
 STEP_S = {"baseline-bf16": 0.10, "te-bf16": 0.11, "te-fp8": 0.08, "torchao-float8": 0.12}
@@ -134,6 +138,11 @@ CURRENT = TE.model_copy(update={"recipe": "current"})
 COST_S = {"baseline-bf16": 70.0, "te-fp8": 25.0, "torchao-float8": 175.0}
 
 
+class OfCost(Forecaster):
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        return COST_S[config.mode]
+
+
 def looked(settings: RunConfig, step_s: float, size: int = 64, peak_gib: float = 22.0) -> Record:
     return found(at(settings, size), step_s, peak_gib=peak_gib)
 
@@ -145,8 +154,8 @@ def at(settings: RunConfig, size: int) -> RunConfig:
 def order(*records: Record, sizes: tuple[int, ...] = (64,), auto: bool = True) -> list[tuple[str, int]]:
     seen = Seen({record.config: record for record in records if record.config is not None})
     candidates, _ = grid((BASE, TE, CURRENT, AO), batch_size=sizes)
-    looks = wanted(candidates, seen, Rule(2, BLANK if auto else None), lambda one: COST_S[one.mode])
-    return [(look.mode_label, look.batch_size) for look in looks]
+    search = halving(candidates, Rule(2, BLANK if auto else None), seen, OfCost([]))
+    return [(look.mode_label, look.batch_size) for look in search.wanted()]
 
 
 DELAYED, PLAIN, SCALED, OTHER = "te-fp8:delayed", "baseline-bf16", "torchao-float8:tensorwise", "te-fp8:current"
@@ -286,7 +295,9 @@ class TestWhatHasRounds:
 
     SMALL, LARGE = BASES[2], BASES[2].model_copy(update={"batch_size": 256})
     OTHER = BASES[0]
-    RULE = Rule(rounds=4, blank=BLANK)
+
+    def search(self, seen: Seen) -> Halving:
+        return halving({}, Rule(rounds=4, blank=BLANK), seen)
 
     def seen(self, large_rounds: int, large_s: float = 0.2, small_rounds: int = 2) -> Seen:
         """0.08 s at batch 64 are as much as 0.32 at 256."""
@@ -301,7 +312,7 @@ class TestWhatHasRounds:
     def test_a_size_with_an_interval_leads_until_the_rounds_of_a_better_one_have_one_too(
         self, rounds: int, large_s: float, leads: RunConfig
     ) -> None:
-        now = standings(self.seen(rounds, large_s), self.RULE)
+        now = self.search(self.seen(rounds, large_s)).standings()
 
         assert now.leaders[0] == leads
         assert self.SMALL not in now.dropped
@@ -309,11 +320,11 @@ class TestWhatHasRounds:
     def test_then_it_is_dropped_by_its_rounds(self) -> None:
         seen = self.seen(2)
         seen.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
-        assert standings(seen, self.RULE).dropped[self.SMALL].startswith("after round 2 slower")
+        assert self.search(seen).standings().dropped[self.SMALL].startswith("after round 2 slower")
 
     def test_the_others_have_rounds_before_it_has_more(self) -> None:
-        assert standings(self.seen(1), self.RULE).turn == Turn("round", self.OTHER, 1)
-        now = standings(self.seen(1), self.RULE, lambda turn, _left: turn.number > 1)
+        assert self.search(self.seen(1)).standings().turn == Turn("round", self.OTHER, 1)
+        now = self.search(self.seen(1)).standings(lambda turn, _left: turn.number > 1)
         assert now.turn == Turn("round", self.LARGE, 2)
 
     def test_many_better_looks_do_not_drop_it(self) -> None:
@@ -323,13 +334,13 @@ class TestWhatHasRounds:
                 one = config(mode, world_size=1, cuda_graphs="auto", batch_size=32, te_attention=attention)
                 seen.looks[one] = found(one, 0.01)
 
-        assert self.SMALL in standings(seen, Rule(rounds=4)).leaders
+        assert self.SMALL in halving({}, Rule(rounds=4), seen).standings().leaders
 
 
 def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
-    records = [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)]
-    both = seconds_a_unit(records)
+    seen = Seen(rounds={BASES[0]: [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)]})
+    both = seen.measured(BASES[0])
 
     assert both is not None
     assert (both.value, both.processes) == (pytest.approx(0.00105), 2)
-    assert seconds_a_unit([unsupported()]) is None
+    assert Seen(rounds={BASES[0]: [unsupported()]}).measured(BASES[0]) is None

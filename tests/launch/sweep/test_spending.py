@@ -5,8 +5,7 @@ import math
 import pytest
 from launch.sweep.fake_h100 import BLANK, CANDIDATES, USUAL, Call, FakeH100, call
 
-from fp8bench.launch.sweep.budget import MARGIN
-from fp8bench.launch.sweep.halving import Rule, Turn
+from fp8bench.launch.sweep.halving import MARGIN, Rule, Turn
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
 
@@ -40,7 +39,7 @@ def test_the_winner_has_an_interval_and_there_is_a_verdict_on_the_runner_up(minu
     first, second, *_ = measured(done)
     found, other = map(done.seen.measured, (first, second))
 
-    assert first == done.spending.standings.leaders[0]
+    assert first == done.halving.standings().leaders[0]
     assert (first.mode_label, first.batch_size) == ("te-fp8:delayed", batch_size)
     assert found is not None
     assert other is not None
@@ -60,7 +59,7 @@ def test_looks_are_in_order_of_promise_until_half_is_spent_and_then_come_rounds(
         ("round", "te-fp8:current", 64),
         ("round", "te-fp8:current", 64),
     ]
-    assert (usual("torchao-float8"), "the budget of 10min") in calls[10].spending.not_looked_at("10min")
+    assert (usual("torchao-float8"), "the budget of 10min") in calls[10].halving.not_looked_at("10min")
 
 
 def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(calls):
@@ -87,8 +86,8 @@ def test_resumed_in_the_middle_it_repeats_nothing(cut):
 
 def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_measured():
     first = call(8)
-    before = first.spending.standings.leaders[0]
-    now = call(10, first.seen, machine=first.machine).spending.standings
+    before = first.halving.standings().leaders[0]
+    now = call(10, first.seen, machine=first.machine).halving.standings()
 
     assert now.leaders[0].batch_size == 256 > before.batch_size
     assert before in now.dropped
@@ -99,9 +98,9 @@ def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_
 def test_with_ten_hours_everything_is_looked_at():
     done = call(600)
 
-    assert done.spending.standings.turn is None
-    assert not done.spending.wanted
-    assert all("budget" not in why for _, why in done.spending.not_looked_at("10h"))
+    assert done.halving.standings().turn is None
+    assert not done.halving.wanted()
+    assert all("budget" not in why for _, why in done.halving.not_looked_at("10h"))
     assert len(done.seen.rounds[measured(done)[0]]) == 4
 
 
@@ -111,16 +110,16 @@ def test_a_usual_setting_without_memory_is_looked_at_in_a_smaller_batch():
     done = call(math.inf, machine=FakeH100(room_gib=15.0), rule=rule, candidates={usual("te-fp8"): 0})
 
     assert [config.batch_size for config in done.seen.looks] == [64, 32, 48]
-    assert [config.batch_size for config in done.spending.standings.leaders] == [32]
+    assert [config.batch_size for config in done.halving.standings().leaders] == [32]
 
 
 def test_the_second_best_has_no_round_that_the_winner_lacks():
     """Of one round and little more only the leader has any."""
     done = call(20, most_turns=6)
-    spending = done.spending
+    halving = done.halving
     leader = usual("te-fp8").model_copy(update={"batch_size": 256})
 
-    turn = spending.next_turn(1200 - (1 + MARGIN) * spending.round_s(leader) - 1.0)
+    turn = halving.next_turn(1200 - (1 + MARGIN) * halving.round_s(leader) - 1.0)
     assert turn == Turn("round", leader, 1)
-    spending.take(turn, *done.machine.run(turn))
-    assert spending.next_turn(1200 - MARGIN * spending.round_s(leader) - 1.0) == Turn("round", leader, 2)
+    halving.take(turn, *done.machine.run(turn))
+    assert halving.next_turn(1200 - MARGIN * halving.round_s(leader) - 1.0) == Turn("round", leader, 2)
