@@ -57,11 +57,9 @@ def capability_of(place: Place) -> tuple[int, int] | None:
 def resolved(
     configs: Sequence[RunConfig], place: Place, to_size: Container[RunConfig] = (), kept: Iterable[Record] = ()
 ) -> tuple[list[RunConfig], tuple[str, ...]]:
-    """Return the configurations with their lists of layers, and a line about each list that `auto` decided.
-
-    to_size: configurations whose batch size, on which it depends what pays, is yet to be found. kept: records of the
-    session that is resumed, whose choice of layers stays. Raises UsageError if no record of their GEMMs fits or if one
-    of them is in `to_size`, and ModeUnavailable if no layer pays.
+    """Return the configurations with their lists of layers, and a line about each list that `auto` decided. to_size:
+    those whose batch size is yet to be found. kept: records of the session that is resumed, whose layers stay. Raises
+    UsageError for one in `to_size`, or without a record of its GEMMs, and ModeUnavailable if no layer pays.
     """
     ran = [one.config for one in kept if one.config is not None]
     before = {(one.mode_label, one.batch_size): one.fp8_layer_names for one in ran}
@@ -137,8 +135,8 @@ class Judged(NamedTuple):
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
-    """Return every layer that modes convert, in the record's order, and which casts were counted. recipe: without its
-    fields. te: whether the mode is one of Transformer Engine's.
+    """Return every layer that modes convert, in the record's order, and which casts were counted. te: whether the mode
+    is one of Transformer Engine's.
     """
     convertible = [one for one in products if one.product.stays_bf16 is None]
     (slow, fast), in_bf16 = PRECISIONS[recipe], IN_BF16.get(recipe, ())

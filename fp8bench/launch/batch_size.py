@@ -2,11 +2,8 @@
 
 Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
 Sizes are doubled until one does not fit; two bisections follow. The memory of a step is close to linear in its batch,
-so two known peaks tell which sizes are hopeless, and which doublings can be passed over.
-
-There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
-search with its reason. A size that ran, but whose steps were launched differently from those of smaller sizes, does not
-fit either: with `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
+so two known peaks tell which sizes are hopeless, and which doublings can be passed over. If any rank ran out of memory,
+the size is too large; any other failure ends the search with its reason.
 """
 
 import math
@@ -55,21 +52,16 @@ TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
 """Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 TRIES = ".batch-sizes"
-"""A folder in the folder of results. It is hidden because a try of a few steps is not a measurement, and no table must
-show it as the latest of its mode. A search that was interrupted continues from its records.
-"""
+"""A folder in the folder of results, from whose records a search that was interrupted continues. Hidden: a try of a few
+steps is no measurement for a table to show."""
 
 
 def step_of(config: RunConfig) -> int:
-    """Return the number of which all sizes are multiples. config: with the workload's usual size.
-
-    A sample of text is thousands of rows, so few of them are usual, and any number suits fp8's GEMMs if the length is a
-    multiple of 16. Micro-batches are equal.
-    """
+    """Return the number of which all sizes are multiples. config: with the workload's usual size."""
+    step = STEP if config.batch_size % STEP == 0 else 1
     if config.sequence_length is not None:
+        # Samples of text are thousands of rows, so any number of them suits if their length is a multiple of STEP.
         step = STEP // math.gcd(STEP, config.sequence_length)
-    else:
-        step = STEP if config.batch_size % STEP == 0 else 1
     return math.lcm(step, config.grad_accumulation)
 
 
@@ -110,9 +102,7 @@ def _between(search: BatchSearch) -> tuple[int, int]:
 
 
 def _line(search: BatchSearch) -> tuple[float, float] | None:
-    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None without two such
-    sizes, or if the larger one did not take more memory.
-    """
+    """Return bytes at batch 0 and per sample, by the two largest sizes with a known peak; None if they tell nothing."""
     ran = (one for one in search.tries if one.fit in ("fits", "no headroom"))
     peaks = {one.batch_size: one.peak_bytes for one in ran if one.peak_bytes}
     if len(peaks) < 2:
@@ -137,18 +127,18 @@ def peak_bytes(record: Record) -> int | None:
 
 def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
     """Return what a run says about its size; None if it stopped for a reason other than memory, which says nothing.
-
-    named: whether the try names the record; the record is then one of the results.
+    named: whether the try names the record, as one of the results.
     """
     size, run_id = record.what.batch_size, record.run_id if named else None
-    if record.config is not None and record.cause == "oom":
+    if record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
-    if record.config is None or record.status != "ok":
+    if record.status != "ok":
         return None
     peak, limit = peak_bytes(record), search.limit_bytes
     fit: Fit = "fits" if limit is None or peak is None or peak <= limit else "no headroom"
     executed = next((one.execution for one in search.tries if one.fit == "fits"), None)
     if executed is not None and record.execution != executed:
+        # With `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
         fit = "executed otherwise"
     return BatchTry(batch_size=size, fit=fit, peak_bytes=peak, execution=record.execution, run_id=run_id)
 
@@ -162,24 +152,23 @@ def same_but_size(config: RunConfig, record: Record) -> bool:
 def known_tries(
     config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
 ) -> BatchSearch:
-    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first.
-
-    records: of this machine and its software. Records that ran out of memory count; others that stopped do not. What a
-    record's own search ran into counts too. tried: likewise, of searches that did not finish.
+    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first, and
+    what the searches of these runs ran into. records: of this machine and its software. tried: likewise, of searches
+    that did not finish.
     """
     latest: dict[int, tuple[Record, bool] | BatchTry] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
     for record, named in sorted(found, key=lambda one: one[0].created_utc):
         if same_but_size(config, record):
             before = record.session.batch_search if record.session is not None else None
-            too_large = [one for one in before.tries if one.fit == "too large"] if before is not None else []
-            latest.update((one.batch_size, one.model_copy(update={"run_id": None})) for one in too_large)
+            for one in before.tries if before is not None else ():
+                if one.fit == "too large":
+                    latest[one.batch_size] = one.model_copy(update={"run_id": None})
             latest[record.what.batch_size] = record, named
-    for size, known in sorted(latest.items(), key=lambda item: item[0]):
-        one = known if isinstance(known, BatchTry) else judged(known[0], search, known[1])
-        # Sizes between the multiples say how the line goes, but none of them is an answer.
-        if one is not None and size % step_of(config) == 0:
-            search = with_try(search, one)
+    for size in sorted(size for size in latest if size % step_of(config) == 0):
+        known = latest[size]
+        told = known if isinstance(known, BatchTry) else judged(known[0], search, known[1])
+        search = search if told is None else with_try(search, told)
     return search
 
 
@@ -201,9 +190,8 @@ class Sized(NamedTuple):
 def search(
     config: RunConfig, known: BatchSearch, run: Callable[[RunConfig], Record], say: Callable[[str], None]
 ) -> Sized:
-    """Try sizes until the largest that fits is known. config: its batch size is tried first if nothing is known. known:
-    earlier tries. run: runs one configuration in fresh processes; its record's cause is `oom` if any rank ran out of
-    memory. say: takes a line about each try.
+    """Try sizes until the largest that fits is known, that of `config` first. known: earlier tries. run: runs one
+    configuration; its record's cause is `oom` if any rank ran out of memory. say: takes a line about each try.
     """
     record, found, memory = None, known, known.memory_bytes
     while (tried := next_size(found, config)) is not None:
@@ -222,10 +210,8 @@ def search(
     peak = None if record is None else peak_bytes(record)
     if record is not None and record.status == "ok" and peak is not None and memory is not None:
         # It ran, but left too little headroom: that becomes its reason.
-        reason = (
-            f"batch {record.what.batch_size} takes {gib(peak)} of {gib(memory)}, of which "
-            f"{found.headroom * 100:.0f} % are to stay free"
-        )
+        rest = f"of which {found.headroom * 100:.0f} % are to stay free"
+        reason = f"batch {record.what.batch_size} takes {gib(peak)} of {gib(memory)}, {rest}"
         failed = {"status": "failed", "cause": "oom", "reason": reason, "summary": None}
         record = record.model_copy(update={**failed, "remedy": "Free memory, or give --batch-size"})
     return Sized(found, None, record)
@@ -240,10 +226,9 @@ def blank_search(config: RunConfig) -> BatchSearch:
 def find_sizes(
     prepared: Prepared, rounds: Schedule, executor: Executor, say: Callable[[str], None]
 ) -> Iterator[tuple[Entry, Sized]]:
-    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found.
-    Entries without a size are dropped from `rounds`. Each try is kept as soon as it exists.
-
-    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
+    """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found;
+    those without a size are dropped. Each try is kept as soon as it exists. Raises Interrupted after Ctrl-C, SIGTERM or
+    SIGHUP, once every worker has ended.
     """
     here, key, folder = prepared.here or Here(), prepared.instance.key, prepared.results_dir / TRIES
 

@@ -1,10 +1,9 @@
 """Forecasts a run's obstacles and cost before it starts: which modes cannot run here, how long the rest takes, and what
 that costs. No torch is imported, so what only a mode's class knows is reported when it runs.
 
-Times come from records of the same work on the same instance. Without them the time is unknown, and not guessed; only
-that of torch.compile is then estimated, for a sweep's budget. The first process of a configuration compiles with cold
-caches. Later processes find most of its kernels in the caches on disk, as long as nothing changes: another batch size
-is compiled anew.
+Times come from records of the same work on the same instance. Without them a run's time is unknown, and not guessed;
+for a sweep's budget, a turn then takes what no turn goes without. The first process of a configuration compiles with
+cold caches; later ones find most kernels in the caches on disk, but another batch size is compiled anew.
 """
 
 from collections.abc import Sequence
@@ -60,19 +59,15 @@ class CompileTime(NamedTuple):
         return self.ddp if config.world_size > 1 else self.alone
 
 
-COLD_S = {"torchao-float8": CompileTime(150.0, 120.0)}
-"""Seconds with cold caches, of ViT-Huge compiled as a whole on a host of H100s: for other models the nearest known."""
-
-OTHERS_COLD_S = CompileTime(45.0, 80.0)
-"""The same measurement of baseline-bf16, which stands in for every other mode."""
+COLD_S, OTHERS_COLD_S = {"torchao-float8": CompileTime(150.0, 120.0)}, CompileTime(45.0, 80.0)
+"""Seconds with cold caches, of ViT-Huge compiled as a whole on a host of H100s: for other models the nearest known.
+baseline-bf16 stands in for every other mode.
+"""
 
 WARM = CompileTime(alone=0.4, ddp=0.9)
 """The share of the cold time that the next process takes at most: on one H200 from a tenth (baseline-bf16: 47.7 s, then
 4.6 and 5.5) to 0.39 (torchao-float8 at batch 256: 114 s, then 44), on two 0.9 (baseline-bf16: 42.5 s, then 38.2).
 """
-
-NO_OTHER_TIME = ("warmup", "steps", "min_time_s", "seed")
-"""Settings that do not change how long a step takes."""
 
 AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
 """The settings that differ between configurations of one mode in a sweep, the likeliest to matter first."""
@@ -91,7 +86,7 @@ class PriceToday(NamedTuple):
 
 
 class ExpectedTurn(NamedTuple):
-    """One mode in one round. seconds: expected; None if unknown. obstacle: why it cannot run here, if known."""
+    """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known."""
 
     label: str
     seconds: float | None
@@ -167,9 +162,7 @@ def duration(seconds: float) -> str:
 
 
 def turn_s(config: RunConfig, kept: Sequence[Record]) -> float | None:
-    """Return the seconds of one mode in one round: start-up, compiling and first steps as in the latest session of the
-    same work, and its steps. None if there is no such record.
-    """
+    """Return the seconds of one mode in one round, as in the latest session of the same work; None if there is none."""
     alike = [record for record in kept if record.status == "ok" and record.config and same_work(record.config, config)]
     latest = [record for record in alike if session(record) == session(alike[-1])]
     if not latest:
@@ -180,10 +173,11 @@ def turn_s(config: RunConfig, kept: Sequence[Record]) -> float | None:
 
 
 def same_work(ran: RunConfig, planned: RunConfig, free: Sequence[str] = ()) -> bool:
-    """Return whether steps take the same time: numbers of steps and the seed do not matter, nor do graphs on a CPU, nor
-    the settings in `free`.
+    """Return whether steps take the same time: neither their number nor the seed matters, nor graphs on a CPU, nor what
+    is in `free`.
     """
-    names = (*NO_OTHER_TIME, *free, *(["cuda_graphs"] if planned.device == "cpu" else []))
+    graphs = ["cuda_graphs"] if planned.device == "cpu" else []
+    names = ("warmup", "steps", "min_time_s", "seed", *graphs, *free)
     return ran.model_copy(update={name: getattr(planned, name) for name in names}) == planned
 
 
@@ -201,9 +195,7 @@ def all_steps_s(config: RunConfig, step_s: float) -> float:
 
 
 def cold_s(config: RunConfig) -> float:
-    """Return the seconds of compiling with cold caches; 0 if nothing is compiled, or on a CPU, where it was not
-    measured.
-    """
+    """Return the seconds of compiling with cold caches; 0 without it, or on a CPU, where it was not measured."""
     compiled = config.device == "cuda" and compiles(config) is True
     return COLD_S.get(config.mode, OTHERS_COLD_S).of(config) if compiled else 0.0
 
@@ -224,11 +216,10 @@ class Took(NamedTuple):
 class Forecaster:
     """Forecasts single turns of a sweep by records of this machine and its software.
 
-    A configuration that was run takes what its records tell: the start of processes, its steps, and other time, above
-    all torch.compile, whose caches are warm by then. One that was never run is compiled with cold caches: the longest
-    compile of its mode on record counts, else what was measured elsewhere; its steps are those of the nearest record of
-    its mode, scaled by the batch size. Without such a record, only what no turn goes without counts. What the turns of
-    this call took beyond their forecasts, as on a busy host, is added to all.
+    A configuration that was run takes what its records tell, with warm caches of torch.compile. One that was never run
+    takes the longest compile of its mode on record, else what was measured elsewhere, and the steps of the nearest
+    record of its mode, scaled by the batch size; without one, only its start and compile count. What the turns of this
+    call took beyond their forecasts, as on a busy host, is added to all.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -288,9 +279,7 @@ class Forecaster:
 
 
 def execution(config: RunConfig) -> str:
-    """Describe how steps will be executed, as far as the settings decide it: under `auto`, a mode's class and the
-    outcome of capture decide too.
-    """
+    """Describe how steps will be executed, as far as the settings decide it."""
     graphs: GraphChoice = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 

@@ -1,6 +1,5 @@
-"""Decides which recipe each requested mode has (its own, or that of `--recipe FILE`), which layers (`--fp8-layers`) and
-which options of Transformer Engine's layer (`--te-switch`), and refuses what cannot work before a process starts, as
-far as that is known without torch.
+"""Decides each mode's recipe (its own, or that of `--recipe FILE`), layers in fp8 (`--fp8-layers`) and switches of
+Transformer Engine's layer (`--te-switch`), and refuses what cannot work, as far as that is known without torch.
 """
 
 import re
@@ -25,15 +24,10 @@ from fp8bench.schema.recipe import (
 from fp8bench.schema.record import RequestedMode
 from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, requiring_first, split
 
-SHOWN = 4
-"""The number of layers that an error names."""
-
 
 def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[tuple[ModeEntry, str | None]]:
     """Return each mode with its recipe, once. labels: as requested. recipe: from a file, written as in a mode's name.
-    layers: as `layers=` takes it. Both are None if not given.
-
-    Raises UsageError for unknown names, and for a recipe or a choice of layers that no mode takes.
+    layers: as `layers=` takes it. Raises UsageError for unknown names, and for a recipe or layers that no mode takes.
     """
     found = [registry.find_mode(label) for label in labels]
     if recipe is not None:
@@ -72,9 +66,7 @@ def _has_layers(entry: ModeEntry, recipe: Recipe) -> bool:
 
 
 def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
-    """Raise UsageError if a given file's recipe or choice of layers is of none of a resumed session's modes. labels: of
-    those modes, whose names contain their recipes and layers.
-    """
+    """Raise UsageError if a given file's recipe or choice of layers is of none of a session's modes (labels)."""
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
     unlike = None
     if file is not None:
@@ -96,10 +88,8 @@ def recipe_of(config: RunConfig) -> Recipe | None:
 
 
 def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
-    """Check what can be known before a process starts. capability: returns the GPU's; None if unknown, or on a CPU.
-
-    Raises UsageError for a regular expression that matches no layer and for settings that exclude each other, and
-    ModeUnavailable for fp8 attention for which Transformer Engine has no backend.
+    """Raise UsageError for a regular expression that matches no layer and for settings that exclude each other, and
+    ModeUnavailable for fp8 attention without a backend. capability: returns the GPU's; None if unknown, or on a CPU.
     """
     for config in configs:
         recipe, label = recipe_of(config), config.mode_label
@@ -132,7 +122,7 @@ def _require_match(regex: str, layers: Sequence[str], label: str) -> None:
     if not layers or any(re.search(regex, layer) for layer in layers):
         return
     names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
-    shown = ", ".join([*list(names)[:SHOWN], *["..."] * (len(names) > SHOWN)])
+    shown = ", ".join([*list(names)[:4], *["..."] * (len(names) > 4)])
     raise UsageError(
         f"{label}: no linear layer of the model has a name that {regex!r} matches",
         f"Its layers are {shown} (* is a number)",
@@ -167,59 +157,47 @@ def layers_of(workload: str) -> tuple[str, ...]:
     return tuple(f"{blocks}.{n}.{layer}" for n in range(depth) for layer in layers)
 
 
-RULES: tuple[tuple[str, Callable[[RunConfig], bool], str, str], ...] = (
-    (
-        "weight-cache",
-        lambda config: config.grad_accumulation > 1,
+def _is_alone(config: RunConfig) -> bool:
+    return config.world_size == 1 and config.parallel != "fsdp"
+
+
+RULES: dict[tuple[str, Callable[[RunConfig], bool]], tuple[str, str]] = {
+    ("weight-cache", lambda config: config.grad_accumulation > 1): (
         "weights are cast to fp8 once a step, and a step of one micro-batch casts them once anyway",
         "Add, for example, --grad-accumulation 8",
     ),
-    (
-        "fused-wgrad",
-        lambda config: config.optimizer == "none",
+    ("fused-wgrad", lambda config: config.optimizer == "none"): (
         "weight gradients are float32 beside the weights (main_grad), where torch's optimizers do not look",
         "Use --optimizer none",
     ),
-    (
-        "fused-wgrad",
-        lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp",
+    ("fused-wgrad", lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp"): (
         "neither DDP nor FSDP2 shares gradients that are kept beside the weights (main_grad)",
         "Use --gpus 1, or share the layer among all GPUs with --tensor-parallel",
     ),
-    (
-        "fused-wgrad",
-        lambda config: "parallel-setup" not in split(config.te_switches),
+    ("fused-wgrad", lambda config: "parallel-setup" not in split(config.te_switches)): (
         "DDP waits for gradients that never come: they are kept beside the weights (main_grad)",
         "Omit one of fused-wgrad and parallel-setup",
     ),
-    (
-        "parallel-setup",
-        lambda config: config.world_size == 1 and config.parallel != "fsdp",
+    ("parallel-setup", _is_alone): (
         "it is what sharing a layer costs on a single GPU, inside DDP",
         "Use --gpus 1; over several GPUs use --tensor-parallel",
     ),
-    (
-        "fp8-weights",
-        lambda config: config.recipe == "current",
+    ("fp8-weights", lambda config: config.recipe == "current"): (
         "weights are kept in fp8 with the scale of their own largest value alone: delayed scaling has none before the "
         "first step, and block scales cannot be made from weights on the GPU",
         "Use --mode te-fp8:current",
     ),
-    (
-        "fp8-weights",
-        lambda config: config.optimizer == "none" and config.world_size == 1 and config.parallel != "fsdp",
+    ("fp8-weights", lambda config: config.optimizer == "none" and _is_alone(config)): (
         "weights in fp8 alone are trained by Transformer Engine's FusedAdam with float32 masters, by which no step is "
         "proved here, sharded by FSDP2 or not",
         "Use --gpus 1 --optimizer none",
     ),
-    (
-        "fp8-weights",
-        lambda config: "weight-cache" not in split(config.te_switches),
+    ("fp8-weights", lambda config: "weight-cache" not in split(config.te_switches)): (
         "there is nothing left to cast",
         "Omit weight-cache",
     ),
-)
-"""Conditions of a switch: the switch, whether a configuration may have it, and, if not, why, and a remedy."""
+}
+"""A switch with a condition of it, and, where the condition does not hold, why the switch cannot be, and a remedy."""
 
 
 def words_of(configs: Iterable[RunConfig | RequestedMode]) -> tuple[str, ...]:
@@ -239,9 +217,7 @@ def _heeds_switches(mode: str) -> bool:
 
 def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
     """Return one configuration for each combination of a te mode, and one for any other mode. requested: the values of
-    `--te-switch`; empty for the layer as it is.
-
-    Raises UsageError for an unknown word, a workload that does not take it, and what cannot be combined.
+    `--te-switch`. Raises UsageError for an unknown word, a workload that does not take it, and what excludes another.
     """
     if not requested:
         return list(configs)
@@ -279,5 +255,7 @@ def _refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
     if fp8 and config.mode != "te-fp8":
         what = f"--te-switch {fp8[0]}: it is about weights in fp8, which {config.mode} does not have"
         return UsageError(what, "Use --mode te-fp8")
-    broken = ((switch, why, remedy) for switch, holds, why, remedy in RULES if switch in names and not holds(config))
-    return next((UsageError(f"--te-switch {switch}: {why}", remedy) for switch, why, remedy in broken), None)
+    for (switch, holds), (why, remedy) in RULES.items():
+        if switch in names and not holds(config):
+            return UsageError(f"--te-switch {switch}: {why}", remedy)
+    return None

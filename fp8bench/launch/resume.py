@@ -1,9 +1,8 @@
 """Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
 Rounds of one session make one row, so all of them must be of one machine, one software, one release of fp8bench, and
-the same settings and variables of the environment. The number of rounds may change, and modes may be added. The
-instance is one of the settings: if none is named, the session is searched for under every instance that this machine
-can be.
+the same settings and variables of the environment. The number of rounds may change, and modes may be added. If no
+instance is named, the session is searched for under every instance that this machine can be.
 """
 
 import shlex
@@ -30,9 +29,6 @@ SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name
 REQUESTED_AS = {of_config: name for name, of_config in SETTINGS.items()}
 
 OTHER_SESSION = "choose another name with --session"
-
-MOST_NAMED = 4
-"""The number of variants that came or went that one line names."""
 
 
 class Kept(NamedTuple):
@@ -83,8 +79,8 @@ def instances_of(name: str, ours: Iterable[Record], here: Here) -> list[str]:
 def command(
     session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = (), switches: Iterable[str] = ()
 ) -> str:
-    """Return the complete command that resumes the session. instance: as the user named it; None to take the session's
-    own. modes, and switches of Transformer Engine's layer: empty to take the session's.
+    """Return the complete command that resumes the session. instance, modes, switches of Transformer Engine's layer:
+    None or empty to take the session's.
     """
     words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
     words += [word for mode in modes for word in ("--mode", mode)]
@@ -98,10 +94,8 @@ def find(
     name: str, records: Iterable[Record], here: Here, where: str, commit: tuple[str | None, bool | None] = (None, None)
 ) -> Kept:
     """Return the session of that name, or the latest. records: of this instance, oldest first. where: completes "no
-    session ..." in an error message. commit: of fp8bench's checkout, and whether it has changes; None if unknown.
-
-    Raises UsageError if the latest is requested and there is none, and if the session was measured only on another
-    machine, with other software, under other variables that matter, or by another fp8bench.
+    session ..." in an error. commit: of fp8bench's checkout, and whether it has changes. Raises UsageError without a
+    latest, and for a session of another machine, other software, other variables that matter, or another fp8bench.
     """
     ours = checkout(*commit)
 
@@ -131,10 +125,9 @@ def find(
 
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
-    """Return the session's settings that the request leaves open, by the request's names.
-
-    elastic: torchrun made the processes, so it decides how many there are. Raises UsageError if the session's records
-    differ in one, or if the request gives what each of the session's variants has of its own.
+    """Return the session's settings that the request leaves open, by the request's names. elastic: torchrun decides how
+    many processes there are. Raises UsageError if the session's records differ in one, or if the request gives what
+    each of the session's variants has of its own.
     """
     if not kept.configs:
         return {}
@@ -157,7 +150,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
             values = {AUTO: None}
         if len(values) > 1:
             raise UsageError(
-                f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
+                f"session {kept.session_id!r} has no {name} of its own: its records have "
+                f"{' and '.join(sorted(map(str, values)))}",
                 f"Say which with {flag_of(name)}",
             )
         found[name] = next(iter(values))
@@ -183,7 +177,6 @@ def refuse_unlike(
     to_size: Sequence[RunConfig] = (),
 ) -> None:
     """Raise UsageError that names each setting in which the configurations to be run differ from the session's.
-
     requested: variants. to_size: further configurations, whose batch size is yet to be found.
     """
     if not kept.configs:
@@ -200,7 +193,8 @@ def refuse_unlike(
             new = {getattr(config, of_config) for config in configs} - values
             if new:
                 name = REQUESTED_AS.get(of_config, of_config)
-                unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
+                theirs, ours = (" and ".join(sorted(map(str, each))) for each in (values, new))
+                unlike[name] = f"{name} {theirs} (now {ours})"
     if aa != kept.arms:
         unlike["aa"] = f"aa {str(kept.arms).lower()} (now {str(aa).lower()})"
     if unlike:
@@ -214,9 +208,7 @@ def refuse_unlike(
 
 
 def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
-    """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
-    does not depend on it.
-    """
+    """Raise UsageError that names what changed between two lists of variants, except their order."""
     if not kept:
         raise UsageError(
             f"session {session_id!r} was measured without variants", f"Omit --config to resume it, or {OTHER_SESSION}"
@@ -228,18 +220,17 @@ def _refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Seque
 
     changes = [f"{described(one)} is no longer there" for one in kept if one not in now]
     changes += [f"{described(one)} is new" for one in now if one not in kept]
-    more = f", and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
+    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
     if changes:
         raise UsageError(
-            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:MOST_NAMED])}{more}",
+            f"session {session_id!r} was measured with other variants: {'; '.join(changes[:4])}{more}",
             f"Restore the file, or omit --config to resume the session with its own variants, or {OTHER_SESSION}",
         )
 
 
 def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Return what differs, in words, by the setting's name. A configuration without an equal is compared with the
-    nearest of its mode; one whose size was searched for has an equal at any size.
-    """
+    """Return what differs from the nearest of the same mode, in words, by the setting's name."""
+    # One whose size was searched for has an equal at any size.
     searched = {config for config, _ in kept.searches}
     found: dict[str, str] = {}
     for config in dict.fromkeys(kept.configs):
@@ -263,8 +254,8 @@ def _at_any_size(config: RunConfig) -> RunConfig:
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """Return the configurations and the searches of their batch sizes. Those of `to_size` get the batch size that was
-    found in the session's records of the same mode or variant.
+    """Return the configurations, those of `to_size` with the batch size that the session found for the same mode or
+    variant, and the searches that found them.
     """
     alike: Callable[[RunConfig], object] = _at_any_size if kept.variants else lambda one: one.switched_label
     found = {alike(config): (config.batch_size, search) for config, search in kept.searches}
@@ -275,10 +266,6 @@ def sized(
             known[config] = config.model_copy(update={"batch_size": size})
             searches[known[config]] = search
     return [known.get(config, config) for config in configs], searches
-
-
-def _listed(values: Iterable[object]) -> str:
-    return " and ".join(sorted(map(str, values)))
 
 
 def requested_modes(configs: Iterable[RunConfig]) -> tuple[RequestedMode, ...]:

@@ -1,16 +1,13 @@
 """Decides which look or round is next, and which configurations go on: successive halving within a budget. Pure.
 
-Rounds run the best third of the looks in fresh processes, as `fp8bench run` does. After the looks, a configuration is
-dropped if its rank is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by
-rounds alone, so that a later look discards nothing that was measured. After each round, it is dropped if its interval
-is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of those left,
-down to FINALISTS. What failed is dropped with its reason.
+Rounds run the best third of the looks, as `fp8bench run` does. After the looks, a configuration is dropped if its rank
+is below the kept share, or if another of its batch sizes does better; what has rounds is dropped by rounds alone. After
+each round, it is dropped if its interval is worse than the leader's by more than the noise (`stats.ratio`), or if its
+rank is in the lower half of those left, down to FINALISTS.
 
 Looks begin until half of the budget is spent, then rounds; what the rounds leave is spent on looks again. A turn begins
-only if its forecast fits beside the rounds that give the best two an interval.
-
-No optimizer that models its space: the space has tens of points, nearly all of them categories, and what is not tried
-must be shown with its reason.
+only if its forecast fits beside the rounds that give the best two an interval. No model of the space chooses: it has
+tens of points, nearly all of them categories, and what is not tried must be shown with its reason.
 """
 
 import math
@@ -67,8 +64,8 @@ class Look(NamedTuple):
 
 
 class Standings(NamedTuple):
-    """The state of the search. leaders: configurations that are left, best first. dropped: the others that were looked
-    at, and why. turn: the round that is missing; None if all rounds of the leaders have run, or wait for a budget.
+    """leaders: configurations that are left, best first. dropped: the others that were looked at, and why. turn: the
+    round that is missing; None if all rounds of the leaders have run, or wait for a budget.
     """
 
     leaders: tuple[RunConfig, ...]
@@ -77,9 +74,7 @@ class Standings(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How the search halves. rounds: of a configuration that stays. blank: with --batch-size auto, a search without
-    tries; None if the batch sizes are given.
-    """
+    """rounds: of a configuration that stays. blank: a search without tries; None if the batch sizes are given."""
 
     rounds: int
     blank: BatchSearch | None = None
@@ -100,9 +95,7 @@ class Seen:
             self.rounds.setdefault(turn.config, []).append(record)
 
     def measured(self, config: RunConfig, rounds: int | None = None) -> Estimate | None:
-        """Return the elapsed seconds per unit over all processes of its first rounds, with an interval over several;
-        None if none is ok. rounds: None for all.
-        """
+        """Return the elapsed seconds per unit over its first rounds, or all; None if none is ok."""
         seconds = [
             times.mean_s / record.summary.units_per_step
             for record in self.rounds.get(config, [])[:rounds]
@@ -226,8 +219,8 @@ class Halving:
         return left + [(config, why) for config, why in needless if why is not None]
 
     def standings(self, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True) -> Standings:
-        """Replay the rounds that ran: who leads, who was dropped and why, and what is missing. allows: whether the
-        budget allows a round, given those that are left, best first; one that it does not allow drops nothing.
+        """Replay the rounds that ran. allows: whether the budget allows a round, given those that are left, best first;
+        one that it does not allow drops nothing.
         """
         left, dropped = self._contenders()
         waiting: list[RunConfig] = []
@@ -259,7 +252,7 @@ class Halving:
         return turns
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-        """Return the configurations that may get rounds, the best first by their looks, and why the others do not."""
+        """Return what may get rounds, the best first by their looks, and why the others do not."""
         rounds, blank = self.seen.rounds, self.rule.blank
         scores: dict[RunConfig, float] = {}
         dropped: dict[RunConfig, str] = {}
@@ -290,8 +283,8 @@ class Halving:
         return [config for config in (*ranked, *outgrown) if config not in dropped], dropped
 
     def _ranked(self, left: Iterable[RunConfig], dropped: Mapping[RunConfig, str]) -> tuple[RunConfig, ...]:
-        """Return the ranking by all rounds that each has, then by the looks. A batch size with an interval comes before
-        a better one that was found later and has none yet.
+        """Rank by all rounds that each has, then by the looks. A batch size with an interval comes before a better one
+        that was found later and has none yet.
         """
         seen = self.seen
         keys = {one: (seen.measured(one) is None, seen.unit_s(one) or math.inf) for one in left if one not in dropped}

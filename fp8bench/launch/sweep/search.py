@@ -1,8 +1,7 @@
 """Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget.
 
-Looks are kept apart from other results (`looks_dir`), because a look of few steps is not a measurement, and no table
-must show it as the latest of its mode. Full rounds are records of a session like any other, under the sweep's name. A
-sweep that is called again under its name repeats nothing: its records tell what was tried.
+Looks are kept apart (`looks_dir`): one of few steps is no measurement for a table to show. Full rounds are records of a
+session under the sweep's name. Called again under its name, a sweep repeats nothing: its records tell what was tried.
 """
 
 import math
@@ -14,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fp8bench.launch.forecast import MINUTE_S, Forecaster, duration
+from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
@@ -34,8 +33,7 @@ SWEEPS = ".sweeps"
 NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 """Settings in which a look differs from a full round."""
 
-AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_attention", "te_switches")
-
+AXES_OF_CONFIG = ("mode", *AXES, "te_switches")
 
 UNITS_S = {"s": 1, "min": MINUTE_S, "h": SECONDS_PER_HOUR}
 
@@ -104,16 +102,13 @@ def latest(results_dir: Path) -> str:
 
 
 def begun(sweep: Sweep) -> Halving:
-    """Return the search at the beginning of a call, with what the sweep's records and others of this machine tell.
-    Raises UsageError if those of the sweep are of another machine, other software or other work.
+    """Return the search at the beginning of a call, with what records tell. Raises UsageError if those of the sweep are
+    of another machine, other software or other work.
     """
     prepared, seen = sweep.prepared, Seen()
     here, base = prepared.here or Here(), prepared.entries[0].config
-    looks, kept = (
-        [record for record, _ in results.read(folder, [prepared.instance.key])]
-        for folder in (sweep.looks_dir, prepared.results_dir)
-    )
-    for record, is_look in [*((one, True) for one in looks), *((one, False) for one in kept)]:
+    looks, kept = (results.read(of, [prepared.instance.key]) for of in (sweep.looks_dir, prepared.results_dir))
+    for record, path in [*looks, *kept]:
         if record.session is None or record.session.session_id != sweep.name or record.config is None:
             continue
         unlike = here.unlike(record)
@@ -127,11 +122,11 @@ def begun(sweep: Sweep) -> Halving:
             said = ", ".join(f"{of} {getattr(same, of)} (now {getattr(base, of)})" for of in other)
             remedy = "Give the same again, or choose another name with --session"
             raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
-        if is_look:
+        if sweep.looks_dir in path.parents:
             seen.take(Turn("look", config, record.session.position), record)
         elif record.config == config:
             seen.take(Turn("round", config, record.session.round), record)
-    of_here = [record for record in kept if record.source == "measured" and not here.unlike(record)]
+    of_here = [record for record, _ in kept if record.source == "measured" and not here.unlike(record)]
     forecaster = Forecaster([*of_here, *seen.looks.values(), *chain.from_iterable(seen.rounds.values())])
     return Halving(sweep.candidates, sweep.rule, sweep.look, sweep.budget.seconds, forecaster, seen)
 
@@ -160,12 +155,9 @@ def run(
     ended: Callable[[Turn, Record, Halving], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Halving, float, int]:
-    """Run turns until the sweep or its budget ends; a turn begins only if its forecast is within the budget. Return the
-    search as it ended, and the seconds and the number of turns of this call.
-
-    begins: called with a turn and its expected seconds; what it returns is called with the turn's progress. ended:
-    called once the turn's record is kept. Raises UsageError as `begun` does, and Interrupted after Ctrl-C, SIGTERM or
-    SIGHUP.
+    """Run turns until the sweep or its budget ends. Return the search as it ended, and the seconds and the number of
+    turns of this call. begins: called with a turn and its expected seconds; returns what is called with its progress.
+    ended: called once its record is kept. Raises UsageError as `begun` does, and Interrupted.
     """
     began, turns = clock(), 0
     halving = begun(sweep)
