@@ -12,7 +12,7 @@ from fp8bench.launch.forecast import duration
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import compiles
 from fp8bench.launch.rounds import Entry, Schedule
-from fp8bench.launch.sweep.halving import Halving, Seen, Turn
+from fp8bench.launch.sweep.halving import Halving, Turn
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.schema.config import RunConfig
@@ -156,13 +156,13 @@ class OfSweep:
             leaders = halving.standings().leaders
             led = f"leads: {in_words(leaders[0])}" if leaders else "none is left"
             led = "it leads" if leaders[:1] == (turn.config,) else led
-            outcome = f"{record.execution}, {self._worth(turn.config, halving.seen)}; {led}"
+            outcome = f"{record.execution}, {self._worth(turn.config, halving)}; {led}"
         self._on.ended(_called(turn), outcome)
         _say_why_it_stopped(in_words(turn.config), record)
 
-    def _worth(self, config: RunConfig, seen: Seen) -> str:
+    def _worth(self, config: RunConfig, halving: Halving) -> str:
         """Return the units per USD, or per second without a price, of its rounds, or of its look if it has none."""
-        rounds, price, found_s = seen.measured(config), self._usd_per_hour, seen.unit_s(config)
+        rounds, price, found_s = halving.measured(config), self._usd_per_hour, halving.unit_s(config)
         if found_s is None:
             return "-"
 

@@ -23,7 +23,7 @@ from fp8bench.launch.forecast import obstacle, price_today
 from fp8bench.launch.place import register
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.sweep import search
-from fp8bench.launch.sweep.halving import Halving, Rule
+from fp8bench.launch.sweep.halving import Halving
 from fp8bench.launch.sweep.space import space, switched_on
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.records import lock
@@ -94,10 +94,10 @@ def sweep(
     remedy = "Wait until it ends, or choose another name with --session"
     with lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log), shown(quiet) as on:
         if not quiet:
-            sizes = " and larger batches of the leader" if planned.rule.blank is not None else ""
+            sizes = " and larger batches of the leader" if planned.blank is not None else ""
             log(
                 f"sweep {planned.name}: {len(planned.candidates)} configurations to look at, usual "
-                f"settings{sizes} first; {planned.rule.rounds} rounds of the best; budget {planned.budget.text}"
+                f"settings{sizes} first; {planned.rounds} rounds of the best; budget {planned.budget.text}"
             )
         told = OfSweep(planned.budget.usd_per_hour, on)
         found, spent_s, turns = search.run(planned, launching.executor_of(planned.prepared), told.begins, told.ended)
@@ -162,14 +162,15 @@ def _planned(
         name or new_session_id(datetime.now(UTC)),
         candidates,
         untried,
-        rule=Rule(prepared.stop.rounds, blank_search(base) if auto else None),
+        rounds=prepared.stop.rounds,
+        blank=blank_search(base) if auto else None,
         look={"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0},
         budget=search.budget(*limits, price_today(prepared, catalog, request.price).usd_per_hour, DEFAULT_BUDGET),
     )
 
 
 def _require_any(sweep: search.Sweep, found: Halving) -> None:
-    now, looks = found.standings(), list(found.seen.looks.items())
+    now, looks = found.standings(), list(found.looks.items())
     if now.leaders:
         return
     if not looks:

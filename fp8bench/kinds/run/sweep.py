@@ -11,7 +11,7 @@ from statistics import fmean
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.forecast import duration
-from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Seen, Standings, When
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS, Halving, Standings, When
 from fp8bench.launch.sweep.search import Sweep, begun
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
@@ -78,12 +78,12 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     whether the interval of the two lies beyond the noise; null if one of them has fewer than two rounds.
     runner_up_time: its time for a unit over the winner's. modes_not_tried: those that could run here, and had no look.
     """
-    seen, now, wanted, usd_per_hour = found.seen, found.standings(), found.wanted(), sweep.budget.usd_per_hour
+    now, wanted, usd_per_hour = found.standings(), found.wanted(), sweep.budget.usd_per_hour
     untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
-    every = {config: _row(config, seen, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *seen.looks))}
+    every = {config: _row(config, found, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *found.looks))}
     rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
     winner, second, versus = rows[0] if now.leaders else None, *_runner_up(found, every, now.leaders)
-    tried = {config.mode for config in seen.looks}
+    tried = {config.mode for config in found.looks}
     modes_not_tried = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
     ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
     usd = sweep.budget.usd(spent_s)
@@ -133,23 +133,22 @@ def _runner_up(
     if not leaders:
         return None, None
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
-    seen, auto = found.seen, found.rule.blank is not None
-    of_winner = seen.sizes(leaders[0]) if auto else leaders[:1]
+    of_winner = found.sizes(leaders[0]) if found.blank is not None else leaders[:1]
     rivals = [config for config in rows if config not in of_winner]
     measured = [one for one in rivals if rows[one].status == "ok" and rows[one].rounds >= INTERVAL_ROUNDS]
     best = max(measured, key=lambda config: rows[config].throughput_per_s or 0.0, default=None)
     second = best or next((config for config in leaders if config in rivals), None)
     if second is None:
         return None, None
-    first, other = seen.measured(leaders[0]), seen.measured(second)
+    first, other = found.measured(leaders[0]), found.measured(second)
     has_both = first and other and min(first.processes, other.processes) >= INTERVAL_ROUNDS
     return rows[second], ratio(other, first) if first and other and has_both else None
 
 
-def _row(config: RunConfig, seen: Seen, now: Standings, usd_per_hour: float | None) -> SweepRow:
-    every = [seen.looks[config], *seen.rounds.get(config, [])]
+def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: float | None) -> SweepRow:
+    every = [halving.looks[config], *halving.rounds.get(config, [])]
     # The throughput of the rounds, else of the look. A single process has no interval: the next may differ.
-    found, unit_s = seen.measured(config), seen.unit_s(config)
+    found, unit_s = halving.measured(config), halving.unit_s(config)
     throughput = 1 / unit_s if unit_s is not None else None
     ends = (1 / found.interval[1], 1 / found.interval[0]) if found and found.interval else None
     units = [record.summary.unit for record in every if record.summary is not None]
@@ -293,17 +292,17 @@ def plan_document(sweep: Sweep) -> doc.Document:
     times are from records of the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at,
     until the largest that fits is known. Raises UsageError as `begun` does.
     """
-    budget, halving, rounds = sweep.budget, begun(sweep), sweep.rule.rounds
+    budget, halving, rounds = sweep.budget, begun(sweep), sweep.rounds
     looks = [
         made_of(PlannedLook, one.config, one, mode=one.config.mode_label, within_budget=one.comes and one.fits)
-        for one in halving.looks()
+        for one in halving.looks_left()
     ]
-    done, looks_s = len(halving.seen.looks), sum((look.seconds for look in looks), 0.0)
-    rounds_done = sum(map(len, halving.seen.rounds.values()))
+    done, looks_s = len(halving.looks), sum((look.seconds for look in looks), 0.0)
+    rounds_done = sum(map(len, halving.rounds.values()))
     turns = max(0, halving.most_round_turns(len(looks) + done) - rounds_done)
     rounds_s = turns * fmean(map(halving.round_s, sweep.candidates)) if sweep.candidates else 0.0
     known = all(map(halving.forecaster.is_known, sweep.candidates))
-    auto = sweep.rule.blank is not None
+    auto = sweep.blank is not None
     so_far = f", and {done} are done" if done else ""
     sizes = ", and after the usual settings at larger batch sizes of the leaders" if auto else ""
     said = [

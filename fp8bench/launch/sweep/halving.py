@@ -73,26 +73,115 @@ class Standings(NamedTuple):
     turn: Turn | None
 
 
-class Rule(NamedTuple):
-    """rounds: of a configuration that stays. blank: a search without tries; None if the batch sizes are given."""
-
-    rounds: int
-    blank: BatchSearch | None = None
-
-
 @dataclass
-class Seen:
-    """The records so far, with samples, by configuration as in full rounds: the look, and the rounds in order."""
+class Halving:
+    """The search in one call. most_rounds: of a configuration that stays. blank: with --batch-size auto, a search
+    without tries. look: settings of a look that replace those of a full round. seconds: of the budget. looks, rounds:
+    records with samples, by configuration as in full rounds; the forecaster knows them.
+    """
 
+    candidates: Candidates
+    most_rounds: int
+    blank: BatchSearch | None
+    look: Mapping[str, Any]
+    seconds: float
+    forecaster: Forecaster
     looks: dict[RunConfig, Record] = field(default_factory=dict)
     rounds: dict[RunConfig, list[Record]] = field(default_factory=dict)
 
-    def take(self, turn: Turn, record: Record) -> None:
-        """Note the result of a turn."""
+    def next_turn(self, spent_s: float) -> Turn | None:
+        """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
+        look = next((look for look in self.looks_left(spent_s) if look.fits), None)
+        turn = Turn("look", look.config, len(self.looks) + 1) if look is not None else None
+        if look is not None and look.comes:
+            return turn
+
+        def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
+            better = left[: min(FINALISTS, left.index(turn.config))]
+            return MARGIN * self.round_s(turn.config) + self._lacking_s(better) <= self.seconds - spent_s
+
+        return self.standings(allows).turn or turn
+
+    def take(self, turn: Turn, record: Record, took_s: float) -> None:
+        """Note the result of a turn, and the seconds that it took."""
         if turn.stage == "look":
             self.looks[turn.config] = record
         else:
             self.rounds.setdefault(turn.config, []).append(record)
+        self.forecaster.take(record, took_s)
+
+    def look_s(self, config: RunConfig) -> float:
+        """Return the expected seconds of a look."""
+        return self.forecaster.turn_s(config.model_copy(update=dict(self.look)))
+
+    def round_s(self, config: RunConfig) -> float:
+        """Return the expected seconds of a round of a configuration that has been looked at by then."""
+        return self.forecaster.turn_s(config, warm=True)
+
+    def looks_left(self, spent_s: float = 0.0) -> Iterator[Look]:
+        """Yield all looks that are left, in order, if those before them that come and fit are run."""
+        going_on, dropped = self._contenders()
+        before = [*going_on, *dropped]
+        for config, when in self.wanted().items():
+            # A comparison needs two looks, however small the budget.
+            seconds, kept_s = self.look_s(config), self.round_s(config)
+            if len(before) >= FINALISTS:
+                others = [one for one in before if _but_size(one) != _but_size(config)]
+                kept_s = self._lacking_s([config, *others[:1]])
+            fits = MARGIN * seconds + kept_s <= self.seconds - spent_s
+            look = Look(config, when, seconds, spent_s < LOOKS_SHARE * self.seconds, fits)
+            yield look
+            if look.comes and look.fits:
+                before, spent_s = [*before, config], spent_s + seconds
+
+    def wanted(self) -> dict[RunConfig, When]:
+        """Return the configurations of all looks that are left, in order."""
+        looks, candidates = self.looks, self.candidates
+        left = [one for one in candidates if one not in looks and skipped(one, looks) is None]
+        first = sorted((one for one in left if candidates[one] == 0), key=self.look_s)
+        of_here = set(map(_but_size, candidates))
+        begun: dict[Key, tuple[float, RunConfig]] = {}
+        best: dict[str, float] = {}
+        for config, record in looks.items():
+            found_s, key = _look_s(record) or math.inf, _but_size(config)
+            best[config.mode] = min(found_s, best.get(config.mode, math.inf))
+            # Who leads is decided where all begin; what had no memory there has no figure yet.
+            if key in of_here and begun.get(key, (math.inf,))[0] == math.inf:
+                begun[key] = found_s, config
+        ran = [one for one in begun.values() if one[0] < math.inf or self.blank is not None]
+        for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
+            first += self._sizes(leader, left)
+        order: dict[RunConfig, When] = {one: "first" for one in first}
+        # The best modes so far first, and those of which nothing is known last.
+        for one in sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf))):
+            order.setdefault(one, "if time is left")
+        return order
+
+    def _sizes(self, config: RunConfig, left: Sequence[RunConfig]) -> list[RunConfig]:
+        search = self.batch_search(config)
+        if search is None:
+            return [one for one in left if _but_size(one) == _but_size(config)]
+        if len(search.tries) < len(self.sizes(config)):
+            # One of its sizes failed for a reason other than memory.
+            return []
+        size = next_size(search, config)
+        found = None if size is None else config.model_copy(update={"batch_size": size})
+        return [found] if found is not None and found not in self.looks else []
+
+    def batch_search(self, config: RunConfig) -> BatchSearch | None:
+        """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
+        search = self.blank
+        if search is not None:
+            for size in self.sizes(config):
+                one = judged(self.looks[size], search)
+                search = search if one is None else with_try(search, one)
+        return search
+
+    def not_looked_at(self, budget: str) -> Untried:
+        """Return first what would have come next, including batch sizes, then what needs no look, and why."""
+        needless = [(one, skipped(one, self.looks)) for one in self.candidates if one not in self.looks]
+        left = [(config, f"the budget of {budget}") for config in self.wanted()]
+        return left + [(config, why) for config, why in needless if why is not None]
 
     def measured(self, config: RunConfig, rounds: int | None = None) -> Estimate | None:
         """Return the elapsed seconds per unit over its first rounds, or all; None if none is ok."""
@@ -112,121 +201,15 @@ class Seen:
         """Return the batch sizes of the configuration that were looked at, in that order."""
         return [one for one in self.looks if _but_size(one) == _but_size(config)]
 
-
-@dataclass
-class Halving:
-    """The search in one call. look: settings of a look that replace those of a full round. seconds: of the budget.
-    forecaster: knows the records of `seen`, and others of this machine.
-    """
-
-    candidates: Candidates
-    rule: Rule
-    look: Mapping[str, Any]
-    seconds: float
-    forecaster: Forecaster
-    seen: Seen = field(default_factory=Seen)
-
-    def next_turn(self, spent_s: float) -> Turn | None:
-        """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
-        look = next((look for look in self.looks(spent_s) if look.fits), None)
-        turn = Turn("look", look.config, len(self.seen.looks) + 1) if look is not None else None
-        if look is not None and look.comes:
-            return turn
-
-        def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
-            better = left[: min(FINALISTS, left.index(turn.config))]
-            return MARGIN * self.round_s(turn.config) + self._lacking_s(better) <= self.seconds - spent_s
-
-        return self.standings(allows).turn or turn
-
-    def take(self, turn: Turn, record: Record, took_s: float) -> None:
-        """Note the result of a turn, and the seconds that it took."""
-        self.seen.take(turn, record)
-        self.forecaster.take(record, took_s)
-
-    def look_s(self, config: RunConfig) -> float:
-        """Return the expected seconds of a look."""
-        return self.forecaster.turn_s(config.model_copy(update=dict(self.look)))
-
-    def round_s(self, config: RunConfig) -> float:
-        """Return the expected seconds of a round of a configuration that has been looked at by then."""
-        return self.forecaster.turn_s(config, warm=True)
-
-    def looks(self, spent_s: float = 0.0) -> Iterator[Look]:
-        """Yield all looks that are left, in order, if those before them that come and fit are run."""
-        going_on, dropped = self._contenders()
-        before = [*going_on, *dropped]
-        for config, when in self.wanted().items():
-            # A comparison needs two looks, however small the budget.
-            seconds, kept_s = self.look_s(config), self.round_s(config)
-            if len(before) >= FINALISTS:
-                others = [one for one in before if _but_size(one) != _but_size(config)]
-                kept_s = self._lacking_s([config, *others[:1]])
-            fits = MARGIN * seconds + kept_s <= self.seconds - spent_s
-            look = Look(config, when, seconds, spent_s < LOOKS_SHARE * self.seconds, fits)
-            yield look
-            if look.comes and look.fits:
-                before, spent_s = [*before, config], spent_s + seconds
-
-    def wanted(self) -> dict[RunConfig, When]:
-        """Return the configurations of all looks that are left, in order."""
-        looks, candidates = self.seen.looks, self.candidates
-        left = [one for one in candidates if one not in looks and skipped(one, looks) is None]
-        first = sorted((one for one in left if candidates[one] == 0), key=self.look_s)
-        of_here = set(map(_but_size, candidates))
-        begun: dict[Key, tuple[float, RunConfig]] = {}
-        best: dict[str, float] = {}
-        for config, record in looks.items():
-            found_s, key = _look_s(record) or math.inf, _but_size(config)
-            best[config.mode] = min(found_s, best.get(config.mode, math.inf))
-            # Who leads is decided where all begin; what had no memory there has no figure yet.
-            if key in of_here and begun.get(key, (math.inf,))[0] == math.inf:
-                begun[key] = found_s, config
-        ran = [one for one in begun.values() if one[0] < math.inf or self.rule.blank is not None]
-        for _, leader in sorted(ran, key=lambda one: one[0])[:FINALISTS]:
-            first += self._sizes(leader, left)
-        order: dict[RunConfig, When] = {one: "first" for one in first}
-        # The best modes so far first, and those of which nothing is known last.
-        for one in sorted(left, key=lambda one: (candidates[one], best.get(one.mode, math.inf))):
-            order.setdefault(one, "if time is left")
-        return order
-
-    def _sizes(self, config: RunConfig, left: Sequence[RunConfig]) -> list[RunConfig]:
-        search = self.batch_search(config)
-        if search is None:
-            return [one for one in left if _but_size(one) == _but_size(config)]
-        if len(search.tries) < len(self.seen.sizes(config)):
-            # One of its sizes failed for a reason other than memory.
-            return []
-        size = next_size(search, config)
-        found = None if size is None else config.model_copy(update={"batch_size": size})
-        return [found] if found is not None and found not in self.seen.looks else []
-
-    def batch_search(self, config: RunConfig) -> BatchSearch | None:
-        """Return the batch sizes of a configuration that were looked at, as a search; None if they are given."""
-        search = self.rule.blank
-        if search is not None:
-            for size in self.seen.sizes(config):
-                one = judged(self.seen.looks[size], search)
-                search = search if one is None else with_try(search, one)
-        return search
-
-    def not_looked_at(self, budget: str) -> Untried:
-        """Return first what would have come next, including batch sizes, then what needs no look, and why."""
-        looks = self.seen.looks
-        needless = [(one, skipped(one, looks)) for one in self.candidates if one not in looks]
-        left = [(config, f"the budget of {budget}") for config in self.wanted()]
-        return left + [(config, why) for config, why in needless if why is not None]
-
     def standings(self, allows: Callable[[Turn, Sequence[RunConfig]], bool] = lambda _turn, _left: True) -> Standings:
         """Replay the rounds that ran. allows: whether the budget allows a round, given those that are left, best first;
         one that it does not allow drops nothing.
         """
         left, dropped = self._contenders()
         waiting: list[RunConfig] = []
-        for number in range(1, self.rule.rounds + 1):
+        for number in range(1, self.most_rounds + 1):
             for config in left if number % 2 else left[::-1]:
-                rounds = self.seen.rounds.get(config, [])
+                rounds = self.rounds.get(config, [])
                 stopped = next((record for record in rounds if record.status != "ok"), None)
                 turn = Turn("round", config, number)
                 if stopped is not None:
@@ -236,9 +219,9 @@ class Halving:
                 elif len(rounds) < number:
                     waiting.append(config)
             left = [config for config in left if config not in dropped and config not in waiting]
-            known = {config: found for config in left if (found := self.seen.measured(config, number)) is not None}
+            known = {config: found for config in left if (found := self.measured(config, number)) is not None}
             left = sorted(known, key=lambda config: known[config].value)
-            if number < self.rule.rounds:
+            if number < self.most_rounds:
                 dropped |= _dropped_after(number, left, known)
                 left = [config for config in left if config not in dropped]
         return Standings(self._ranked([*left, *waiting], dropped), dropped, None)
@@ -246,17 +229,17 @@ class Halving:
     def most_round_turns(self, looks: int) -> int:
         """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
         turns, left = 0, min(looks, _kept(looks, KEEP))
-        for _ in range(self.rule.rounds):
+        for _ in range(self.most_rounds):
             turns += left
             left = min(left, _kept(left, 1 / 2))
         return turns
 
     def _contenders(self) -> tuple[list[RunConfig], dict[RunConfig, str]]:
         """Return what may get rounds, the best first by their looks, and why the others do not."""
-        rounds, blank = self.seen.rounds, self.rule.blank
+        rounds, blank = self.rounds, self.blank
         scores: dict[RunConfig, float] = {}
         dropped: dict[RunConfig, str] = {}
-        for config, record in self.seen.looks.items():
+        for config, record in self.looks.items():
             found = _look_s(record)
             if found is None:
                 dropped[config] = f"{record.status}: {record.reason}"
@@ -286,11 +269,10 @@ class Halving:
         """Rank by all rounds that each has, then by the looks. A batch size with an interval comes before a better one
         that was found later and has none yet.
         """
-        seen = self.seen
-        keys = {one: (seen.measured(one) is None, seen.unit_s(one) or math.inf) for one in left if one not in dropped}
+        keys = {one: (self.measured(one) is None, self.unit_s(one) or math.inf) for one in left if one not in dropped}
         ranked = sorted(keys, key=keys.__getitem__)
-        intervals = [config for config in ranked if len(seen.rounds.get(config, ())) >= INTERVAL_ROUNDS]
-        for config in intervals if self.rule.blank is not None else ():
+        intervals = [config for config in ranked if len(self.rounds.get(config, ())) >= INTERVAL_ROUNDS]
+        for config in intervals if self.blank is not None else ():
             before = ranked[: ranked.index(config)]
             sizes = [one for one in before if _but_size(one) == _but_size(config) and one not in intervals]
             if sizes:
@@ -300,9 +282,9 @@ class Halving:
 
     def _lacking_s(self, finalists: Iterable[RunConfig]) -> float:
         """Return the seconds of the rounds that finalists lack to have an interval, or what was requested."""
-        fewest, missing_s = min(self.rule.rounds, INTERVAL_ROUNDS), 0.0
+        fewest, missing_s = min(self.most_rounds, INTERVAL_ROUNDS), 0.0
         for config in finalists:
-            rounds = self.seen.rounds.get(config, [])
+            rounds = self.rounds.get(config, [])
             if all(record.status == "ok" for record in rounds):
                 missing_s += max(0, fewest - len(rounds)) * self.round_s(config)
         return missing_s

@@ -18,11 +18,12 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import run_rounds
-from fp8bench.launch.sweep.halving import MARGIN, Halving, Rule, Seen, Turn
+from fp8bench.launch.sweep.halving import MARGIN, Halving, Turn
 from fp8bench.launch.sweep.space import Candidates, Untried
 from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records import results
+from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, UsageError
 from fp8bench.schema.record import Record, Session
@@ -77,13 +78,14 @@ def budget(time: str | None, usd: float | None, usd_per_hour: float | None, defa
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is searched, how, and for how much. look: settings of a look that replace those of a full round."""
+    """What is searched, how, and for how much. rounds: of a configuration that stays. blank, look: as in `Halving`."""
 
     prepared: Prepared
     name: str
     candidates: Candidates
     untried: Untried
-    rule: Rule
+    rounds: int
+    blank: BatchSearch | None
     look: Mapping[str, Any]
     budget: Budget
 
@@ -105,7 +107,7 @@ def begun(sweep: Sweep) -> Halving:
     """Return the search at the beginning of a call, with what records tell. Raises UsageError if those of the sweep are
     of another machine, other software or other work.
     """
-    prepared, seen = sweep.prepared, Seen()
+    prepared, of_looks, of_rounds = sweep.prepared, dict[RunConfig, Record](), dict[RunConfig, list[Record]]()
     here, base = prepared.here or Here(), prepared.entries[0].config
     looks, kept = (results.read(of, [prepared.instance.key]) for of in (sweep.looks_dir, prepared.results_dir))
     for record, path in [*looks, *kept]:
@@ -123,12 +125,13 @@ def begun(sweep: Sweep) -> Halving:
             remedy = "Give the same again, or choose another name with --session"
             raise UsageError(f"sweep {sweep.name!r} is of {said}", remedy)
         if sweep.looks_dir in path.parents:
-            seen.take(Turn("look", config, record.session.position), record)
+            of_looks[config] = record
         elif record.config == config:
-            seen.take(Turn("round", config, record.session.round), record)
+            of_rounds.setdefault(config, []).append(record)
     of_here = [record for record, _ in kept if record.source == "measured" and not here.unlike(record)]
-    forecaster = Forecaster([*of_here, *seen.looks.values(), *chain.from_iterable(seen.rounds.values())])
-    return Halving(sweep.candidates, sweep.rule, sweep.look, sweep.budget.seconds, forecaster, seen)
+    forecaster = Forecaster([*of_here, *of_looks.values(), *chain.from_iterable(of_rounds.values())])
+    settings = (sweep.candidates, sweep.rounds, sweep.blank, sweep.look, sweep.budget.seconds)
+    return Halving(*settings, forecaster, of_looks, of_rounds)
 
 
 def require_budget(sweep: Sweep) -> None:
@@ -136,7 +139,7 @@ def require_budget(sweep: Sweep) -> None:
     halving, budget = begun(sweep), sweep.budget
     turns_s = [halving.look_s(config) + halving.round_s(config) for config in sweep.candidates]
     least_s = MARGIN * min(turns_s, default=0.0)
-    if halving.seen.looks or budget.seconds >= least_s:
+    if halving.looks or budget.seconds >= least_s:
         return
     least = duration(least_s)
     if budget.text.endswith("USD"):
@@ -172,8 +175,8 @@ def run(
 
 
 def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halving: Halving) -> Record:
-    config, before = turn.config, halving.seen.rounds.get(turn.config, [])
-    search, asked = halving.batch_search(config), {"rounds": sweep.rule.rounds}
+    config, before = turn.config, halving.rounds.get(turn.config, [])
+    search, asked = halving.batch_search(config), {"rounds": sweep.rounds}
     prepared = replace(sweep.prepared, searches={config: search} if search is not None else {})
     if turn.stage == "look":
         config, before, asked = config.model_copy(update=dict(sweep.look)), [], {"position": turn.number}

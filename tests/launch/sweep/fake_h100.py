@@ -11,7 +11,7 @@ from typing import Any
 from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
 
 from fp8bench.launch.forecast import Forecaster, all_steps_s, cold_s, obstacle
-from fp8bench.launch.sweep.halving import Halving, Rule, Seen, Turn
+from fp8bench.launch.sweep.halving import Halving, Turn
 from fp8bench.launch.sweep.space import Candidates, space
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog
@@ -29,7 +29,6 @@ VALUES = {
     "cuda_graphs": ("auto", "off"),
     "te_attention": ("te", "sdpa"),
 }
-RULE = Rule(rounds=4, blank=BLANK)
 LOOK = {"steps": 20, "warmup": 5, "min_time_s": 0.0}
 MODES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("baseline-bf16", (None,)),
@@ -154,26 +153,23 @@ class Call:
     turns: list[Turn] = field(default_factory=list)
     spent_s: float = 0.0
 
-    @property
-    def seen(self) -> Seen:
-        return self.halving.seen
-
 
 def call(
     minutes: float,
-    seen: Seen | None = None,
+    before: Call | None = None,
     most_turns: int | None = None,
     machine: FakeH100 | None = None,
-    rule: Rule = RULE,
+    blank: BatchSearch = BLANK,
     candidates: Candidates = CANDIDATES,
 ) -> Call:
-    """Turns until nothing more fits, or so many. seen: of earlier calls, whose records tell how long turns take."""
-    machine, seen = machine or FakeH100(), seen or Seen()
-    forecaster = Forecaster([*seen.looks.values(), *chain.from_iterable(seen.rounds.values())])
-    done = Call(machine, Halving(candidates, rule, LOOK, minutes * 60, forecaster, seen))
-    while len(done.turns) != most_turns and (turn := done.halving.next_turn(done.spent_s)) is not None:
-        record, took_s = machine.run(turn)
-        done.halving.take(turn, record, took_s)
+    """Turns until nothing more fits, or so many. before: an earlier call, whose records tell how long turns take."""
+    looks, rounds = (before.halving.looks, before.halving.rounds) if before else ({}, {})
+    forecaster = Forecaster([*looks.values(), *chain.from_iterable(rounds.values())])
+    halving = Halving(candidates, 4, blank, LOOK, minutes * 60, forecaster, looks, rounds)
+    done = Call(machine or (before.machine if before else FakeH100()), halving)
+    while len(done.turns) != most_turns and (turn := halving.next_turn(done.spent_s)) is not None:
+        record, took_s = done.machine.run(turn)
+        halving.take(turn, record, took_s)
         done.turns.append(turn)
         done.spent_s += took_s
     return done

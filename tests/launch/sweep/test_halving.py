@@ -10,7 +10,7 @@ from launch.sweep.fake_h100 import GIB
 from launch.sweep.fake_h100 import ran as found
 
 from fp8bench.launch.forecast import Forecaster
-from fp8bench.launch.sweep.halving import Halving, Rule, Seen, Standings, Turn, skipped
+from fp8bench.launch.sweep.halving import Halving, Standings, Turn, skipped
 from fp8bench.launch.sweep.space import Candidates, Untried, executed_as, in_words, space, switched_on
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -37,21 +37,28 @@ def grid(bases: Sequence[RunConfig] = BASES, **axes: tuple[Any, ...]) -> tuple[C
     return space(bases, {**ONE, **axes}, lambda _config: None)
 
 
-def halving(candidates: Candidates, rule: Rule, seen: Seen, forecaster: Forecaster | None = None) -> Halving:
+class OfModes(Forecaster):
+    """Knows how long a look of each mode takes, whatever it took."""
+
+    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
+        return {"te-bf16": 22.0, "te-fp8": 25.0, "baseline-bf16": 70.0, "torchao-float8": 175.0}[config.mode]
+
+
+def halving(rounds: int, blank: BatchSearch | None = None, candidates: Candidates | None = None) -> Halving:
     """A search without a budget, in which a look is a round."""
-    return Halving(candidates, rule, {}, math.inf, forecaster or Forecaster([]), seen)
+    return Halving(candidates or {}, rounds, blank, {}, math.inf, OfModes([]))
 
 
 def played(
-    candidates: Sequence[RunConfig], machine: Callable[[Turn], Record], rule: Rule
-) -> tuple[list[Turn], Seen, Standings]:
+    candidates: Sequence[RunConfig], machine: Callable[[Turn], Record], rounds: int, blank: BatchSearch | None = None
+) -> tuple[list[Turn], Halving, Standings]:
     """All turns to the end."""
-    search, turns = halving(dict.fromkeys(candidates, 0), rule, Seen()), []
+    search, turns = halving(rounds, blank, dict.fromkeys(candidates, 0)), []
     while (turn := search.next_turn(0.0)) is not None:
         turns.append(turn)
-        search.seen.take(turn, machine(turn))
+        search.take(turn, machine(turn), 0.0)
         assert len(turns) < 500
-    return turns, search.seen, search.standings()
+    return turns, search, search.standings()
 
 
 STEP_S = {"baseline-bf16": 0.10, "te-bf16": 0.11, "te-fp8": 0.08, "torchao-float8": 0.12}
@@ -114,7 +121,7 @@ class TestSpace:
 
 
 def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has_rounds() -> None:
-    turns, _, now = played(BASES, machine, Rule(rounds=2))
+    turns, _, now = played(BASES, machine, 2)
 
     assert [(turn.stage, turn.config.mode) for turn in turns] == [
         # Those that compile nothing go first.
@@ -135,12 +142,6 @@ def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has
 BLANK = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
 BASE, _, TE, AO = BASES
 CURRENT = TE.model_copy(update={"recipe": "current"})
-COST_S = {"baseline-bf16": 70.0, "te-fp8": 25.0, "torchao-float8": 175.0}
-
-
-class OfCost(Forecaster):
-    def turn_s(self, config: RunConfig, warm: bool = False) -> float:
-        return COST_S[config.mode]
 
 
 def looked(settings: RunConfig, step_s: float, size: int = 64, peak_gib: float = 22.0) -> Record:
@@ -152,9 +153,9 @@ def at(settings: RunConfig, size: int) -> RunConfig:
 
 
 def order(*records: Record, sizes: tuple[int, ...] = (64,), auto: bool = True) -> list[tuple[str, int]]:
-    seen = Seen({record.config: record for record in records if record.config is not None})
     candidates, _ = grid((BASE, TE, CURRENT, AO), batch_size=sizes)
-    search = halving(candidates, Rule(2, BLANK if auto else None), seen, OfCost([]))
+    search = halving(2, BLANK if auto else None, candidates)
+    search.looks = {record.config: record for record in records if record.config is not None}
     return [(look.mode_label, look.batch_size) for look in search.wanted()]
 
 
@@ -224,10 +225,10 @@ class TestRounds:
     MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
 
     def test_a_configuration_slower_beyond_the_noise_is_dropped_after_two_rounds(self) -> None:
-        turns, seen, now = played(BASES[:2], machine, Rule(rounds=4))
+        turns, search, now = played(BASES[:2], machine, 4)
 
         assert [turn.config.mode for turn in turns if turn.stage == "round"].count("te-bf16") == 2
-        assert len(seen.rounds[BASES[0]]) == 4
+        assert len(search.rounds[BASES[0]]) == 4
         assert now.leaders == (BASES[0],)
         assert now.dropped[BASES[1]].startswith("after round 2 slower than the leader: 1.10")
 
@@ -235,9 +236,9 @@ class TestRounds:
         def alike(turn: Turn) -> Record:
             return found(turn.config, 0.1 * (1 + 0.01 * ((turn.number + (turn.config.mode == "te-bf16")) % 2)))
 
-        _, seen, now = played(BASES[:2], alike, Rule(rounds=4))
+        _, search, now = played(BASES[:2], alike, 4)
 
-        assert {len(rounds) for rounds in seen.rounds.values()} == {4}
+        assert {len(rounds) for rounds in search.rounds.values()} == {4}
         assert len(now.leaders) == 2
 
     def test_the_field_is_halved_by_rank_round_by_round_down_to_two(self) -> None:
@@ -247,7 +248,7 @@ class TestRounds:
             place = self.MANY.index(turn.config)
             return found(turn.config, turn.config.batch_size * 1e-3 * (1 + 1e-4 * place), spread=0.2)
 
-        turns, _, now = played(self.MANY, alike, Rule(rounds=2))
+        turns, _, now = played(self.MANY, alike, 2)
 
         assert [len([t for t in turns if (t.stage, t.number) == ("round", n)]) for n in (1, 2)] == [4, 2]
         assert sum("of 4 after round 1" in why for why in now.dropped.values()) == 2
@@ -258,7 +259,7 @@ class TestRounds:
             broken = turn.config.mode == "te-fp8" and turn.stage == "round"
             return unsupported(config=turn.config, status="failed", reason="it broke") if broken else machine(turn)
 
-        _, _, now = played(BASES, failing, Rule(rounds=2))
+        _, _, now = played(BASES, failing, 2)
 
         assert now.dropped[BASES[2]] == "failed: it broke"
         assert now.leaders == (BASES[0],)
@@ -272,7 +273,7 @@ class TestBatchAuto:
         return found(turn.config, step_s, peak_gib=6 + 0.25 * size)
 
     def test_sizes_are_sought_for_the_best_only_and_the_best_size_of_each_has_rounds(self) -> None:
-        turns, _, now = played(BASES, self.filled, Rule(rounds=1, blank=BLANK))
+        turns, _, now = played(BASES, self.filled, 1, BLANK)
         looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
 
         assert sorted(looks[:4]) == sorted((base.mode, 64) for base in BASES)
@@ -284,7 +285,7 @@ class TestBatchAuto:
 
     def test_a_size_without_headroom_does_not_win(self) -> None:
         tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.75, tries=())
-        _, _, now = played(BASES, self.filled, Rule(rounds=1, blank=tight))
+        _, _, now = played(BASES, self.filled, 1, tight)
 
         assert {one.batch_size for one in now.leaders} == {64}
         assert any(why == "leaves less than 75 % of the memory free" for why in now.dropped.values())
@@ -296,15 +297,18 @@ class TestWhatHasRounds:
     SMALL, LARGE = BASES[2], BASES[2].model_copy(update={"batch_size": 256})
     OTHER = BASES[0]
 
-    def search(self, seen: Seen) -> Halving:
-        return halving({}, Rule(rounds=4, blank=BLANK), seen)
-
-    def seen(self, large_rounds: int, large_s: float = 0.2, small_rounds: int = 2) -> Seen:
+    def search(self, large_rounds: int, large_s: float = 0.2) -> Halving:
         """0.08 s at batch 64 are as much as 0.32 at 256."""
-        looks = {self.SMALL: found(self.SMALL, 0.08), self.OTHER: found(self.OTHER, 0.1)}
-        rounds = {self.SMALL: [found(self.SMALL, 0.08 * (1 + 0.001 * n)) for n in range(small_rounds)]}
-        large = [found(self.LARGE, large_s * (1 + 0.001 * n)) for n in range(large_rounds)]
-        return Seen({**looks, self.LARGE: found(self.LARGE, 0.2)}, {**rounds, **({self.LARGE: large} if large else {})})
+        search = halving(4, BLANK)
+        for one, look_s, rounds, step_s in (
+            (self.SMALL, 0.08, 2, 0.08),
+            (self.OTHER, 0.1, 0, 0.1),
+            (self.LARGE, 0.2, large_rounds, large_s),
+        ):
+            search.looks[one] = found(one, look_s)
+            if rounds:
+                search.rounds[one] = [found(one, step_s * (1 + 0.001 * n)) for n in range(rounds)]
+        return search
 
     @pytest.mark.parametrize(
         ("rounds", "large_s", "leads"), [(0, 0.2, SMALL), (1, 0.2, SMALL), (2, 0.2, LARGE), (2, 0.4, SMALL)]
@@ -312,35 +316,37 @@ class TestWhatHasRounds:
     def test_a_size_with_an_interval_leads_until_the_rounds_of_a_better_one_have_one_too(
         self, rounds: int, large_s: float, leads: RunConfig
     ) -> None:
-        now = self.search(self.seen(rounds, large_s)).standings()
+        now = self.search(rounds, large_s).standings()
 
         assert now.leaders[0] == leads
         assert self.SMALL not in now.dropped
 
     def test_then_it_is_dropped_by_its_rounds(self) -> None:
-        seen = self.seen(2)
-        seen.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
-        assert self.search(seen).standings().dropped[self.SMALL].startswith("after round 2 slower")
+        search = self.search(2)
+        search.rounds[self.OTHER] = [found(self.OTHER, 0.1)]
+        assert search.standings().dropped[self.SMALL].startswith("after round 2 slower")
 
     def test_the_others_have_rounds_before_it_has_more(self) -> None:
-        assert self.search(self.seen(1)).standings().turn == Turn("round", self.OTHER, 1)
-        now = self.search(self.seen(1)).standings(lambda turn, _left: turn.number > 1)
+        assert self.search(1).standings().turn == Turn("round", self.OTHER, 1)
+        now = self.search(1).standings(lambda turn, _left: turn.number > 1)
         assert now.turn == Turn("round", self.LARGE, 2)
 
     def test_many_better_looks_do_not_drop_it(self) -> None:
-        seen = self.seen(0)
+        search = self.search(0)
+        search.blank = None
         for mode in ("baseline-bf16", "te-bf16", "torchao-float8"):
             for attention in ("te", "sdpa"):
                 one = config(mode, world_size=1, cuda_graphs="auto", batch_size=32, te_attention=attention)
-                seen.looks[one] = found(one, 0.01)
+                search.looks[one] = found(one, 0.01)
 
-        assert self.SMALL in halving({}, Rule(rounds=4), seen).standings().leaders
+        assert self.SMALL in search.standings().leaders
 
 
 def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
-    seen = Seen(rounds={BASES[0]: [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)]})
-    both = seen.measured(BASES[0])
+    search = halving(4)
+    search.rounds = {BASES[0]: [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)], BASES[1]: [unsupported()]}
+    both = search.measured(BASES[0])
 
     assert both is not None
     assert (both.value, both.processes) == (pytest.approx(0.00105), 2)
-    assert Seen(rounds={BASES[0]: [unsupported()]}).measured(BASES[0]) is None
+    assert search.measured(BASES[1]) is None

@@ -5,7 +5,7 @@ import math
 import pytest
 from launch.sweep.fake_h100 import BLANK, CANDIDATES, USUAL, Call, FakeH100, call
 
-from fp8bench.launch.sweep.halving import MARGIN, Rule, Turn
+from fp8bench.launch.sweep.halving import MARGIN, Turn
 from fp8bench.schema.config import RunConfig
 from fp8bench.stats.ratio import ratio
 
@@ -16,7 +16,7 @@ def usual(mode: str) -> RunConfig:
 
 def measured(done: Call) -> list[RunConfig]:
     """What has two rounds at least, the best first."""
-    found = {config: done.seen.unit_s(config) for config, rounds in done.seen.rounds.items() if len(rounds) >= 2}
+    found = {config: done.halving.unit_s(config) for config, rounds in done.halving.rounds.items() if len(rounds) >= 2}
     return sorted(found, key=lambda config: found[config] or 0.0)
 
 
@@ -29,15 +29,15 @@ def calls() -> dict[float, Call]:
 @pytest.mark.parametrize("minutes", [3, 5, 8, 10, 15, 20, 30])
 def test_a_call_stays_within_its_budget_and_what_is_left_over_goes_on(minutes, calls):
     assert (0.85 if minutes > 3 else 0) * minutes * 60 <= calls[minutes].spent_s <= minutes * 60
-    assert len(calls[minutes].seen.looks) >= 2
-    assert calls[minutes].seen.rounds
+    assert len(calls[minutes].halving.looks) >= 2
+    assert calls[minutes].halving.rounds
 
 
 @pytest.mark.parametrize(("minutes", "batch_size"), [(5, 64), (8, 64), (10, 256), (15, 256), (20, 256), (30, 256)])
 def test_the_winner_has_an_interval_and_there_is_a_verdict_on_the_runner_up(minutes, batch_size, calls):
     done = calls[minutes]
     first, second, *_ = measured(done)
-    found, other = map(done.seen.measured, (first, second))
+    found, other = map(done.halving.measured, (first, second))
 
     assert first == done.halving.standings().leaders[0]
     assert (first.mode_label, first.batch_size) == ("te-fp8:delayed", batch_size)
@@ -67,19 +67,19 @@ def test_with_twenty_minutes_the_second_best_is_measured_at_its_best_batch_too(c
         ("te-fp8:delayed", 256),
         ("baseline-bf16", 192),
     }
-    assert usual("torchao-float8") in calls[20].seen.looks
+    assert usual("torchao-float8") in calls[20].halving.looks
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6, 8])
 def test_resumed_in_the_middle_it_repeats_nothing(cut):
     first = call(10, most_turns=cut)
-    second = call(10, first.seen, machine=first.machine)
+    second = call(10, first)
     turns = [(turn.stage, turn.config, turn.number) for turn in first.machine.ran]
 
     assert len(first.turns) == cut
     assert len(set(turns)) == len(turns)
-    assert len({config for stage, config, _ in turns if stage == "look"}) == len(second.seen.looks)
-    assert all(len(rounds) <= 4 for rounds in second.seen.rounds.values())
+    assert len({config for stage, config, _ in turns if stage == "look"}) == len(second.halving.looks)
+    assert all(len(rounds) <= 4 for rounds in second.halving.rounds.values())
     assert second.spent_s <= 600
     assert measured(second)[0].batch_size == 256
 
@@ -87,7 +87,7 @@ def test_resumed_in_the_middle_it_repeats_nothing(cut):
 def test_resumed_after_a_small_budget_a_better_size_takes_the_place_of_what_was_measured():
     first = call(8)
     before = first.halving.standings().leaders[0]
-    now = call(10, first.seen, machine=first.machine).halving.standings()
+    now = call(10, first).halving.standings()
 
     assert now.leaders[0].batch_size == 256 > before.batch_size
     assert before in now.dropped
@@ -101,15 +101,15 @@ def test_with_ten_hours_everything_is_looked_at():
     assert done.halving.standings().turn is None
     assert not done.halving.wanted()
     assert all("budget" not in why for _, why in done.halving.not_looked_at("10h"))
-    assert len(done.seen.rounds[measured(done)[0]]) == 4
+    assert len(done.halving.rounds[measured(done)[0]]) == 4
 
 
 def test_a_usual_setting_without_memory_is_looked_at_in_a_smaller_batch():
     """13.8 GiB hold 5 and 0.24 for each of 36 samples."""
-    rule = Rule(2, BLANK.model_copy(update={"memory_bytes": 15 * 2**30}))
-    done = call(math.inf, machine=FakeH100(room_gib=15.0), rule=rule, candidates={usual("te-fp8"): 0})
+    blank = BLANK.model_copy(update={"memory_bytes": 15 * 2**30})
+    done = call(math.inf, machine=FakeH100(room_gib=15.0), blank=blank, candidates={usual("te-fp8"): 0})
 
-    assert [config.batch_size for config in done.seen.looks] == [64, 32, 48]
+    assert [config.batch_size for config in done.halving.looks] == [64, 32, 48]
     assert [config.batch_size for config in done.halving.standings().leaders] == [32]
 
 
