@@ -86,62 +86,55 @@ class PriceToday(NamedTuple):
 
 
 class ExpectedTurn(NamedTuple):
-    """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known."""
+    """One mode in one round. seconds: None if unknown. obstacle: why it cannot run here, if known. all_s, usd: of all
+    rounds; None if unknown.
+    """
 
     label: str
     seconds: float | None
     obstacle: str | None
+    all_s: Ends | None
+    usd: Ends | None
 
 
 class Forecast(NamedTuple):
     """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
-    assumed for each turn.
+    assumed for each turn. unknown: labels of modes that may run, but have no record of how long they take. seconds,
+    usd: of all rounds; None if the time of a mode, or the price, is unknown.
     """
 
     turns: tuple[ExpectedTurn, ...]
     rounds: tuple[int, int]
     start_up_s: float
     price: PriceToday
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Labels of modes that may run, but have no record of how long they take."""
-        return tuple(turn.label for turn in self.turns if turn.obstacle is None and turn.seconds is None)
-
-    @property
-    def seconds(self) -> Ends | None:
-        """Seconds of all rounds; None if the time of a mode is unknown."""
-        return None if self.unknown else self.over_rounds(sum(turn.seconds or 0.0 for turn in self.turns))
-
-    @property
-    def usd(self) -> Ends | None:
-        """USD of all rounds; None if the time or the price is unknown."""
-        return self.cost(self.seconds)
-
-    def over_rounds(self, seconds: float | None) -> Ends | None:
-        """Return the seconds of what takes so many in each round."""
-        return None if seconds is None else (self.rounds[0] * seconds, self.rounds[1] * seconds)
-
-    def cost(self, seconds: Ends | None) -> Ends | None:
-        """Return what they cost."""
-        if seconds is None or self.price.usd_per_hour is None:
-            return None
-        low, high = (each / SECONDS_PER_HOUR * self.price.usd_per_hour for each in seconds)
-        return low, high
+    unknown: tuple[str, ...]
+    seconds: Ends | None
+    usd: Ends | None
 
 
 def forecast(
     entries: Sequence[Entry], stop: Stop, obstacles: Sequence[str | None], kept: Sequence[Record], price: PriceToday
 ) -> Forecast:
     """Return the forecast. obstacles: per entry. kept: this instance's, oldest first."""
-    turns = tuple(
-        ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept), obstacle)
-        for entry, obstacle in zip(entries, obstacles, strict=True)
-    )
-    bounds = (stop.rounds, stop.rounds)
+    fewest, most = stop.rounds, stop.rounds
     if stop.precision is not None:
-        bounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
-    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], price)
+        fewest, most = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
+
+    def over_rounds(seconds: float | None) -> tuple[Ends | None, Ends | None]:
+        if seconds is None:
+            return None, None
+        ends = low, high = fewest * seconds, most * seconds
+        an_hour = price.usd_per_hour
+        return ends, None if an_hour is None else (low / SECONDS_PER_HOUR * an_hour, high / SECONDS_PER_HOUR * an_hour)
+
+    turns = []
+    for entry, obstacle in zip(entries, obstacles, strict=True):
+        seconds = None if obstacle else turn_s(entry.config, kept)
+        turns.append(ExpectedTurn(entry.label, seconds, obstacle, *over_rounds(seconds)))
+    unknown = tuple(turn.label for turn in turns if turn.obstacle is None and turn.seconds is None)
+    in_all = over_rounds(None if unknown else sum(turn.seconds or 0.0 for turn in turns))
+    start_up_s = START_UP_S[entries[0].config.device]
+    return Forecast(tuple(turns), (fewest, most), start_up_s, price, unknown, *in_all)
 
 
 def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:

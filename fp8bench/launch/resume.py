@@ -59,17 +59,14 @@ class Kept(NamedTuple):
         return any(record.session is not None and record.session.arm is not None for record in self.records)
 
 
-def of_machine(name: str, records: Iterable[Record], here: Here) -> list[Record]:
-    """Return the records of sessions with that name (any, for the latest) that were measured on this machine."""
-    wanted = Filter(session=None if name == LATEST else name).of(records)
-    return [one for one in wanted if one.session is not None and same_machine(one.machine, here.machine)]
-
-
-def instances_of(name: str, ours: Iterable[Record], here: Here) -> list[str]:
-    """Return the instances, each once, of the session of that name, or the latest. ours: as `of_machine` returns them.
-    Sessions of other software count only if there is none of this software.
+def instances_of(name: str, records: Iterable[Record], here: Here, can_be: Callable[[str], bool]) -> list[str]:
+    """Return the instances, each once, under which this machine measured the session of that name, or the latest.
+    Sessions of other software count only if there is none of this software. can_be: whether it can be an instance.
     """
-    fitting = [one for one in ours if not here.unlike(one)] or [*ours]
+    named = Filter(session=None if name == LATEST else name).of(records)
+    ours = [one for one in named if one.session is not None and same_machine(one.machine, here.machine)]
+    ours = [one for one in ours if can_be(one.instance)]
+    fitting = [one for one in ours if not here.unlike(one)] or ours
     if name == LATEST and fitting:
         latest = session(max(fitting, key=lambda one: one.created_utc))
         fitting = [one for one in fitting if session(one) == latest]

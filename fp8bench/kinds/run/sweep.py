@@ -72,7 +72,7 @@ class PlannedLook(Frozen):
 
 
 def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Document:
-    """Return the document. found: the search as it ended. spent_s, turns: of this call.
+    """Return the document. found: the search as it ended, with a leader. spent_s, turns: of this call.
 
     Its data is what `sweep --json` prints. A runner-up may have been dropped by its rounds, as slower. told_apart:
     whether the interval of the two lies beyond the noise; null if one of them has fewer than two rounds.
@@ -82,14 +82,14 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     untried = [*found.not_looked_at(sweep.budget.text), *sweep.untried]
     every = {config: _row(config, found, now, usd_per_hour) for config in dict.fromkeys((*now.leaders, *found.looks))}
     rows = sorted(every.values(), key=lambda row: (not row.place, row.place or -(row.throughput_per_s or 0.0)))
-    winner, second, versus = rows[0] if now.leaders else None, *_runner_up(found, every, now.leaders)
+    second, versus = _runner_up(found, every, now.leaders)
     tried = {config.mode for config in found.looks}
     modes_not_tried = list(dict.fromkeys(config.mode for config in wanted if config.mode not in tried))
     ended = f"the budget of {sweep.budget.text}" if wanted or now.turn else None
     usd = sweep.budget.usd(spent_s)
     cost = "" if usd is None else f", {usd:.2f} USD"
     said = [
-        *answer(len(rows), winner, second, versus),
+        *answer(len(rows), rows[0], second, versus),
         f"Spent in this call: {duration(spent_s)}{cost}, {turns} starts of processes.",
     ]
     if modes_not_tried:
@@ -101,7 +101,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
     failed = [doc.Note(f"{_named(row)}: {row.dropped}") for row in rows if row.status != "ok"]
     blocks = doc.blocks(
         [*map(doc.Sentence, said)],
-        [doc.Heading("What was tried"), _table(rows)] if rows else [],
+        [doc.Heading("What was tried"), _table(rows)],
         [doc.Heading("What failed"), *failed] if failed else [],
         _about_untried(untried),
     )
@@ -112,7 +112,7 @@ def document(sweep: Sweep, found: Halving, spent_s: float, turns: int) -> doc.Do
         "spent_s": spent_s,
         "turns": turns,
         "ended": ended,
-        "winner": winner,
+        "winner": rows[0],
         "runner_up": second,
         "told_apart": versus.verdict == "slower" if versus else None,
         "runner_up_time": versus.value if versus else None,
@@ -130,8 +130,6 @@ def _runner_up(
     """Return the best with an interval, even if dropped as slower, else the next leader; and its time over the
     winner's, if both have an interval.
     """
-    if not leaders:
-        return None, None
     # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
     of_winner = found.sizes(leaders[0]) if found.blank is not None else leaders[:1]
     rivals = [config for config in rows if config not in of_winner]
@@ -141,8 +139,8 @@ def _runner_up(
     if second is None:
         return None, None
     first, other = found.measured(leaders[0]), found.measured(second)
-    has_both = first and other and min(first.processes, other.processes) >= INTERVAL_ROUNDS
-    return rows[second], ratio(other, first) if first and other and has_both else None
+    versus = ratio(other, first) if first and other else None
+    return rows[second], versus if versus and versus.interval else None
 
 
 def _row(config: RunConfig, halving: Halving, now: Standings, usd_per_hour: float | None) -> SweepRow:
@@ -187,11 +185,8 @@ def command_line(config: RunConfig) -> str:
     return f"fp8bench run {shlex.join(words)}"
 
 
-def answer(tried: int, winner: SweepRow | None, second: SweepRow | None, versus: Ratio | None) -> Iterator[str]:
+def answer(tried: int, winner: SweepRow, second: SweepRow | None, versus: Ratio | None) -> Iterator[str]:
     """Yield the winner and the runner-up in sentences. versus: the time of the second over the winner's."""
-    if winner is None:
-        yield "No configuration is left: nothing was found."
-        return
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
     measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a short look only"
     yield f"{best} of {tried} tried: {_named(winner)}, with {_worth(winner)} {measured}."
